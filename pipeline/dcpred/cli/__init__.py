@@ -1,0 +1,5 @@
+"""The command line. `main` is the console script `dcpred`."""
+
+from dcpred.cli.main import main
+
+__all__ = ["main"]

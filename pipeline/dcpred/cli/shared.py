@@ -1,0 +1,92 @@
+"""What every command shares: options, results, errors and exit codes."""
+
+import errno
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from dcpred.progress import Reporter, reporter
+from dcpred_tasks.errors import DcpredError, InterruptedRunError
+from dcpred_tasks.files import RESOURCE_ERRNOS
+
+F = TypeVar("F", bound=Callable[..., Any])
+UNEXPECTED, RESOURCE, INTERRUPTED = 1, 5, InterruptedRunError.exit_code
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+
+
+def cluster_options(command: F) -> F:
+    command = click.option(
+        "--workers", type=click.IntRange(1), metavar="N", help="Local processes of one thread each [default: one per core]."
+    )(command)
+    return click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786.")(
+        command
+    )
+
+
+def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
+    if workers is not None and scheduler is not None:
+        raise click.UsageError("--workers and --scheduler were both given, but one excludes the other; give one of them")
+
+
+def emit(result: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], str]) -> None:
+    """The result of a command, on standard output."""
+    click.echo(json.dumps(result, default=_plain) if as_json else show(result))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def progress_for(as_json: bool) -> Reporter:
+    """Progress goes to standard error, so that it never mixes with results."""
+    del as_json
+    return reporter()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: in order, and resumable."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def reports_errors(command: F) -> F:
+    """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit codes")."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        as_json = bool(kwargs.get("as_json"))
+        try:
+            with _terminable():
+                command(*args, **kwargs)
+        except KeyboardInterrupt:
+            _fail("interrupted; run the same command again to go on", INTERRUPTED, as_json)
+        except DcpredError as error:
+            _fail(str(error), error.exit_code, as_json)
+        except OSError as error:
+            if error.errno not in RESOURCE_ERRNOS | {errno.EIO}:
+                raise
+            _fail(f"{error}; make room or get permission, then run again", RESOURCE, as_json)
+
+    return run  # type: ignore[return-value]
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"error": sentence, "exit_code": code}))
+    click.echo(f"dcpred: {sentence}", err=True)
+    sys.exit(code)

@@ -1,0 +1,186 @@
+"""Who does the work: processes on this machine, a running Dask cluster, or this process. And the bounded window.
+
+Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with it, so that only
+a few tasks per worker are in flight; the window is refilled as results arrive and each future is released at once.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import dask
+from distributed import Client, Future, LocalCluster, as_completed
+
+from dcpred.version import versions
+from dcpred_tasks.errors import SchedulerError
+
+IN_FLIGHT_PER_THREAD = 2
+RETRIES = 2
+CONNECT_SECONDS = 10
+COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "dcpred")
+CONFIG = {
+    "distributed.scheduler.allowed-failures": 20,  # a worker that dies blames every task assigned to it
+    "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
+    "distributed.worker.daemon": True,
+}
+
+T = TypeVar("T")
+Task = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that failed for good."""
+
+    error: BaseException
+
+
+class Workers(Protocol):
+    """Runs task bodies."""
+
+    @property
+    def n_workers(self) -> int: ...
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        """Run body(*task) for every task, in their order as far as possible, and give (number, result) as they end."""
+
+    def check_sees(self, folder: Path) -> None:
+        """Raise SchedulerError if a worker does not see this folder."""
+
+
+Pool = Callable[[], AbstractContextManager[Workers]]
+
+
+class InlineWorkers:
+    """This process, one task at a time."""
+
+    n_workers = 1
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        for number, task in enumerate(tasks):
+            try:
+                yield number, body(*task)
+            except Exception as error:
+                yield number, Failure(error)
+
+    def check_sees(self, folder: Path) -> None:
+        """It does."""
+
+
+class DaskWorkers:
+    """The workers of a Dask cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    @property
+    def n_workers(self) -> int:
+        return max(len(self.client.scheduler_info(n_workers=-1)["workers"]), 1)
+
+    def _threads(self) -> int:
+        return max(sum(self.client.nthreads().values()), 1)
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        pending = iter(enumerate(tasks))
+        numbers: dict[Future, int] = {}
+        done = as_completed(loop=self.client.loop)
+
+        def submit_next() -> None:
+            for number, task in pending:
+                future = self.client.submit(body, *task, pure=False, retries=RETRIES, priority=-number)
+                numbers[future] = number
+                done.add(future)
+                return
+
+        try:
+            for _ in range(IN_FLIGHT_PER_THREAD * self._threads()):
+                submit_next()
+            for future in done:
+                number = numbers.pop(future)
+                error = future.exception() if future.status != "finished" else None
+                result = future.result() if error is None else Failure(error)
+                future.release()
+                yield number, result
+                # Workers may have come or gone since the last result.
+                for _ in range(max(IN_FLIGHT_PER_THREAD * self._threads() - len(numbers), 1)):
+                    submit_next()
+        finally:
+            if numbers:
+                self.client.cancel(list(numbers), force=True)
+
+    def check_sees(self, folder: Path) -> None:
+        for worker, sees in self.client.run(_sees, str(folder)).items():
+            if not sees:
+                raise SchedulerError(
+                    f"worker {worker} does not see {folder}, which driver and workers must share; put it on storage that "
+                    "all of them mount at the same path"
+                )
+
+
+def run_all(workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]) -> None:
+    """Run every task; the first failure stops the rest and is raised."""
+    for number, result in workers.each(body, tasks):
+        if isinstance(result, Failure):
+            raise result.error
+        on_done(number, result)
+
+
+@contextmanager
+def connect(n_workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
+    """n_workers local processes of one thread each, or a running cluster. Raises SchedulerError."""
+    with dask.config.set(CONFIG):
+        if scheduler is None:
+            with _local_cluster(n_workers) as client:
+                yield DaskWorkers(client)
+            return
+        try:
+            client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise SchedulerError(
+                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within {CONNECT_SECONDS} s "
+                f"({type(error).__name__}); check the address and that the scheduler runs"
+            ) from None
+        with client:
+            check_versions(client)
+            yield DaskWorkers(client)
+
+
+@contextmanager
+def _local_cluster(n_workers: int | None) -> Iterator[Client]:
+    # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
+    cluster = LocalCluster(
+        n_workers=n_workers or dask.system.CPU_COUNT,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        silence_logs=logging.ERROR,
+    )
+    with cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def check_versions(client: Client) -> None:
+    """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at all."""
+    mine = versions()
+    try:
+        found = client.run(versions)
+    except Exception as error:  # the module is not there
+        raise SchedulerError(
+            f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error}); install "
+            f"dcpred {mine.get('dcpred')} on every worker"
+        ) from None
+    if not found:
+        raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
+    for worker, theirs in found.items():
+        different = [f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})" for p in COMPARED if theirs.get(p) != mine.get(p)]
+        if different:
+            raise SchedulerError(f"worker {worker} runs {', '.join(different)}; install the same versions everywhere")
+
+
+def _sees(folder: str) -> bool:
+    return Path(folder).is_dir()
+

@@ -1,0 +1,68 @@
+"""What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
+
+Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same thread of the same
+process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the ratio in cache is measured too.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks.dtypes import SingleArray
+from dcpred_tasks.predictor import Model, score_rows
+
+STREAM_BYTES = 256 * 2**20
+CACHE_BYTES = 2**19
+REPEATS = 9
+BUDGET_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds per row and their ratio, streaming and in cache."""
+
+    us_per_row: float
+    linear_us_per_row: float
+    cost_ratio: float
+    cached_us_per_row: float
+    cached_linear_us_per_row: float
+    cached_cost_ratio: float
+
+
+def measure_cost(model: Model, X: NDArray[np.generic], *, stream_bytes: int = STREAM_BYTES) -> Cost:
+    """X  some raw rows, (n_samples, n_features), repeated to fill the stream."""
+    rows = np.ascontiguousarray(X, np.float32)
+    with threadpool_limits(1):
+        stream = _measure(model, _repeated(rows, stream_bytes))
+        cached = _measure(model, _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)])
+    return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1])
+
+
+def _measure(model: Model, X: SingleArray) -> tuple[float, float]:
+    """Medians of µs per row: (model, linear). The model takes one part of X after another, so that its time is bounded
+    and it never finds its rows in cache that a linear prediction would not."""
+    w = np.linspace(-1, 1, X.shape[1], dtype=np.float32)
+    probe = X[: max(len(X) // 64, 1)]
+    per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
+    part = int(np.clip(BUDGET_SECONDS / REPEATS / max(per_row, 1e-9), len(probe), len(X)))
+    linear, own = [], []
+    for repeat in range(REPEATS):
+        start = (repeat * part) % (len(X) - part + 1)
+        linear.append(_seconds(lambda: X @ w) / len(X))
+        own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part])) / part)  # type: ignore[misc]
+    return 1e6 * float(np.median(own)), 1e6 * float(np.median(linear))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:
+    copies = -(-n_bytes // max(rows.nbytes, 1))
+    return rows if copies <= 1 else np.tile(rows, (copies, 1))

@@ -1,0 +1,332 @@
+"""scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`.
+
+NumPy arrays are trained on in this process. Dask and Zarr arrays are trained on through the same graphs as the command line,
+on the workers of the current `distributed.Client` if there is one, else in this process block by block.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state, column_or_1d, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from dcpred import outofcore
+from dcpred.serving import ServedModel
+from dcpred.version import versions
+from dcpred_tasks.artifact import read_model, write_model
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.predictor import class_numbers, score_rows
+from dcpred_tasks.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.survey import check_survey, survey_rows
+from dcpred_tasks.trainer import train_rows
+
+
+class _DCPred(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: from parameters to a fitted model."""
+
+    _task: str
+    _renamed = {"random_state": "seed"}  # noqa: RUF012
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight"})
+
+    def _settings(self) -> Settings:
+        values: dict[str, object] = {"task": self._task}
+        for name, value in self.get_params(deep=False).items():
+            if name in self._not_settings or value is None:
+                continue
+            values[self._renamed.get(name, name)] = value
+        values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return make_settings(values)
+
+    def _fit_rows(
+        self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], classes: tuple[Any, ...]
+    ) -> None:
+        used = weight > 0
+        if not used.all():
+            X, target, weight = X[used], target[used], weight[used]
+        settings = self._settings()
+        survey = survey_rows(X, target, weight, 0, self._task)
+        check_survey(survey, self._task)
+        self.model_ = train_rows(X, target, weight, survey, settings, classes, self.n_jobs)
+        self._remember(settings)
+
+    def _fit_out_of_core(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
+        try:
+            outofcore.fit(X, y, sample_weight, settings, folder)
+            model = folder / "model"
+            self.model_ = read_model(model, support=settings.keep_support_vectors)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.n_features_in_ = self.model_.n_features
+        self._remember(settings)
+
+    def _remember(self, settings: Settings) -> None:
+        self.settings_ = settings_dict(settings)
+        self.n_leaves_ = self.model_.n_leaves
+
+    def _values(self, X: Any, early: bool = False) -> Any:
+        """Decision values of checked rows: float32 (n_samples, n_outputs), lazily where X is."""
+        check_is_fitted(self, "model_")
+        if outofcore.is_out_of_core(X):
+            return outofcore.decision(self.model_, X, early)
+        rows = validate_data(self, X, reset=False, dtype="numeric")
+        decision, _ = score_rows(self.model_, rows, early=early)
+        return decision
+
+    def save(self, path: str | Path) -> str:
+        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its hash."""
+        check_is_fitted(self, "model_")
+        return write_model(Path(path), self.model_, self.settings_, {"versions": versions()})
+
+    def serve(self) -> ServedModel:
+        """The fitted model alone, as `load_model` gives it."""
+        check_is_fitted(self, "model_")
+        return ServedModel(self.model_)
+
+
+class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
+    """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon, NIPS 2014).
+
+    A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means weighted with
+    α², pseudo-landmarks are added, and a linear SVM on the Nyström approximation becomes the compact model of the leaf.
+
+    Parameters
+    ----------
+    n_leaves : int or None
+        Target number of leaves, rounded down to a power of two. None: one for every 1,000 rows.
+    kernel : {"rbf", "laplacian", "polynomial"}
+    gamma : "scale" or float > 0
+        γ in scaled features. "scale": 1 / (n_features × variance).
+    degree, coef0 : int, float
+        Of the polynomial kernel (γ x·u + coef0)^degree.
+    C : float
+        Penalty of the local SVMs.
+    head_gamma, head_C : float or None
+        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ.
+    class_weight : None, "balanced" or dict
+    scaling : {"standard", "minmax", "none"}
+    landmarks : int
+        Landmarks per leaf: exact kernel values in each prediction.
+    landmark_weights : {"alpha2", "uniform"}
+    products : int
+        Products of two landmark values per leaf, as pseudo-landmarks.
+    triangle, triangle_bound : int, {"lower", "upper"}
+        Pseudo-landmarks by the triangle inequality, for stationary kernels.
+    max_leaf_rows, min_leaf_rows : int
+        Larger leaves are split again, smaller ones merged.
+    sample_rows, nystrom_rows : int
+        Rows that the tree is learned from, and rows of each leaf that W̄ is computed from (eq. 5).
+    keep_support_vectors : bool
+        Keep the local SVMs, for `predict_early`.
+    random_state : int, RandomState or None
+    n_jobs : int or None
+        Threads that fit leaves, for rows in memory.
+    directory : path or None
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's place for
+        temporary files.
+
+    Attributes
+    ----------
+    classes_ : ndarray (n_classes,)
+    n_features_in_ : int
+    n_leaves_ : int
+    model_ : the arrays of the compact model (dcpred_tasks.predictor.Model)
+    """
+
+    _task = "classification"
+
+    def __init__(
+        self,
+        *,
+        n_leaves: int | None = None,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 2,
+        coef0: float = 1.0,
+        C: float = 10.0,
+        head_gamma: float | None = None,
+        head_C: float | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+        scaling: str = "standard",
+        landmarks: int = 16,
+        landmark_weights: str = "alpha2",
+        products: int = 64,
+        triangle: int = 0,
+        triangle_bound: str = "lower",
+        max_leaf_rows: int = 5_000,
+        min_leaf_rows: int = 30,
+        sample_rows: int = 100_000,
+        nystrom_rows: int = 500,
+        keep_support_vectors: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        directory: str | None = None,
+    ) -> None:
+        self.n_leaves = n_leaves
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.C = C
+        self.head_gamma = head_gamma
+        self.head_C = head_C
+        self.class_weight = class_weight
+        self.scaling = scaling
+        self.landmarks = landmarks
+        self.landmark_weights = landmark_weights
+        self.products = products
+        self.triangle = triangle
+        self.triangle_bound = triangle_bound
+        self.max_leaf_rows = max_leaf_rows
+        self.min_leaf_rows = min_leaf_rows
+        self.sample_rows = sample_rows
+        self.nystrom_rows = nystrom_rows
+        self.keep_support_vectors = keep_support_vectors
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.directory = directory
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """X (n_samples, n_features), y (n_samples,) labels of any kind; both NumPy, or both Dask or Zarr arrays."""
+        if outofcore.is_out_of_core(X):
+            if isinstance(self.class_weight, dict):
+                raise DataError(
+                    "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the weights into "
+                    "sample_weight"
+                )
+            settings = self._settings()
+            if self.class_weight is not None:
+                settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
+            self._fit_out_of_core(X, y, sample_weight, settings)
+            self.classes_ = np.array(self.model_.classes)
+            return self
+        X, y = validate_data(self, X, y, dtype="numeric")
+        check_classification_targets(y)
+        self.classes_, target = np.unique(y, return_inverse=True)
+        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        if self.class_weight is not None:
+            used = weight > 0
+            present = np.unique(target[used])
+            factors = np.ones(len(self.classes_))
+            factors[present] = compute_class_weight(
+                self.class_weight, classes=self.classes_[present], y=self.classes_[target[used]], sample_weight=weight[used]
+            )
+            weight *= factors[target]
+        self._fit_rows(X, target, weight, tuple(self.classes_.tolist()))
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more."""
+        decision = self._values(X)
+        return decision[:, 0] if self.model_.n_outputs == 1 else decision
+
+    def predict(self, X: Any) -> Any:
+        """Labels (n_samples,)."""
+        return self._labels(self._values(X))
+
+    def predict_early(self, X: Any) -> Any:
+        """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True."""
+        return self._labels(self._values(X, early=True))
+
+    def _labels(self, decision: Any) -> Any:
+        if isinstance(decision, da.Array):
+            return decision.map_blocks(
+                _labels_of, classes=self.classes_, drop_axis=1, dtype=self.classes_.dtype, meta=self.classes_[:0]
+            )
+        return _labels_of(decision, self.classes_)
+
+
+class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
+    """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
+
+    As DCPredClassifier, with squared error. Parameters that differ:
+
+    Parameters
+    ----------
+    ridge : float
+        λ of the local machines, α = (G + λI)⁻¹ (y − ȳ).
+    head_ridge : float or None
+        λ of the compact models. None: the same.
+    """
+
+    _task = "regression"
+
+    def __init__(
+        self,
+        *,
+        n_leaves: int | None = None,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 2,
+        coef0: float = 1.0,
+        ridge: float = 1e-2,
+        head_gamma: float | None = None,
+        head_ridge: float | None = None,
+        scaling: str = "standard",
+        landmarks: int = 16,
+        landmark_weights: str = "alpha2",
+        products: int = 64,
+        triangle: int = 0,
+        triangle_bound: str = "lower",
+        max_leaf_rows: int = 5_000,
+        min_leaf_rows: int = 30,
+        sample_rows: int = 100_000,
+        nystrom_rows: int = 500,
+        keep_support_vectors: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        directory: str | None = None,
+    ) -> None:
+        self.n_leaves = n_leaves
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.ridge = ridge
+        self.head_gamma = head_gamma
+        self.head_ridge = head_ridge
+        self.scaling = scaling
+        self.landmarks = landmarks
+        self.landmark_weights = landmark_weights
+        self.products = products
+        self.triangle = triangle
+        self.triangle_bound = triangle_bound
+        self.max_leaf_rows = max_leaf_rows
+        self.min_leaf_rows = min_leaf_rows
+        self.sample_rows = sample_rows
+        self.nystrom_rows = nystrom_rows
+        self.keep_support_vectors = keep_support_vectors
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.directory = directory
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """X (n_samples, n_features), y (n_samples,) numbers; both NumPy, or both Dask or Zarr arrays."""
+        if outofcore.is_out_of_core(X):
+            self._fit_out_of_core(X, y, sample_weight, self._settings())
+            return self
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
+        target = np.asarray(column_or_1d(y, warn=True), np.float64)
+        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        self._fit_rows(X, target, weight, ())
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """float32 (n_samples,)."""
+        return self._values(X)[:, 0]
+
+    def predict_early(self, X: Any) -> Any:
+        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True."""
+        return self._values(X, early=True)[:, 0]
+
+
+def _labels_of(decision: NDArray[np.float32], classes: NDArray[Any]) -> NDArray[Any]:
+    return classes[class_numbers(decision)]
+

@@ -1,0 +1,127 @@
+"""What lies at a path: a data set, a model, or the output of a scoring run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dcpred_tasks import store
+from dcpred_tasks.artifact import describe_model, read_model
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.files import digest_json, read_json
+
+
+def inspect_path(path: Path) -> dict[str, Any]:
+    """A description that JSON can hold; its "kind" is data, model, scores or training. Raises RefusedErrors."""
+    if (path / "model.json").exists():
+        return _model(path)
+    if (path / "plan.json").exists():
+        return _scores(path)
+    if (path / "job.json").exists():
+        leaves = len(list((path / "leaves").glob("*.npz")))
+        return {"kind": "training", "path": str(path), "run": read_json(path / "job.json").get("run"), "fitted_leaves": leaves}
+    if not path.exists():
+        raise DataError(f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path")
+    return _data(path)
+
+
+def _model(path: Path) -> dict[str, Any]:
+    described, model = describe_model(path), read_model(path)
+    rows = model.leaf_rows
+    landmarks = np.diff(model.landmark_at)
+    arrays = described.model["arrays"]
+    return {
+        "kind": "model",
+        "path": str(path),
+        "hash": described.hash,
+        "task": model.task,
+        "classes": list(model.classes),
+        "n_features": model.n_features,
+        "n_outputs": model.n_outputs,
+        "kernel": described.model["kernel"],
+        "n_leaves": model.n_leaves,
+        "n_constant_leaves": int((landmarks == 0).sum()),
+        "tree_depth": model.tree.depth,
+        "rows_per_leaf": {
+            "total": int(rows.sum()),
+            "min": int(rows.min()),
+            "median": float(np.median(rows)),
+            "max": int(rows.max()),
+        },
+        "n_landmarks": len(model.landmarks),
+        "landmarks_per_leaf": {"min": int(landmarks.min()), "max": int(landmarks.max())},
+        "n_products": len(model.pairs),
+        "n_triangle": int(sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))),
+        "support_vectors": arrays["support_vectors"]["shape"][0] if described.has_support else None,
+        "compact_bytes": model.nbytes,
+        "bytes_on_disk": _size(path),
+        "settings": described.model["settings"],
+        "shrunk": _shrunk(described.model["settings"], landmarks, model.n_leaves),
+        "provenance": described.provenance,
+    }
+
+
+def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str]:
+    """Where the data were too small for what was asked."""
+    remarks = []
+    if settings["n_leaves"] and n_leaves < 1 << (settings["n_leaves"].bit_length() - 1):
+        remarks.append(f"{n_leaves} leaves of {settings['n_leaves']} asked for: more would hold too few rows")
+    fewer = int(((landmarks > 0) & (landmarks < settings["landmarks"])).sum())
+    if fewer:
+        remarks.append(f"{fewer} leaves have fewer than {settings['landmarks']} landmarks: they have no more distinct rows")
+    return remarks
+
+
+def _scores(path: Path) -> dict[str, Any]:
+    plan = read_json(path / "plan.json")
+    manifest = path / "manifest.json"
+    group = path / "scores.zarr"
+    n_blocks = -(-plan["n_rows"] // plan["block_rows"])
+    return {
+        "kind": "scores",
+        "path": str(path),
+        "finished": manifest.exists(),
+        "blocks_done": len(list((path / "blocks").glob("*.json"))),
+        "n_blocks": n_blocks,
+        "arrays": _arrays(store.open_group(group)) if group.exists() else {},
+        "bytes_on_disk": _size(path),
+        "plan": plan,
+        "manifest": read_json(manifest) if manifest.exists() else None,
+    }
+
+
+def _data(path: Path) -> dict[str, Any]:
+    try:
+        arrays = _arrays(store.open_group(path))
+    except DataError:
+        array = store.open_array(path)
+        arrays = {"X": _array(array)}
+    return {
+        "kind": "data",
+        "path": str(path),
+        "arrays": arrays,
+        "bytes_on_disk": _size(path),
+        "hash": digest_json(arrays),
+    }
+
+
+def _arrays(group: zarr.Group) -> dict[str, Any]:
+    return {name: _array(array) for name, array in sorted(group.arrays())}
+
+
+def _array(array: Any) -> dict[str, Any]:
+    missing = sum(1 for _ in store.missing_chunks(array))
+    described: dict[str, Any] = {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "chunks": list(array.chunks),
+        "shards": list(array.shards) if array.shards else None,
+        "missing_chunks": missing,
+    }
+    attributes = dict(array.attrs)
+    return described | ({"attributes": attributes} if attributes else {})
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,89 @@
+"""The state of a scoring run, all of it in the output directory.
+
+OUTPUT/
+  plan.json       what the run is; written first
+  scores.zarr     label, decision, status
+  blocks/*.json   commit records; a block is done if and only if its record is there and its digest matches
+  manifest.json   written last, after every block was read back and verified
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
+from dcpred_tasks.score_block import BlockReceipt, ScoreRun, read_receipt
+
+FORMAT = "dcpred-scores"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Commit records of one run."""
+
+    run: ScoreRun
+    n_blocks: int
+
+    @property
+    def root(self) -> Path:
+        return Path(self.run.output)
+
+    def open(self) -> None:
+        """Claim the directory for this run, or take up what it left. Raises PlanConflictError."""
+        path = self.root / "plan.json"
+        if path.exists():
+            self._check(read_json(path))
+            return
+        with resource_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / "blocks").mkdir(exist_ok=True)
+        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self.run)})
+
+    def check(self) -> None:
+        """Raise PlanConflictError where the directory belongs to something else; write nothing."""
+        path = self.root / "plan.json"
+        if path.exists():
+            self._check(read_json(path))
+        elif self.root.exists() and (
+            not self.root.is_dir() or any(e.name not in ("blocks", "lock") for e in self.root.iterdir())
+        ):
+            raise PlanConflictError(f"scores were to be written to {self.root}, but it holds other files; name a new directory")
+
+    def _check(self, plan: dict[str, Any]) -> None:
+        if plan.get("run") != self.run.run:
+            differs = [k for k, v in asdict(self.run).items() if plan.get(k) != _plain(v) and k != "run"]
+            raise PlanConflictError(
+                f"{self.root} belongs to another plan (it differs in {', '.join(differs) or 'the data'}); name a new "
+                "directory, or run with the model, data and outputs that it was made with"
+            )
+
+    def pending(self) -> list[int]:
+        return [block for block in range(self.n_blocks) if read_receipt(self.run, block) is None]
+
+    def receipts(self) -> Iterator[BlockReceipt]:
+        for block in range(self.n_blocks):
+            receipt = read_receipt(self.run, block)
+            if receipt is not None:
+                yield receipt
+
+    def retract(self, block: int) -> None:
+        """Withdraw a commit record whose block does not verify."""
+        self.run.record(block).unlink(missing_ok=True)
+
+    def manifest(self) -> dict[str, Any] | None:
+        path = self.root / "manifest.json"
+        return read_json(path) if path.exists() else None
+
+    def finish(self, manifest: dict[str, Any]) -> None:
+        write_json(self.root / "manifest.json", manifest)
+
+
+def run_hash(identity: dict[str, Any]) -> str:
+    return digest_json(identity)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,85 @@
+"""Estimators over Dask and Zarr arrays: the graphs of the command line, and lazy prediction."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from distributed import default_client
+from numpy.typing import NDArray
+
+from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
+from dcpred.training import train
+from dcpred_tasks import store
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.predictor import Model, check_rows, score_rows
+from dcpred_tasks.settings import Settings
+
+COPY_BYTES = 16 * 2**20
+
+
+def is_out_of_core(X: Any) -> bool:
+    return isinstance(X, da.Array | zarr.Array)
+
+
+def current_workers() -> AbstractContextManager[Workers]:
+    """The workers of the current Dask client, or this process."""
+    try:
+        return nullcontext(DaskWorkers(default_client()))
+    except ValueError:  # there is none
+        return nullcontext(InlineWorkers())
+
+
+def fit(X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path) -> None:
+    """Train on Dask or Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
+    of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block."""
+    group = store.create_group(folder / "data.zarr")
+    x = _address(X, "X", group, folder)
+    target = _address(y, "y", group, folder)
+    weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
+    train(x, target, folder / "model", settings, current_workers, weight=weight)
+
+
+def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:
+    if isinstance(array, zarr.Array):
+        address = store.array_address(array)
+        if address is not None:
+            return address
+    source = array if isinstance(array, da.Array) else da.from_array(_sized(array))
+    if np.isnan(source.shape).any():
+        raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
+    if source.ndim == 0 or source.dtype.kind in "cOSUTV":
+        raise DataError(f"{name} has shape {source.shape} and dtype {source.dtype}; pass numbers, one row per sample")
+    row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
+    rows = min(max(COPY_BYTES // row_bytes, 1), max(source.shape[0], 1))
+    target = store.create_array(group, name, source.shape, source.dtype, rows)
+    whole_rows = source.rechunk((rows, *[-1] * (source.ndim - 1)))
+    da.store(whole_rows, target, lock=False)
+    return f"{folder}/data.zarr/{name}"
+
+
+def _sized(array: Any) -> Any:
+    return array if isinstance(array, zarr.Array) else np.asarray(array)
+
+
+def decision(model: Model, X: Any, early: bool) -> da.Array:
+    """Decision values as a Dask array (n_samples, n_outputs), computed block by block when asked for. The model is one value of
+    the graph, sent to each worker once."""
+    rows = X if isinstance(X, da.Array) else da.from_array(X)
+    check_rows(np.empty((0, *rows.shape[1:]), rows.dtype), model.n_features)
+    rows = rows.rechunk({1: -1})
+    return rows.map_blocks(
+        _decision_block,
+        dask.delayed(model, pure=False),
+        early,
+        chunks=(rows.chunks[0], (model.n_outputs,)),
+        dtype=np.float32,
+        meta=np.empty((0, 0), np.float32),
+    )
+
+
+def _decision_block(X: NDArray[Any], model: Model, early: bool) -> NDArray[np.float32]:
+    return score_rows(model, X, early=early)[0]

@@ -1,0 +1,61 @@
+"""How work is cut: frozen arithmetic, without I/O, that prints itself.
+
+The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be resumed by any.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dcpred_tasks.predictor import tile_rows
+
+MIB = 2**20
+PIECE_BYTES = 64 * MIB  # raw rows that a task holds at once
+MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
+MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
+BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
+BLOCK_ROWS = 2**22
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """Rows in blocks, and blocks in pieces. `chunk_rows` rows are read at once and written as one output chunk."""
+
+    n_rows: int
+    chunk_rows: int
+    block_rows: int
+    task_bytes: int
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_rows // self.block_rows)
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """(block, first row, row after the last)."""
+        for block in range(self.n_blocks):
+            yield block, block * self.block_rows, min((block + 1) * self.block_rows, self.n_rows)
+
+    def __str__(self) -> str:
+        blocks = "1 block" if self.n_blocks == 1 else f"{self.n_blocks:,} blocks of {self.block_rows:,}"
+        return f"{self.n_rows:,} rows in {blocks}; about {self.task_bytes / MIB:,.0f} MiB of memory per task"
+
+
+def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n_outputs: int) -> BlockPlan:
+    """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows."""
+    row_bytes = n_features * itemsize
+    fit = max(PIECE_BYTES // max(row_bytes, 1), 1)
+    chunk_rows = max(min(fit, MAX_CHUNK_ROWS) // input_rows, 1) * input_rows
+    chunk_rows = min(chunk_rows, max(n_rows, 1))
+    wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
+    block_rows = -(-wanted // chunk_rows) * chunk_rows
+    tile = min(tile_rows(n_features), chunk_rows)
+    # float64 rows, their copies while they are sorted by leaf, and float32 rows of one tile
+    work = tile * n_features * (8 + 8 + 8 + 4)
+    return BlockPlan(n_rows, chunk_rows, block_rows, chunk_rows * (row_bytes + 12 * n_outputs + 16) + work)
+
+
+def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:
+    """Blocks of whole input chunks that a task can hold: raw, scaled, and sorted."""
+    row_bytes = n_features * itemsize
+    rows = max(PIECE_BYTES // max(n_features * (itemsize + 8), 1), 1)
+    block_rows = min(max(rows // input_rows, 1) * input_rows, max(n_rows, 1))
+    return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))

@@ -1,0 +1,330 @@
+"""Training over Zarr with Dask workers: survey → division → route → balance → leaves → model.
+
+Each step is a set of independent tasks whose results lie in the scratch directory MODEL.scratch; the driver reads what is
+small from there. A task whose result is there is not run again, so that a job that was cut off goes on where it stopped.
+
+    survey    every block: limits, classes, bad values, its part of the sample          (dcpred_tasks.train_tasks)
+    division  here: scaling and k-means tree of the sample
+    route     every block: rows sorted by leaf, one shard a block
+    balance   large leaves divided again, by tasks; small ones merged, here
+    leaves    every leaf, largest first: gather its rows, fit
+    model     here: concatenate, write, rename
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dcpred.cluster import Pool, Workers, run_all
+from dcpred.locking import hold
+from dcpred.plan import BlockPlan, plan_routing
+from dcpred.progress import Reporter, Silent
+from dcpred.version import __version__, versions
+from dcpred_tasks import store
+from dcpred_tasks.artifact import describe_model, write_model
+from dcpred_tasks.assemble import assemble
+from dcpred_tasks.balance import Balanced, Split, balance
+from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
+from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
+from dcpred_tasks.job import Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
+from dcpred_tasks.labels import Label
+from dcpred_tasks.memory import peak_memory_bytes
+from dcpred_tasks.predictor import check_matrix
+from dcpred_tasks.settings import Settings, settings_dict
+from dcpred_tasks.survey import Survey, check_survey, merge_surveys
+from dcpred_tasks.train_tasks import (
+    Receipt,
+    fit_one_leaf,
+    read_fitted_leaf,
+    read_split,
+    read_survey,
+    route_block,
+    split_leaf,
+    survey_block,
+)
+from dcpred_tasks.trainer import Division, balanced_factors, learn_division
+from dcpred_tasks.tree import flatten
+
+
+@dataclass
+class TrainReport:
+    """What came of a training job. Seconds by step; memory is the peak of any worker and of the driver, in bytes."""
+
+    model: str
+    hash: str
+    n_rows: int
+    n_features: int
+    n_leaves: int
+    n_constant_leaves: int
+    n_landmarks: int
+    largest_leaf_rows: int
+    thinned_leaves: int
+    already_trained: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    worker_peak_memory_bytes: int = 0
+    driver_peak_memory_bytes: int = 0
+
+
+def train(
+    x: str, y: str, model: Path, settings: Settings, pool: Pool, *, weight: str | None = None, say: Reporter | None = None
+) -> TrainReport:
+    """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
+
+    pool  gives the workers, and is asked for them only when the input has been checked and there is work to do
+    Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
+    """
+    say = say or Silent()
+    plan, names = check_training_data(x, y, weight, settings)
+    run = _run_hash(x, y, weight, settings, plan)
+    done = _finished(model, run)
+    if done is not None:
+        return done
+    scratch = model.with_name(f"{model.name}.scratch")
+    _claim(scratch, run, model)
+    with hold(scratch), pool() as workers:
+        job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
+        workers.check_sees(scratch.absolute())
+        say.say(f"training on {plan}")
+        report = _Training(job, plan, names, model, workers, say).run(run)
+        shutil.rmtree(scratch, ignore_errors=True)
+    return report
+
+
+def check_training_data(
+    x: str, y: str, weight: str | None, settings: Settings
+) -> tuple[BlockPlan, tuple[str, ...] | None]:
+    """What can be refused from shapes, dtypes and the list of chunks; then how blocks are cut, and the label names."""
+    X, target = store.open_array(x), store.open_array(y)
+    check_matrix(X.shape, np.dtype(X.dtype))
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise DataError(f"X at {x} has shape {X.shape}, so that there is nothing to train on; pass rows and features")
+    for name, array in (("y", target), ("the sample weight", store.open_array(weight) if weight else target)):
+        if array.shape != (X.shape[0],):
+            raise DataError(
+                f"{name} must hold one value for each row of X, shape ({X.shape[0]},), but it has shape {array.shape}; "
+                "correct the one that is wrong"
+            )
+    if settings.task == "regression" and np.dtype(target.dtype).kind not in "biuf":
+        raise DataError(f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification")
+    for address, array in ((x, X), (y, target)):
+        missing = next(store.missing_chunks(array), None)
+        if missing is not None:
+            raise DataError(
+                f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write the array "
+                "again with write_empty_chunks=True if its rows are meant to be empty"
+            )
+    plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_unit(X))
+    labels = target.attrs.get("labels")
+    return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
+
+
+def _run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: BlockPlan) -> str:
+    shape = list(store.open_array(x).shape)
+    return digest_json(
+        {
+            "x": str(Path(x).absolute()) if "://" not in x else x,
+            "y": y,
+            "weight": weight,
+            "shape": shape,
+            "dtype": str(store.open_array(x).dtype),
+            "block_rows": plan.block_rows,
+            "settings": settings_dict(settings),
+            "version": __version__,
+        }
+    )
+
+
+def _finished(model: Path, run: str) -> TrainReport | None:
+    if not model.exists():
+        return None
+    described = describe_model(model)
+    if described.provenance.get("run") != run:
+        raise PlanConflictError(
+            f"a model was to be written to {model}, but a model of other data or settings is there; remove it or name "
+            "another place"
+        )
+    return TrainReport(**{**described.provenance["report"], "model": str(model), "hash": described.hash, "already_trained": True})
+
+
+def _claim(scratch: Path, run: str, model: Path) -> None:
+    """Make the scratch directory, or take up the one that this run left."""
+    path = scratch / "job.json"
+    with resource_errors(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        if read_json(path).get("run") != run:
+            raise PlanConflictError(
+                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
+                "remove the directory"
+            )
+        return
+    if any(entry.name != "lock" for entry in scratch.iterdir()):
+        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+    write_json(path, {"run": run})
+    for folder in ("survey", "leaves", "rows-0"):
+        (scratch / folder).mkdir(exist_ok=True)
+
+
+class _Training:
+    """The steps of one job, and what is noted on the way."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        plan: BlockPlan,
+        names: tuple[str, ...] | None,
+        model: Path,
+        workers: Workers,
+        say: Reporter,
+    ) -> None:
+        self.job, self.plan, self.names, self.model, self.workers, self.say = job, plan, names, model, workers, say
+        self.seconds: dict[str, float] = {}
+        self.worker_peak = 0
+        self.n_generations = 1
+
+    def run(self, run: str) -> TrainReport:
+        survey = self._timed("survey", self._survey)
+        division = self._timed("division", lambda: self._division(survey))
+        counts = self._timed("route", lambda: self._route(division, survey))
+        balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
+        self._timed("leaves", lambda: self._leaves(sources, rows))
+        begin = time.perf_counter()
+        leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
+        stored = self.job.settings
+        model = assemble(
+            leaves, rows, flatten(balanced.root), division.scaling, division.kernels, self._labels(survey), stored
+        )
+        self.seconds["model"] = time.perf_counter() - begin
+        report = TrainReport(
+            model=str(self.model),
+            hash="",
+            n_rows=self.plan.n_rows,
+            n_features=model.n_features,
+            n_leaves=model.n_leaves,
+            n_constant_leaves=int((np.diff(model.landmark_at) == 0).sum()),
+            n_landmarks=len(model.landmarks),
+            largest_leaf_rows=int(rows.max()),
+            thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
+            seconds=self.seconds,
+            worker_peak_memory_bytes=self.worker_peak,
+            driver_peak_memory_bytes=peak_memory_bytes(),
+        )
+        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": self.model.name}}
+        report.hash = write_model(self.model, model, settings_dict(stored), provenance)
+        return report
+
+    def _timed(self, name: str, step: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        result = step()
+        self.seconds[name] = time.perf_counter() - begin
+        return result
+
+    def _work(
+        self, title: str, body: Callable[..., Receipt], tasks: Sequence[tuple[Any, ...]], total: int, outputs: Sequence[Path]
+    ) -> None:
+        """Run those tasks whose output is not there yet."""
+        todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
+        with self.say.step(title, total, "rows") as advance:
+
+            def note(_: int, receipt: Receipt) -> None:
+                self.worker_peak = max(self.worker_peak, receipt.peak_memory_bytes)
+                advance(receipt.n_rows)
+
+            run_all(self.workers, body, todo, note)
+
+    def _survey(self) -> Survey:
+        spans = list(self.plan.spans())
+        tasks = [(self.job, *span) for span in spans]
+        outputs = [self.job.survey_file(block) for block, _, _ in spans]
+        self._work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
+        survey = merge_surveys(read_survey(self.job, block)[0] for block, _, _ in spans)
+        check_survey(survey, self.job.settings.task)
+        return survey
+
+    def _division(self, survey: Survey) -> Division:
+        self.say.say("learning the scaling and the tree from a sample")
+        sample = np.concatenate([read_survey(self.job, block)[1] for block, _, _ in self.plan.spans()])
+        balanced_classes = self.job.settings.class_weight == "balanced" and len(survey.classes) > 0
+        with threadpool_limits(1):  # BLAS and k-means sum in another order with more threads
+            division = learn_division(sample, survey, self.job.settings)
+        stored = StoredDivision(
+            division.scaling,
+            flatten(division.root),
+            division.kernels,
+            survey.classes,
+            balanced_factors(survey) if balanced_classes else np.empty(0),
+        )
+        if not self.job.division_file.exists():
+            write_division(self.job, stored)
+        return division
+
+    def _route(self, division: Division, survey: Survey) -> np.ndarray:
+        spans = list(self.plan.spans())
+        pieces = [self.job.piece(0, block) for block, _, _ in spans]
+        self._work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
+        counts = [read_counts(piece) for piece in pieces]
+        write_offsets(self.job, 0, counts)
+        total = np.sum(counts, axis=0)
+        self._conserved("routing", int(total.sum()), survey.n_used)
+        return np.asarray(total)
+
+    def _balance(self, division: Division, counts: np.ndarray) -> tuple[Balanced, list[list[Source]], np.ndarray]:
+        settings = self.job.settings
+        where: dict[int, Source] = {leaf: Source(0, leaf) for leaf in range(len(counts))}
+        totals: dict[int, int] = dict(enumerate(int(n) for n in counts))
+
+        def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
+            generations = range(self.n_generations, self.n_generations + len(requests))
+            self.n_generations += len(requests)
+            tasks = [
+                (self.job, where[leaf], totals[leaf], g) for (leaf, _), g in zip(requests, generations, strict=True)
+            ]
+            for g in generations:
+                self.job.rows(g).mkdir(exist_ok=True)
+            total = sum(totals[leaf] for leaf, _ in requests)
+            outputs = [self.job.split_file(g) for g in generations]
+            self._work(f"dividing {len(requests):,} large leaves", split_leaf, tasks, total, outputs)
+            results = [read_split(self.job, g) for g in generations]
+            for (_, first), g, result in zip(requests, generations, results, strict=True):
+                for child, n in enumerate(result.counts):
+                    where[first + child], totals[first + child] = Source(g, child), int(n)
+            return results
+
+        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.max_leaf_rows, split)
+        n_leaves = flatten(balanced.root).n_leaves
+        sources: list[list[Source]] = [[] for _ in range(n_leaves)]
+        rows = np.zeros(n_leaves, np.int64)
+        for routed, final in enumerate(balanced.final):
+            if final >= 0 and totals.get(routed):
+                sources[final].append(where[routed])
+                rows[final] += totals[routed]
+        self._conserved("balancing", int(rows.sum()), int(counts.sum()))
+        return balanced, sources, rows
+
+    def _leaves(self, sources: list[list[Source]], rows: np.ndarray) -> None:
+        order = np.argsort(-rows, kind="stable")  # the largest leaf sets the wall time
+        tasks = [(self.job, int(leaf), sources[leaf], int(rows[leaf])) for leaf in order]
+        outputs = [self.job.leaf_file(int(leaf)) for leaf in order]
+        self._work(f"fitting {len(order):,} leaves", fit_one_leaf, tasks, int(rows.sum()), outputs)
+
+    def _labels(self, survey: Survey) -> tuple[Label, ...]:
+        found: list[Label] = survey.classes.tolist()
+        if self.names is None:
+            return tuple(found)
+        wrong = [c for c in found if not (isinstance(c, int) and 0 <= c < len(self.names))]
+        if wrong:
+            raise DataError(
+                f"y holds {wrong[0]}, but its attribute `labels` names only {len(self.names)} classes; correct the attribute"
+            )
+        return tuple(self.names[int(c)] for c in found)
+
+    @staticmethod
+    def _conserved(step: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise DcpredError(f"{step} kept {found:,} of {expected:,} rows; this is a bug, please report it")

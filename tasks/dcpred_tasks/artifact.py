@@ -1,0 +1,215 @@
+"""The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
+
+model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and digest of
+            every array) · provenance (where it came from). The hash is that of `model`, so that it covers every array, and
+            equal models have equal hashes wherever they were trained.
+
+Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks import store
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
+from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.files import digest, digest_json, new_directory, read_json, write_json
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.predictor import Model, Support
+from dcpred_tasks.scaling import Scaling
+
+FORMAT = "dcpred-model"
+VERSION = 1
+CHUNK_BYTES = 8 * 2**20
+COMPACT = {
+    "shift": ACC_DTYPE,
+    "factor": ACC_DTYPE,
+    "tree_starts": INDEX_DTYPE,
+    "tree_children": LEAF_DTYPE,
+    "tree_centres": MODEL_DTYPE,
+    "landmark_at": INDEX_DTYPE,
+    "landmarks": MODEL_DTYPE,
+    "pair_at": INDEX_DTYPE,
+    "pairs": np.int32,
+    "triangle_at": INDEX_DTYPE,
+    "triangle": MODEL_DTYPE,
+    "beta_at": INDEX_DTYPE,
+    "beta": MODEL_DTYPE,
+    "intercept": MODEL_DTYPE,
+    "leaf_rows": INDEX_DTYPE,
+}
+SUPPORT = {
+    "support_at": INDEX_DTYPE,
+    "support_vectors": MODEL_DTYPE,
+    "support_dual": MODEL_DTYPE,
+    "support_intercept": MODEL_DTYPE,
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What model.json says, checked."""
+
+    hash: str
+    model: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    @property
+    def has_support(self) -> bool:
+        return "support_at" in self.model["arrays"]
+
+
+def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Write a model to a new directory and return its hash."""
+    arrays = _arrays(model)
+    body = {
+        "task": model.task,
+        "classes": list(model.classes),
+        "kernel": _kernel_dict(model.kernel),
+        "local_kernel": _kernel_dict(model.local_kernel),
+        "triangle_bound": model.triangle_bound,
+        "settings": dict(settings),
+        "arrays": {
+            name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()
+        },
+    }
+    model_hash = digest_json(body)
+    if path.exists():
+        raise DataError(f"a model was to be written to {path}, but that exists; remove it or name another place")
+    with new_directory(path) as partial:
+        group = store.create_group(partial / "arrays.zarr")
+        for name, a in arrays.items():
+            row_bytes = max(a.nbytes // max(len(a), 1), 1)
+            chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
+            store.create_array(group, name, a.shape, a.dtype, chunk_rows)[...] = a
+        write_json(
+            partial / "model.json",
+            {"format": FORMAT, "version": VERSION, "hash": model_hash, "model": body, "provenance": dict(provenance)},
+        )
+    return model_hash
+
+
+def describe_model(path: Path) -> Description:
+    """Read and check model.json. Raises ModelFormatError."""
+    try:
+        value = read_json(path / "model.json")
+    except (FileNotFoundError, NotADirectoryError):
+        so = "holds no model.json" if path.exists() else "does not exist"
+        raise ModelFormatError(
+            f"a model was asked for at {path}, but it {so}; train one with `dcpred train DATA.zarr MODEL`"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, ValueError):
+        raise _altered(path, "model.json is not valid JSON") from None
+    if value.get("format") != FORMAT:
+        raise ModelFormatError(f"a model was asked for at {path}, but its model.json is not of a {FORMAT}")
+    if not isinstance(value.get("version"), int) or value["version"] > VERSION:
+        raise ModelFormatError(
+            f"the model at {path} has format version {value.get('version')}, but this dcpred reads up to {VERSION}; "
+            "install a newer dcpred"
+        )
+    body = value.get("model")
+    if not isinstance(body, dict) or digest_json(body) != value.get("hash"):
+        raise _altered(path, "model.json does not match its hash")
+    return Description(value["hash"], body, value.get("provenance", {}))
+
+
+def read_model(path: Path, *, support: bool = False) -> Model:
+    """Read and check a model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
+    described = describe_model(path)
+    body = described.model
+    a = _read_arrays(path, body["arrays"], COMPACT)
+    model = Model(
+        task=body["task"],
+        classes=tuple(body["classes"]),
+        kernel=Kernel(**body["kernel"]),
+        triangle_bound=body["triangle_bound"],
+        scaling=Scaling(a["shift"], a["factor"]),
+        tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
+        landmark_at=a["landmark_at"],
+        landmarks=a["landmarks"],
+        pair_at=a["pair_at"],
+        pairs=a["pairs"],
+        triangle_at=a["triangle_at"],
+        triangle=a["triangle"],
+        beta_at=a["beta_at"],
+        beta=a["beta"],
+        intercept=a["intercept"],
+        leaf_rows=a["leaf_rows"],
+        local_kernel=Kernel(**body["local_kernel"]),
+        support=read_support(path) if support else None,
+    )
+    return model
+
+
+def read_support(path: Path) -> Support:
+    """The local machines of a model, for early prediction."""
+    described = describe_model(path)
+    if not described.has_support:
+        raise DataError(
+            f"early prediction was asked for, but the model at {path} was saved without its support vectors; "
+            "train it again with --set keep_support_vectors=true"
+        )
+    a = _read_arrays(path, described.model["arrays"], SUPPORT)
+    return Support(a["support_at"], a["support_vectors"], a["support_dual"], a["support_intercept"])
+
+
+def _arrays(model: Model) -> dict[str, NDArray[Any]]:
+    special: dict[str, NDArray[Any]] = {
+        "shift": model.scaling.shift,
+        "factor": model.scaling.factor,
+        "tree_starts": model.tree.starts,
+        "tree_children": model.tree.children,
+        "tree_centres": model.tree.centres,
+    }
+    arrays = {name: special.get(name, getattr(model, name, None)) for name in COMPACT}
+    if model.support is not None:
+        s = model.support
+        arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept), strict=True))
+    dtypes = COMPACT | SUPPORT
+    return {name: np.ascontiguousarray(a, dtypes[name]) for name, a in arrays.items()}
+
+
+def _read_arrays(path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    try:
+        group = store.open_group(path / "arrays.zarr")
+        return {name: _read_array(path, group, name, declared[name], wanted[name]) for name in _in(declared, wanted)}
+    except ModelFormatError:
+        raise
+    except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
+        raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
+    names = list(wanted)
+    absent = [name for name in names if name not in declared]
+    if absent:
+        raise KeyError(f"array {absent[0]} is not declared")
+    return names
+
+
+def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], dtype: type) -> NDArray[Any]:
+    stored = group[name]
+    shape, of = list(stored.shape), np.dtype(stored.dtype).name
+    if shape != declared["shape"] or of != declared["dtype"] or of != np.dtype(dtype).name:
+        raise _altered(path, f"array {name} is {of} {shape} and not {declared['dtype']} {declared['shape']}")
+    value = np.asarray(stored[...])
+    if digest(value) != declared["digest"]:
+        raise _altered(path, f"array {name} does not match its digest")
+    return value
+
+
+def _altered(path: Path, how: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it again"
+    )
+
+
+def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
+    return {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}

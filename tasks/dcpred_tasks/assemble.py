@@ -1,0 +1,58 @@
+"""From leaves to one model: concatenation, nothing else."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.dtypes import INDEX_DTYPE, IntArray
+from dcpred_tasks.leaf import Kernels, LeafModel
+from dcpred_tasks.predictor import Model, Support
+from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.settings import Settings
+
+
+def assemble(
+    leaves: Sequence[LeafModel],
+    leaf_rows: IntArray,
+    tree: Tree,
+    scaling: Scaling,
+    kernels: Kernels,
+    classes: tuple[int | float | str | bool, ...],
+    settings: Settings,
+) -> Model:
+    """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each."""
+    support = None
+    if settings.keep_support_vectors:
+        support = Support(
+            at=_offsets([leaf.support for leaf in leaves]),
+            vectors=np.concatenate([leaf.support for leaf in leaves]),
+            dual=np.concatenate([leaf.dual for leaf in leaves]),
+            intercept=np.stack([leaf.early_intercept for leaf in leaves]),
+        )
+    triangle = [leaf.triangle.ravel() for leaf in leaves]
+    return Model(
+        task=settings.task,
+        classes=classes,
+        kernel=kernels.head,
+        triangle_bound=settings.triangle_bound,
+        scaling=scaling,
+        tree=tree,
+        landmark_at=_offsets([leaf.landmarks for leaf in leaves]),
+        landmarks=np.concatenate([leaf.landmarks for leaf in leaves]),
+        pair_at=_offsets([leaf.pairs for leaf in leaves]),
+        pairs=np.concatenate([leaf.pairs for leaf in leaves]),
+        triangle_at=_offsets(triangle),
+        triangle=np.concatenate(triangle),
+        beta_at=_offsets([leaf.beta for leaf in leaves]),
+        beta=np.concatenate([leaf.beta for leaf in leaves]),
+        intercept=np.stack([leaf.intercept for leaf in leaves]),
+        leaf_rows=leaf_rows.astype(INDEX_DTYPE),
+        local_kernel=kernels.local,
+        support=support,
+    )
+
+
+def _offsets(arrays: Sequence[NDArray[np.generic]]) -> IntArray:
+    return np.cumsum([0] + [len(a) for a in arrays]).astype(INDEX_DTYPE)

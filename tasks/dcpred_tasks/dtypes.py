@@ -1,0 +1,31 @@
+"""Every dtype with its reason, and the status codes of a scored row."""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+MODEL_DTYPE = np.float32  # what is fitted is stored in single precision: half the bytes, and what the engine reads
+ACC_DTYPE = np.float64  # |x|² − 2x·u + |u|² cancels when x is near u
+SCORE_DTYPE = np.float32
+STATUS_DTYPE = np.uint8
+INDEX_DTYPE = np.int64  # rows, offsets
+LEAF_DTYPE = np.int32
+
+FloatArray = NDArray[np.float64]
+SingleArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+AnyArray = NDArray[np.generic]
+
+
+class Status(IntEnum):
+    """What became of a row. A row is scored if and only if its status is not 0."""
+
+    NOT_SCORED = 0
+    OK = 1
+    NON_FINITE_FEATURE = 2
+    OUT_OF_RANGE = 3
+    NON_FINITE_RESULT = 4
+    CHUNK_MISSING = 5
+    CHUNK_CORRUPT = 6
+    QUARANTINED = 7

@@ -1,0 +1,118 @@
+"""Files that appear whole or not at all: JSON, groups of arrays, directories; and digests of what they hold."""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.errors import ResourceError
+
+DIGEST_BYTES = 16
+RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def partial_name(path: Path) -> Path:
+    """A name beside `path` that no other attempt uses."""
+    return path.with_name(f"{path.name}.partial-{secrets.token_hex(6)}")
+
+
+@contextmanager
+def resource_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk, a quota or a missing permission into a ResourceError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in RESOURCE_ERRNOS:
+            raise ResourceError(
+                f"writing to {path} failed: {error.strerror or error}; make room or get permission, then run again"
+            ) from error
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file by name and rename; it is on disk when this returns."""
+    partial = partial_name(path)
+    with resource_errors(path):
+        try:
+            with open(partial, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return value
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """A file of arrays (.npz without pickle), for the scratch directory of training."""
+    partial = partial_name(path)
+    with resource_errors(path):
+        try:
+            with open(partial, "xb") as file:
+                np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as data:
+        return dict(data)
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill, which gets its name only when everything in it is written.
+
+    Where another attempt got there first, its result stays and this one is dropped: both hold the same.
+    """
+    partial = partial_name(path)
+    with resource_errors(path):
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            try:
+                partial.rename(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def digest(*parts: bytes | NDArray[Any]) -> str:
+    """BLAKE2b of bytes and of the little-endian C-ordered bytes of arrays."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            little = np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
+            state.update(memoryview(little).cast("B") if little.size else b"")
+        else:
+            state.update(part)
+    return state.hexdigest()
+
+
+def digest_json(value: Mapping[str, Any]) -> str:
+    return digest(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())

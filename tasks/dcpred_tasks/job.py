@@ -1,0 +1,196 @@
+"""A training job: the addresses that its tasks are given, and the layout of its scratch directory.
+
+SCRATCH/
+  job.json             the run that the directory belongs to
+  survey/000000.npz    what one block holds, and its part of the sample
+  division.npz         scaling, first tree, kernels
+  rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
+  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces
+  rows-*/offsets.npy   where each leaf starts in each piece, int64 (n_pieces, n_leaves + 1)
+  leaves/000000.npz    one fitted leaf
+
+Every file appears whole or not at all, so that a job that was cut off goes on from what is there.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dcpred_tasks import store
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.files import new_directory, read_arrays, write_arrays
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.leaf import Kernels
+from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.settings import Settings
+
+INNER_CHUNK_BYTES = 16 * 2**10  # a leaf's rows are read in such pieces: 1.27 × the ideal bytes at 128 rows of covtype
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What every training task is told. Addresses and small values only."""
+
+    x: str
+    y: str
+    weight: str | None
+    scratch: str
+    settings: Settings
+    n_rows: int
+    piece_rows: int  # rows that a task may hold at once
+
+    @property
+    def root(self) -> Path:
+        return Path(self.scratch)
+
+    def survey_file(self, block: int) -> Path:
+        return self.root / "survey" / f"{block:06d}.npz"
+
+    @property
+    def division_file(self) -> Path:
+        return self.root / "division.npz"
+
+    def rows(self, generation: int) -> Path:
+        return self.root / f"rows-{generation}"
+
+    def piece(self, generation: int, number: int) -> Path:
+        return self.rows(generation) / f"{number:06d}.zarr"
+
+    def split_file(self, generation: int) -> Path:
+        return self.rows(generation) / "split.npz"
+
+    def offsets_file(self, generation: int) -> Path:
+        return self.rows(generation) / "offsets.npy"
+
+    def leaf_file(self, leaf: int) -> Path:
+        return self.root / "leaves" / f"{leaf:06d}.npz"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of one routed leaf: column `leaf` of the offsets of generation `generation`."""
+
+    generation: int
+    leaf: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows on their way to a leaf, in the order of their numbers.
+
+    X raw (n, n_features) · target float64 (n,), a class number or a value · weight float64 (n,) · number int64 (n,)
+    """
+
+    X: NDArray[Any]
+    target: FloatArray
+    weight: FloatArray
+    number: IntArray
+
+    def take(self, index: NDArray[Any]) -> "Rows":
+        return Rows(*(getattr(self, f.name)[index] for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class StoredDivision:
+    """The division as workers need it: no tree under construction."""
+
+    scaling: Scaling
+    tree: Tree
+    kernels: Kernels
+    classes: NDArray[Any]
+    class_factors: FloatArray
+
+
+def write_division(job: TrainJob, division: StoredDivision) -> None:
+    kernels = json.dumps([asdict(division.kernels.local), asdict(division.kernels.head)])
+    write_arrays(
+        job.division_file,
+        {
+            "shift": division.scaling.shift,
+            "factor": division.scaling.factor,
+            "starts": division.tree.starts,
+            "children": division.tree.children,
+            "centres": division.tree.centres,
+            "classes": division.classes,
+            "class_factors": division.class_factors,
+            "kernels": np.frombuffer(kernels.encode(), np.uint8),
+        },
+    )
+
+
+@lru_cache(maxsize=2)
+def read_division(job: TrainJob) -> StoredDivision:
+    """Once per process."""
+    a = read_arrays(job.division_file)
+    local, head = json.loads(a["kernels"].tobytes())
+    return StoredDivision(
+        Scaling(a["shift"], a["factor"]),
+        Tree(a["starts"], a["children"], a["centres"]),
+        Kernels(Kernel(**local), Kernel(**head)),
+        a["classes"],
+        a["class_factors"],
+    )
+
+
+def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) -> IntArray:
+    """Write rows as one shard sorted by leaf, and return the rows of each leaf, int64 (n_leaves,)."""
+    order = np.argsort(leaf, kind="stable")
+    counts = np.bincount(leaf, minlength=n_leaves).astype(np.int64)
+    X, n = rows.X[order], len(order)
+    side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]  # row numbers < 2⁵³
+    with new_directory(path) as partial:
+        group = store.create_group(partial)
+        for name, value in (("X", X), ("side", side)):
+            inner = _inner_rows(value.nbytes // max(n, 1))
+            shard = max(-(-n // inner), 1) * inner
+            store.create_array(group, name, value.shape, value.dtype, inner, shard_rows=shard)[...] = value
+        np.save(partial / "counts.npy", counts)
+    return counts
+
+
+def _inner_rows(row_bytes: int) -> int:
+    return int(2 ** np.clip(int(INNER_CHUNK_BYTES / max(row_bytes, 1)).bit_length(), 4, 10))
+
+
+def read_counts(path: Path) -> IntArray:
+    return np.asarray(np.load(path / "counts.npy", allow_pickle=False))
+
+
+def write_offsets(job: TrainJob, generation: int, counts: Sequence[IntArray]) -> None:
+    """The offsets of all pieces of a generation, to be mapped by every worker."""
+    offsets = np.zeros((len(counts), len(counts[0]) + 1), np.int64)
+    np.cumsum(np.stack(counts), axis=1, out=offsets[:, 1:])
+    path = job.offsets_file(generation)
+    partial = path.with_suffix(".partial.npy")
+    np.save(partial, offsets)
+    partial.replace(path)
+
+
+@lru_cache(maxsize=64)
+def _piece_arrays(path: str) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
+    return store.open_array(f"{path}/X"), store.open_array(f"{path}/side")
+
+
+def read_leaf(job: TrainJob, source: Source) -> Iterator[Rows]:
+    """The rows of a routed leaf, piece by piece."""
+    offsets = np.load(job.offsets_file(source.generation), mmap_mode="r")
+    starts, stops = np.array(offsets[:, source.leaf]), np.array(offsets[:, source.leaf + 1])
+    for piece in np.flatnonzero(stops > starts):
+        X, side = _piece_arrays(str(job.piece(source.generation, int(piece))))
+        start, stop = int(starts[piece]), int(stops[piece])
+        target, weight, number = store.read_rows(side, start, stop).T
+        yield Rows(store.read_rows(X, start, stop), target, weight, number.astype(np.int64))
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Parts put together in the order of row numbers, whatever blocks they came from."""
+    joined = Rows(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Rows)))
+    return joined.take(np.argsort(joined.number, kind="stable"))

@@ -1,0 +1,168 @@
+"""One leaf, from its rows to its compact model (Hsieh et al. 2014, algorithm 2 within one cluster of rows)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.nystrom import nystrom_root
+from dcpred_tasks.pseudo import Basis, sample_pairs, triangle_distances
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.solvers import DualSolution, kernel_ridge, kernel_svm, linear_ridge, linear_svm
+from dcpred_tasks.tree import k_means
+
+ABSENT = -1000.0  # decision of a class that a leaf has no row of: below what a present class gets
+
+
+@dataclass(frozen=True)
+class LeafModel:
+    """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or regression.
+
+    landmarks float32 (m, n_features) · pairs int32 (p, 2) · triangle float32 (t, m)
+    beta float32 (m + p + t, k) · intercept float32 (k,)
+    support float32 (s, n_features) · dual float32 (s, k) · early_intercept float32 (k,)
+    """
+
+    landmarks: SingleArray
+    pairs: NDArray[np.int32]
+    triangle: SingleArray
+    beta: SingleArray
+    intercept: SingleArray
+    support: SingleArray
+    dual: SingleArray
+    early_intercept: SingleArray
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """γ of the local machines and γ of the compact models may differ: few landmarks like a smaller one."""
+
+    local: Kernel
+    head: Kernel
+
+
+def fit_leaf(
+    X: SingleArray,
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    seed: int,
+) -> LeafModel:
+    """Fit one leaf.
+
+    X       float32 (n, n_features), scaled, not written
+    target  classification: class numbers; regression: float64 values; (n,)
+    weight  float64 (n,), > 0
+    """
+    constant = _constant(target, n_outputs, settings.task)
+    if constant is not None:
+        return _constant_leaf(X, constant)
+    rng = np.random.default_rng([settings.seed, seed])
+    local = _local_machine(X, target, weight, n_outputs, kernels.local, settings)
+    basis = _basis(X, local.dual, kernels.head, settings, rng, seed)
+    beta, intercept = _head(X, target, weight, n_outputs, basis, settings, rng)
+    kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
+    return LeafModel(
+        landmarks=basis.landmarks,
+        pairs=basis.pairs,
+        triangle=basis.triangle,
+        beta=beta.astype(MODEL_DTYPE),
+        intercept=intercept.astype(MODEL_DTYPE),
+        support=X[kept],
+        dual=local.dual[kept].astype(MODEL_DTYPE),
+        early_intercept=local.intercept.astype(MODEL_DTYPE),
+    )
+
+
+def _constant(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
+    """The decision of a leaf whose rows all say the same, or None."""
+    if (target != target[0]).any():
+        return None
+    if task == "regression":
+        return np.array([target[0]], np.float64)
+    if n_outputs == 1:
+        return np.array([2.0 * float(target[0]) - 1.0])
+    decision = np.full(n_outputs, ABSENT)
+    decision[int(target[0])] = 1.0
+    return decision
+
+
+def _constant_leaf(X: SingleArray, decision: FloatArray) -> LeafModel:
+    d, k = X.shape[1], len(decision)
+    none = np.empty((0, d), MODEL_DTYPE)
+    no_weights = np.empty((0, k), MODEL_DTYPE)
+    value = decision.astype(MODEL_DTYPE)
+    return LeafModel(
+        landmarks=none,
+        pairs=np.empty((0, 2), np.int32),
+        triangle=np.empty((0, 0), MODEL_DTYPE),
+        beta=no_weights,
+        intercept=value,
+        support=none,
+        dual=no_weights,
+        early_intercept=value,
+    )
+
+
+def _one_against_rest(target: NDArray[np.generic], n_outputs: int) -> list[tuple[int, FloatArray]]:
+    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
+    if n_outputs == 1:
+        return [(0, np.where(target == 1, 1.0, -1.0))]
+    return [(int(c), np.where(target == c, 1.0, -1.0)) for c in np.unique(target)]  # type: ignore[call-overload]
+
+
+def _local_machine(
+    X: SingleArray, target: NDArray[np.generic], weight: FloatArray, n_outputs: int, kernel: Kernel, settings: Settings
+) -> DualSolution:
+    G = kernel(X, X)
+    if settings.task == "regression":
+        return kernel_ridge(G, target.astype(np.float64), weight, settings.ridge)
+    dual, intercept = np.zeros((len(X), n_outputs)), np.full(n_outputs, ABSENT)
+    for output, sign in _one_against_rest(target, n_outputs):
+        solution = kernel_svm(G, sign, weight, settings.C)
+        dual[:, output], intercept[output] = solution.dual[:, 0], solution.intercept[0]
+    return DualSolution(dual, intercept)
+
+
+def _basis(
+    X: SingleArray, dual: FloatArray, kernel: Kernel, settings: Settings, rng: np.random.Generator, seed: int
+) -> Basis:
+    """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks."""
+    alpha2 = (dual**2).sum(axis=1)
+    if settings.landmark_weights == "alpha2" and alpha2.any():
+        some = alpha2 > 0
+        landmarks = k_means(X[some], settings.landmarks, settings.seed + seed, alpha2[some])
+    else:
+        landmarks = k_means(X, settings.landmarks, settings.seed + seed)
+    pairs = sample_pairs(len(landmarks), settings.products, rng)
+    points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
+    triangle = triangle_distances(kernel, points, landmarks)
+    return Basis(kernel, settings.triangle_bound, landmarks, pairs, triangle)
+
+
+def _head(
+    X: SingleArray,
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    n_outputs: int,
+    basis: Basis,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray]:
+    """β = W̄^½ w of the linear machine trained on Z = C̄ W̄^½."""
+    C_bar = basis(X)
+    sample = np.sort(rng.permutation(len(X))[: settings.nystrom_rows])
+    R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]))
+    Z = C_bar @ R
+    if settings.task == "regression":
+        w, b = linear_ridge(Z, target.astype(np.float64), weight, settings.head_ridge or settings.ridge)
+        return (R @ w)[:, None], np.array([b])
+    beta, intercept = np.zeros((basis.size, n_outputs)), np.full(n_outputs, ABSENT)
+    for output, sign in _one_against_rest(target, n_outputs):
+        w, intercept[output] = linear_svm(Z, sign, weight, settings.head_C or settings.C)
+        beta[:, output] = R @ w
+    return beta, intercept

@@ -1,0 +1,32 @@
+"""Samples of rows that depend on the row's number and a seed, and on nothing else.
+
+A row is drawn by hashing its number, so that blocks, chunks and workers of any shape draw the same rows.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import IntArray
+
+
+def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
+    """A well-mixed 64-bit value for each row number (SplitMix64 of Steele, Lea and Flood, 2014)."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64(seed + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def drawn(rows: IntArray, n_rows: int, size: int, seed: int) -> NDArray[np.bool_]:
+    """Which of these rows belong to a sample of about `size` out of `n_rows`: all of them if size ≥ n_rows."""
+    if size >= n_rows:
+        return np.ones(len(rows), dtype=bool)
+    return row_hash(rows, seed) < np.uint64(int(size / n_rows * 2.0**64))
+
+
+def thinned(rows: IntArray, size: int, seed: int) -> IntArray:
+    """Positions, ascending, of exactly min(size, len(rows)) of these rows: those of the smallest hash."""
+    if size >= len(rows):
+        return np.arange(len(rows), dtype=np.int64)
+    return np.sort(np.argsort(row_hash(rows, seed), kind="stable")[:size]).astype(np.int64)

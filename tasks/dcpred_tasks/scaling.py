@@ -1,0 +1,44 @@
+"""Feature scaling x' = (x − μ) ∘ s, learned once, before the tree."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
+
+SCALINGS = ("none", "standard", "minmax")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """shift μ and factor s, float64 (n_features,)."""
+
+    shift: FloatArray
+    factor: FloatArray
+
+    def __call__(self, X: NDArray[np.generic]) -> SingleArray:
+        """float32 C-ordered (n_samples, n_features); the difference is taken in double precision, since a
+        feature far from zero (a timestamp) would lose its digits in single precision."""
+        out = np.array(X, dtype=ACC_DTYPE, order="C")
+        out -= self.shift
+        out *= self.factor
+        return out.astype(MODEL_DTYPE)
+
+
+def fit_scaling(name: str, sample: NDArray[np.generic], minimum: FloatArray, maximum: FloatArray) -> Scaling:
+    """`minimum` and `maximum` are those of all rows, `sample` some of the rows; a constant feature keeps factor 1
+    (minmax and standard then centre it, so that it adds nothing to any distance)."""
+    n_features = len(minimum)
+    if name == "none":
+        return Scaling(np.zeros(n_features), np.ones(n_features))
+    if name == "minmax":
+        return Scaling(minimum.copy(), _inverse(maximum - minimum))
+    rows = sample.astype(ACC_DTYPE)
+    return Scaling(rows.mean(axis=0), _inverse(rows.std(axis=0)))
+
+
+def _inverse(width: FloatArray) -> FloatArray:
+    # A spread that is all rounding (a constant column of 0.1, say) is no spread.
+    usable = (width > 0) & np.isfinite(width)
+    return np.where(usable, 1.0 / np.where(usable, width, 1.0), 1.0)

@@ -1,0 +1,145 @@
+"""Every setting of training, with its default and what it may be. Frozen, and checked when it is made."""
+
+import difflib
+import math
+from dataclasses import asdict, dataclass, fields
+
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.kernels import KERNELS, STATIONARY
+from dcpred_tasks.scaling import SCALINGS
+
+TASKS = ("classification", "regression")
+BOUNDS = ("lower", "upper")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is trained. γ, C and λ of the head default to those of the local models."""
+
+    task: str = "classification"
+    # features and tree
+    scaling: str = "standard"
+    n_leaves: int = 0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
+    max_leaf_rows: int = 5_000  # a larger leaf is split again; a Gram matrix takes 8 B × its square
+    min_leaf_rows: int = 30  # a smaller leaf is merged
+    sample_rows: int = 100_000  # rows that scaling and tree are learned from
+    # local kernel machines
+    kernel: str = "rbf"
+    gamma: float = 0.0  # in scaled features; 0: 1 / (n_features × variance), as scikit-learn's "scale"
+    degree: int = 2
+    coef0: float = 1.0
+    C: float = 10.0
+    ridge: float = 1e-2
+    class_weight: str = "none"
+    keep_support_vectors: bool = False  # needed by early prediction
+    # compact models
+    landmarks: int = 16
+    landmark_weights: str = "alpha2"  # "alpha2" (theorem 3) or "uniform"
+    products: int = 64  # degree-2 products of kernel values
+    triangle: int = 0  # pseudo-landmarks by the triangle inequality
+    triangle_bound: str = "lower"
+    nystrom_rows: int = 500  # |I| of eq. 5
+    head_gamma: float = 0.0
+    head_C: float = 0.0
+    head_ridge: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise SettingsError(
+                    f"{name} was set to {value!r}, but it is one of {', '.join(choices)}{_nearest(str(value), choices)}"
+                )
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not (low <= value <= high):
+                raise SettingsError(f"{name} was set to {value!r}, but it must be {_range(low, high)}")
+        if self.triangle and self.kernel not in STATIONARY:
+            raise SettingsError(
+                f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a stationary "
+                f"kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
+            )
+        if self.min_leaf_rows > self.max_leaf_rows:
+            raise SettingsError(
+                f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
+                "set min_leaf_rows to no more than max_leaf_rows"
+            )
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "task": TASKS,
+    "scaling": SCALINGS,
+    "kernel": KERNELS,
+    "class_weight": ("none", "balanced"),
+    "landmark_weights": ("alpha2", "uniform"),
+    "triangle_bound": BOUNDS,
+}
+_TINY = 5e-324  # the smallest positive number: "more than 0"
+_RANGES: dict[str, tuple[float, float]] = {
+    "n_leaves": (0, 2**24),
+    "max_leaf_rows": (2, 100_000),
+    "min_leaf_rows": (1, 100_000),
+    "sample_rows": (16, 10**8),
+    "gamma": (0, math.inf),
+    "degree": (1, 10),
+    "coef0": (0, math.inf),
+    "C": (_TINY, math.inf),
+    "ridge": (_TINY, math.inf),
+    "landmarks": (1, 10_000),
+    "products": (0, 10**6),
+    "triangle": (0, 10**6),
+    "nystrom_rows": (2, 100_000),
+    "head_gamma": (0, math.inf),
+    "head_C": (0, math.inf),
+    "head_ridge": (0, math.inf),
+    "seed": (0, 2**31 - 1),
+}
+SETTING_NAMES = tuple(f.name for f in fields(Settings))
+_TYPES: dict[str, type] = {f.name: type(f.default) for f in fields(Settings)}
+
+
+def make_settings(values: dict[str, object]) -> Settings:
+    """Settings from names and values, which may be text (of the command line) or typed (of TOML or Python).
+
+    Raises SettingsError for an unknown name, with the nearest known one, and for a value of the wrong type.
+    """
+    for name in values:
+        if name not in _TYPES:
+            raise SettingsError(
+                f"there is no setting {name!r}{_nearest(name, SETTING_NAMES)}; the settings are {', '.join(SETTING_NAMES)}"
+            )
+    return Settings(**{name: _typed(name, value) for name, value in values.items()})  # type: ignore[arg-type]
+
+
+def settings_dict(settings: Settings) -> dict[str, object]:
+    return asdict(settings)
+
+
+def _typed(name: str, value: object) -> object:
+    wanted = _TYPES[name]
+    try:
+        if wanted is bool:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
+        if wanted is int:
+            number = float(str(value).replace("_", ""))
+            if number != int(number):
+                raise ValueError
+            return int(number)
+        if wanted is float:
+            return 0.0 if value in ("scale", "auto") and name == "gamma" else float(str(value))
+    except (KeyError, ValueError, OverflowError):
+        kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+        raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None
+    return str(value)
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _range(low: float, high: float) -> str:
+    if high == math.inf:
+        return "more than 0" if low == _TINY else f"{low:g} or more"
+    return f"from {low:,.0f} to {high:,.0f}"

@@ -1,0 +1,186 @@
+"""Access to Zarr, in one place: how arrays are found, checked, read and created.
+
+HAZARDS of Zarr 3 that this module stands between: a missing chunk reads as the fill value; writing a chunk equal to the fill
+value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip passes the default codecs.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import SuffixByteRequest
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.errors import BaseZarrError
+
+from dcpred_tasks.errors import DataError
+
+ZSTD_LEVEL = 1
+MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
+READ_ERRORS = (BaseZarrError, FileNotFoundError, NotADirectoryError, KeyError, ValueError, TypeError)
+
+
+def local_path(address: str | Path) -> str:
+    """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic."""
+    return str(address).removeprefix("file://")
+
+
+def open_group(address: str | Path) -> zarr.Group:
+    """An existing group, read-only."""
+    path = local_path(address)
+    try:
+        return zarr.open_group(path, mode="r")
+    except READ_ERRORS as error:
+        raise DataError(_no_zarr(path, "group", error)) from None
+
+
+def open_array(address: str | Path) -> zarr.Array[Any]:
+    """An existing array, read-only."""
+    path = local_path(address)
+    try:
+        return zarr.open_array(path, mode="r")
+    except READ_ERRORS as error:
+        raise DataError(_no_zarr(path, "array", error)) from None
+
+
+def _no_zarr(path: str, kind: str, error: Exception) -> str:
+    local = Path(path)
+    if "://" in path:
+        so = f"could not be opened ({error})"
+    elif not local.exists():
+        so = "does not exist"
+    else:
+        so = "is a file" if local.is_file() else f"holds no Zarr {kind}"
+    return f"a Zarr {kind} was asked for at {path}, but it {so}; make one with `dcpred import SOURCE DEST.zarr`"
+
+
+def find_array(address: str | Path, name: str) -> str:
+    """The address of array `name` of a data set; the address of an array stands for itself where X is asked for."""
+    path = local_path(address)
+    try:
+        node = zarr.open(path, mode="r")
+    except READ_ERRORS as error:
+        raise DataError(_no_zarr(path, "group", error)) from None
+    if isinstance(node, zarr.Array):
+        if name == "X":
+            return path
+        raise DataError(f"array {name} was asked for in {path}, but that is a single array; pass the group that holds both")
+    if name not in node or not isinstance(node[name], zarr.Array):
+        held = ", ".join(sorted(node.array_keys())) or "nothing"
+        raise DataError(f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another")
+    return f"{path.rstrip('/')}/{name}"
+
+
+def chunk_unit(array: zarr.Array[Any]) -> int:
+    """Rows of the smallest piece that can be written or missed alone: a shard, else a chunk."""
+    return int((array.shards or array.chunks)[0])
+
+
+def read_rows(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
+    return np.asarray(array[start:stop])
+
+
+def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill values.
+
+    All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one.
+    """
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    stored = sync(_keys(array, prefix)) if stop is None else None
+    grid = array.shards or array.chunks
+    spans = [range(math.ceil(n / size)) for n, size in zip(array.shape, grid, strict=True)]
+    if stop is not None:
+        spans[0] = range(start // grid[0], math.ceil(stop / grid[0]))
+    for coordinates in itertools.product(*spans):
+        key = prefix + array.metadata.encode_chunk_key(coordinates)
+        if not (sync(array.store_path.store.exists(key)) if stored is None else key in stored):
+            yield key
+        elif array.shards is not None:
+            yield from _missing_inner_chunks(array, key, coordinates)
+
+
+async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
+    return {key async for key in array.store_path.store.list_prefix(prefix)}
+
+
+def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
+    """Read the index at the end of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
+    codec = array.metadata.codecs[0]
+    plain = (
+        isinstance(codec, ShardingCodec)
+        and codec.index_location == ShardingCodecIndexLocation.end
+        and [type(c) for c in codec.index_codecs] == [BytesCodec, Crc32cCodec]
+    )
+    if not plain or array.shards is None:
+        return
+    per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
+    size = 16 * math.prod(per_shard)
+    request = SuffixByteRequest(size + 4)
+    data = sync(array.store_path.store.get(key, default_buffer_prototype(), request))
+    if data is None or len(data) != size + 4:
+        yield f"{key} (truncated shard)"
+        return
+    index = np.frombuffer(data.to_bytes()[:size], "<u8").reshape(*per_shard, 2)
+    for inner in zip(*np.nonzero(index[..., 0] == MISSING_INNER_CHUNK), strict=True):
+        first = [c * s + i * n for c, s, i, n in zip(coordinates, array.shards, inner, array.chunks, strict=True)]
+        if all(f < n for f, n in zip(first, array.shape, strict=True)):
+            yield f"{key} (inner chunk {'.'.join(str(int(i)) for i in inner)})"
+
+
+def open_group_for_writing(address: str | Path) -> zarr.Group:
+    """An existing group, to add arrays to."""
+    return zarr.open_group(local_path(address), mode="r+")
+
+
+def create_group(address: str | Path, attributes: dict[str, Any] | None = None) -> zarr.Group:
+    """A new group; the address must be free."""
+    return zarr.create_group(local_path(address), attributes=attributes or {})
+
+
+def create_array(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any] | type,
+    chunk_rows: int,
+    *,
+    shard_rows: int | None = None,
+    fill_value: Any = 0,
+    attributes: dict[str, Any] | None = None,
+) -> zarr.Array[Any]:
+    """A new array chunked by rows, open for writing, that keeps every chunk and detects a flipped bit."""
+    chunk_rows = max(chunk_rows, 1)
+    rest = tuple(max(n, 1) for n in shape[1:])
+    return group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=(chunk_rows, *rest),
+        shards=None if shard_rows is None else (max(shard_rows, 1), *rest),
+        compressors=[ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()],
+        fill_value=fill_value,
+        attributes=attributes,
+        config={"write_empty_chunks": True},
+    )
+
+
+def open_output(address: str | Path) -> zarr.Array[Any]:
+    """An existing array to write into. `write_empty_chunks` is not stored with an array, so it is set here again."""
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        array = zarr.open_array(local_path(address), mode="r+")
+    if not array.config.write_empty_chunks:
+        raise DataError(f"{address} was opened without write_empty_chunks; this Zarr version is not supported")
+    return array
+
+
+def array_address(array: zarr.Array[Any]) -> str | None:
+    """Where another process would find this array, or None if it lives in memory."""
+    if isinstance(array.store_path.store, zarr.storage.MemoryStore):
+        return None
+    return local_path(str(array.store_path))

@@ -1,0 +1,160 @@
+"""The task bodies of training. Each takes addresses and small values, writes one result, and may run twice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks import store
+from dcpred_tasks.balance import SPLIT_SAMPLE_ROWS, Split, split_centres, split_rows
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.files import read_arrays, write_arrays
+from dcpred_tasks.job import (
+    Rows,
+    Source,
+    TrainJob,
+    join_rows,
+    read_division,
+    read_leaf,
+    write_offsets,
+    write_piece,
+)
+from dcpred_tasks.leaf import LeafModel, fit_leaf
+from dcpred_tasks.memory import peak_memory_bytes
+from dcpred_tasks.sampling import drawn, thinned
+from dcpred_tasks.survey import Survey, survey_rows
+from dcpred_tasks.trainer import n_outputs, row_weights
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a task tells the driver; its result is on disk."""
+
+    n_rows: int
+    peak_memory_bytes: int
+
+
+def survey_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
+    """Look at every value of a block; keep its part of the sample."""
+    X, y, weight = _read_block(job, start, stop)
+    survey = survey_rows(X, y, weight, start, job.settings.task)
+    mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, job.settings.sample_rows, job.settings.seed)
+    if weight is not None:
+        mine &= weight > 0
+    write_arrays(job.survey_file(block), {"sample": X[mine], **{k: np.asarray(v) for k, v in asdict(survey).items()}})
+    return Receipt(stop - start, peak_memory_bytes())
+
+
+def read_survey(job: TrainJob, block: int) -> tuple[Survey, NDArray[Any]]:
+    """What survey_block wrote: the survey and the sampled raw rows."""
+    a = read_arrays(job.survey_file(block))
+    sample = a.pop("sample")
+    return Survey(**{**a, "n_rows": int(a["n_rows"]), "n_used": int(a["n_used"])}), sample  # type: ignore[arg-type]
+
+
+def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
+    """Send the rows of a block down the tree and write them sorted by leaf."""
+    division = read_division(job)
+    X, y, weight = _read_block(job, start, stop)
+    target = y if job.settings.task == "regression" else np.searchsorted(division.classes, y)
+    rows = Rows(
+        X,
+        target.astype(np.float64),
+        row_weights(target, weight, division.class_factors),
+        np.arange(start, stop, dtype=np.int64),
+    )
+    if weight is not None:
+        rows = rows.take(np.flatnonzero(weight > 0))
+    with threadpool_limits(1):
+        leaf = division.tree.descend(division.scaling(rows.X))
+    write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
+    return Receipt(len(rows.X), peak_memory_bytes())
+
+
+def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> Receipt:
+    """Divide a leaf with too many rows: its rows go to a generation of their own, sorted by child."""
+    division, settings = read_division(job), job.settings
+    sampled = []
+    for part in read_leaf(job, source):
+        mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
+        sampled.append(part.take(np.flatnonzero(mine)))
+    with threadpool_limits(1):
+        sample = division.scaling(join_rows(sampled).X)
+        centres = split_centres(sample, n_rows, settings.max_leaf_rows, settings.seed)
+        counts = []
+        for piece, part in enumerate(_grouped(job, source)):
+            child = split_rows(division.scaling(part.X), centres)
+            counts.append(write_piece(job.piece(generation, piece), part, child, max(len(centres), 1)))
+    write_offsets(job, generation, counts)
+    write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
+    return Receipt(n_rows, peak_memory_bytes())
+
+
+def read_split(job: TrainJob, generation: int) -> Split:
+    return Split(**read_arrays(job.split_file(generation)))  # type: ignore[arg-type]
+
+
+def fit_one_leaf(job: TrainJob, leaf: int, sources: Sequence[Source], n_rows: int) -> Receipt:
+    """Gather the rows of a final leaf, thinned to the limit if they could not be divided, and fit it."""
+    division, settings = read_division(job), job.settings
+    parts: list[Rows] = []
+    held = 0
+    for source in sources:
+        for part in read_leaf(job, source):
+            parts.append(part)
+            held += len(part.number)
+            if held > 2 * settings.max_leaf_rows:  # keep the memory bounded while many pieces go by
+                parts = [_thin(join_rows(parts), job)]
+                held = len(parts[0].number)
+    rows = _thin(join_rows(parts), job)
+    regression = settings.task == "regression"
+    target = rows.target if regression else rows.target.astype(np.int64)
+    with threadpool_limits(1):
+        fitted = fit_leaf(
+            division.scaling(rows.X),
+            target,
+            rows.weight,
+            n_outputs(len(division.classes)),
+            division.kernels,
+            settings,
+            leaf,
+        )
+    write_arrays(job.leaf_file(leaf), asdict(fitted))
+    return Receipt(n_rows, peak_memory_bytes())
+
+
+def read_fitted_leaf(job: TrainJob, leaf: int) -> LeafModel:
+    return LeafModel(**read_arrays(job.leaf_file(leaf)))
+
+
+def _thin(rows: Rows, job: TrainJob) -> Rows:
+    return rows.take(thinned(rows.number, job.settings.max_leaf_rows, job.settings.seed))
+
+
+def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
+    X = store.read_rows(store.open_array(job.x), start, stop)
+    y = store.read_rows(store.open_array(job.y), start, stop)
+    weight = None if job.weight is None else store.read_rows(store.open_array(job.weight), start, stop).astype(float)
+    return X, _plain(y), weight
+
+
+def _plain(y: NDArray[Any]) -> NDArray[Any]:
+    """Strings of any Zarr kind as NumPy's fixed-width strings, which sort and save without pickle."""
+    return y.astype(str) if y.dtype.kind in "OTSU" else y
+
+
+def _grouped(job: TrainJob, source: Source) -> Iterator[Rows]:
+    """The rows of a leaf in pieces as large as a task may hold."""
+    pending: list[Rows] = []
+    held = 0
+    for part in read_leaf(job, source):
+        if pending and held + len(part.number) > job.piece_rows:
+            yield join_rows(pending)
+            pending, held = [], 0
+        pending.append(part)
+        held += len(part.number)
+    if pending:
+        yield join_rows(pending)

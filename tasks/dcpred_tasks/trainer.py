@@ -1,0 +1,133 @@
+"""Training in the memory of one process, and the decisions that it shares with training on a Dask cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks.assemble import assemble
+from dcpred_tasks.balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
+from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.sampling import drawn, thinned
+from dcpred_tasks.scaling import Scaling, fit_scaling
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.survey import Survey
+from dcpred_tasks.tree import Node, fit_tree, flatten, levels_for
+
+ROWS_PER_LEAF = 1_000
+MAX_AUTO_LEAVES = 4_096
+
+
+@dataclass(frozen=True)
+class Division:
+    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features."""
+
+    scaling: Scaling
+    root: Node | int
+    kernels: Kernels
+
+
+def learn_division(sample: NDArray[np.generic], survey: Survey, settings: Settings) -> Division:
+    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers."""
+    scaling = fit_scaling(settings.scaling, sample, survey.minimum, survey.maximum)
+    _check_scaled(scaling, survey)
+    rows = scaling(sample)
+    n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
+    root = fit_tree(rows, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
+    return Division(scaling, root, _kernels(rows, settings))
+
+
+def _check_scaled(scaling: Scaling, survey: Survey) -> None:
+    """Scaled rows are kept in single precision; the extremes of each feature show whether they fit."""
+    with np.errstate(over="ignore"):
+        fits = np.isfinite(scaling(np.stack([survey.minimum, survey.maximum]))).all(axis=0)
+    if not fits.all():
+        column = int(np.flatnonzero(~fits)[0])
+        raise DataError(
+            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g}, which is too "
+            "large for single precision (infinity after scaling); set scaling to standard or minmax, or rescale it first"
+        )
+
+
+def _kernels(rows: SingleArray, settings: Settings) -> Kernels:
+    variance = float(rows.astype(np.float64).var())
+    scale = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
+    gamma = settings.gamma or scale
+    return Kernels(
+        local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
+        head=Kernel(settings.kernel, settings.head_gamma or gamma, settings.degree, settings.coef0),
+    )
+
+
+def n_outputs(n_classes: int) -> int:
+    """1 for regression (no classes) and for two classes."""
+    return n_classes if n_classes > 2 else 1
+
+
+def row_weights(target: NDArray[np.generic], weight: FloatArray | None, class_factors: FloatArray) -> FloatArray:
+    """Sample weight × class weight."""
+    own = np.ones(len(target)) if weight is None else weight.astype(np.float64)
+    return own * class_factors[target.astype(np.int64)] if len(class_factors) else own
+
+
+def balanced_factors(survey: Survey) -> FloatArray:
+    """Class weights of scikit-learn's "balanced": n / (n_classes × count)."""
+    return np.asarray(survey.class_weights.sum() / (len(survey.classes) * survey.class_weights))
+
+
+def train_rows(
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+    classes: tuple[int | float | str | bool, ...],
+    n_jobs: int | None = None,
+) -> Model:
+    """Train on rows in memory.
+
+    X  (n, n_features) real and finite · target (n,) class numbers or float64 · weight float64 (n,), > 0
+    """
+    with threadpool_limits(1):  # BLAS sums in another order with more threads
+        numbers = np.arange(len(X), dtype=INDEX_DTYPE)
+        sample = X[drawn(numbers, len(X), settings.sample_rows, settings.seed)]
+        division = learn_division(sample, survey, settings)
+        rows = division.scaling(X)
+        leaf = flatten(division.root).descend(rows)
+
+        def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
+            return [split_one(old, first) for old, first in requests]
+
+        def split_one(old: int, first: int) -> Split:
+            own = np.flatnonzero(leaf == old)
+            seen = own[drawn(numbers[own], len(own), SPLIT_SAMPLE_ROWS, settings.seed)]
+            centres = split_centres(rows[seen], len(own), settings.max_leaf_rows, settings.seed)
+            child = split_rows(rows[own], centres)
+            result = Split(centres, np.bincount(child, minlength=max(len(centres), 1)))
+            if result.divides:
+                leaf[own] = first + child
+            return result
+
+        counts = np.bincount(leaf, minlength=flatten(division.root).n_leaves)
+        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.max_leaf_rows, split)
+        leaf = balanced.final[leaf]
+        tree = flatten(balanced.root)
+        order = np.argsort(leaf, kind="stable")
+        at = np.searchsorted(leaf[order], np.arange(tree.n_leaves + 1))
+        outputs = n_outputs(len(classes))
+
+        def fit(number: int) -> LeafModel:
+            own = order[at[number] : at[number + 1]]
+            own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
+            return fit_leaf(rows[own], target[own], weight[own], outputs, division.kernels, settings, number)
+
+        # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
+        leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))
+    return assemble(leaves, np.diff(at), tree, division.scaling, division.kernels, classes, settings)
