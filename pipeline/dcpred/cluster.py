@@ -78,7 +78,8 @@ class DaskWorkers:
 
     @property
     def n_workers(self) -> int:
-        return max(len(self.client.scheduler_info(n_workers=-1)["workers"]), 1)
+        workers: dict[str, int] = self.client.nthreads()
+        return max(len(workers), 1)
 
     def _threads(self) -> int:
         return max(sum(self.client.nthreads().values()), 1)
@@ -183,4 +184,3 @@ def check_versions(client: Client) -> None:
 
 def _sees(folder: str) -> bool:
     return Path(folder).is_dir()
-

@@ -45,7 +45,12 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
         return make_settings(values)
 
     def _fit_rows(
-        self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], classes: tuple[Any, ...]
+        self,
+        X: NDArray[Any],
+        target: NDArray[Any],
+        weight: NDArray[np.float64],
+        class_factors: NDArray[np.float64],
+        classes: tuple[Any, ...],
     ) -> None:
         used = weight > 0
         if not used.all():
@@ -53,7 +58,7 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
         settings = self._settings()
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task)
-        self.model_ = train_rows(X, target, weight, survey, settings, classes, self.n_jobs)
+        self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs)
         self._remember(settings)
 
     def _fit_out_of_core(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
@@ -160,7 +165,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
-        max_leaf_rows: int = 5_000,
+        max_leaf_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
         nystrom_rows: int = 500,
@@ -211,15 +216,14 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
             used = weight > 0
             present = np.unique(target[used])
-            factors = np.ones(len(self.classes_))
             factors[present] = compute_class_weight(
                 self.class_weight, classes=self.classes_[present], y=self.classes_[target[used]], sample_weight=weight[used]
             )
-            weight *= factors[target]
-        self._fit_rows(X, target, weight, tuple(self.classes_.tolist()))
+        self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -275,7 +279,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
-        max_leaf_rows: int = 5_000,
+        max_leaf_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
         nystrom_rows: int = 500,
@@ -315,7 +319,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
-        self._fit_rows(X, target, weight, ())
+        self._fit_rows(X, target, weight, np.empty(0), ())
         return self
 
     def predict(self, X: Any) -> Any:
@@ -329,4 +333,3 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
 
 def _labels_of(decision: NDArray[np.float32], classes: NDArray[Any]) -> NDArray[Any]:
     return classes[class_numbers(decision)]
-

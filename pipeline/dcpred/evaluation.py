@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from dcpred.cost import measure_cost
 from dcpred.plan import plan_scoring
-from dcpred.progress import Reporter, Silent
+from dcpred.progress import SILENT, Reporter
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model, read_support
 from dcpred_tasks.dtypes import Status
@@ -54,13 +54,12 @@ class _Targets:
         return self.squares - self.total**2 / max(self.n, 1)
 
 
-def evaluate(path: Path, x: str, y: str, *, early: bool = False, say: Reporter | None = None) -> dict[str, Any]:
+def evaluate(path: Path, x: str, y: str, *, early: bool = False, say: Reporter = SILENT) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, in this process, piece by piece.
 
     Returns accuracy (or rmse and r2), n_samples, n_bad (rows with NaN or infinity, left out), the fields of `Cost`, and with
     `early` the same quality of the local models as early_accuracy (or early_rmse, early_r2). Raises RefusedErrors.
     """
-    say = say or Silent()
     model = read_model(path)
     if early:
         model = replace(model, support=read_support(path))

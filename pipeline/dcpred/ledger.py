@@ -8,10 +8,12 @@ OUTPUT/
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dcpred.locking import hold
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
 from dcpred_tasks.score_block import BlockReceipt, ScoreRun, read_receipt
@@ -31,16 +33,18 @@ class Ledger:
     def root(self) -> Path:
         return Path(self.run.output)
 
-    def open(self) -> None:
-        """Claim the directory for this run, or take up what it left. Raises PlanConflictError."""
-        path = self.root / "plan.json"
-        if path.exists():
-            self._check(read_json(path))
-            return
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Make the directory this run's, or take up what it left, and hold it. Raises PlanConflictError, RunHeldError."""
         with resource_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / "blocks").mkdir(exist_ok=True)
-        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self.run)})
+        with hold(self.root):
+            self.check()
+            with resource_errors(self.root):
+                (self.root / "blocks").mkdir(exist_ok=True)
+            if not (self.root / "plan.json").exists():
+                write_json(self.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(self.run)})
+            yield
 
     def check(self) -> None:
         """Raise PlanConflictError where the directory belongs to something else; write nothing."""

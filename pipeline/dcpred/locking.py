@@ -22,9 +22,7 @@ def hold(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(file, 200).decode(errors="replace").strip() or "another process"
-            raise RunHeldError(
-                f"{folder} is in use by {holder}; wait for it to end, or stop it, and run again"
-            ) from None
+            raise RunHeldError(f"{folder} is in use by {holder}; wait for it to end, or stop it, and run again") from None
         os.ftruncate(file, 0)
         os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield

@@ -14,6 +14,7 @@ MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
 MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
+MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows."""
     row_bytes = n_features * itemsize
     fit = max(PIECE_BYTES // max(row_bytes, 1), 1)
-    chunk_rows = max(min(fit, MAX_CHUNK_ROWS) // input_rows, 1) * input_rows
-    chunk_rows = min(chunk_rows, max(n_rows, 1))
+    chunk_rows = _whole_chunks(min(fit, MAX_CHUNK_ROWS), n_rows, input_rows)
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
     block_rows = -(-wanted // chunk_rows) * chunk_rows
     tile = min(tile_rows(n_features), chunk_rows)
@@ -57,5 +57,11 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
     """Blocks of whole input chunks that a task can hold: raw, scaled, and sorted."""
     row_bytes = n_features * itemsize
     rows = max(PIECE_BYTES // max(n_features * (itemsize + 8), 1), 1)
-    block_rows = min(max(rows // input_rows, 1) * input_rows, max(n_rows, 1))
+    block_rows = _whole_chunks(rows, n_rows, input_rows)
     return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))
+
+
+def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:
+    """At most `most` rows, fewer where that would leave most workers idle, in whole input chunks and at least one."""
+    even = max(-(-n_rows // BLOCKS), MIN_BLOCK_ROWS)
+    return min(max(min(most, even) // input_rows, 1) * input_rows, max(n_rows, 1))

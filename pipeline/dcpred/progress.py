@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -22,13 +22,7 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def step(self, title: str, total: int | None, unit: str) -> "_StepContext": ...
-
-
-class _StepContext(Protocol):
-    def __enter__(self) -> Step: ...
-
-    def __exit__(self, *exc: object) -> bool | None: ...
+    def step(self, title: str, total: int | None, unit: str) -> AbstractContextManager[Step]: ...
 
 
 class Silent:
@@ -40,6 +34,9 @@ class Silent:
     @contextmanager
     def step(self, title: str, total: int | None, unit: str) -> Iterator[Step]:
         yield lambda amount: None
+
+
+SILENT = Silent()
 
 
 class Lines:
@@ -104,10 +101,8 @@ class Bars:
             yield advance
 
 
-def reporter(*, quiet: bool = False) -> Reporter:
-    """On standard error: bars on a terminal, plain lines elsewhere."""
-    if quiet:
-        return Silent()
+def reporter() -> Reporter:
+    """On standard error, so that it never mixes with results: bars on a terminal, plain lines elsewhere."""
     console = Console(stderr=True)
     return Bars(console) if console.is_terminal else Lines(console)
 

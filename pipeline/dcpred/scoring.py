@@ -14,9 +14,8 @@ import numpy as np
 
 from dcpred.cluster import Failure, Pool, Workers, run_all
 from dcpred.ledger import FORMAT, VERSION, Ledger, run_hash
-from dcpred.locking import hold
 from dcpred.plan import BlockPlan, plan_scoring
-from dcpred.progress import Reporter, Silent
+from dcpred.progress import SILENT, Reporter
 from dcpred.version import versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model
@@ -38,8 +37,8 @@ class ScoreReport:
     n_rows: int
     n_blocks: int
     scored_blocks: int  # by this call; the others were there
-    seconds: float
-    rows_per_second: float  # of this call, 0 where it had nothing to do
+    seconds: float  # of the whole call
+    rows_per_second: float  # while scoring, without the start of the workers; 0 where there was nothing to do
     status: dict[str, int]
     bad_rows: list[tuple[int, int]]
     worker_peak_memory_bytes: int
@@ -51,9 +50,7 @@ def default_outputs(task: str) -> tuple[str, ...]:
     return OUTPUTS if task == "classification" else ("decision",)
 
 
-def plan_run(
-    model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | None = None
-) -> tuple[ScoreRun, BlockPlan, Model]:
+def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | None = None) -> tuple[ScoreRun, BlockPlan, Model]:
     """Check everything that can be checked before anything is written. Raises RefusedErrors."""
     model = read_model(model_path)
     model_hash = read_json(model_path / "model.json")["hash"]
@@ -100,14 +97,13 @@ def score(
     pool: Pool,
     *,
     outputs: tuple[str, ...] | None = None,
-    say: Reporter | None = None,
+    say: Reporter = SILENT,
 ) -> ScoreReport:
     """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
 
     pool  gives the workers, and is asked for them only when there is something to score
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed, RunHeldError, ResourceError.
     """
-    say = say or Silent()
     begin = time.perf_counter()
     run, plan, model = plan_run(model_path, x, output, outputs)
     ledger = Ledger(run, plan.n_blocks)
@@ -115,21 +111,30 @@ def score(
     finished = ledger.manifest()
     if finished is not None:
         say.say("this run is finished; nothing was written")
-        return _report(run, plan, 0, time.perf_counter() - begin, finished)
-    ledger.open()
-    with hold(output), pool() as workers:
+        return _report(run, plan, _Done(0, 0.0), time.perf_counter() - begin, finished)
+    with pool() as workers, ledger.claimed():
         create_scores(run, model)
         workers.check_sees(output.absolute())
         say.say(f"scoring {plan}")
         scored = _score_pending(ledger, plan, workers, say)
-        scored += _verify(ledger, plan, workers, say)
-        manifest = _manifest(ledger, plan, scored, time.perf_counter() - begin)
+        again = _verify(ledger, plan, workers, say)
+        scored = _Done(scored.blocks + again, scored.seconds)
+        manifest = _manifest(ledger, plan, scored.blocks)
         ledger.finish(manifest)
     return _report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def _score_pending(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Reporter) -> int:
+@dataclass(frozen=True)
+class _Done:
+    """Blocks that were scored, and the seconds that took."""
+
+    blocks: int
+    seconds: float
+
+
+def _score_pending(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Reporter) -> _Done:
     """Score the blocks without a commit record; a block that fails does not stop the others."""
+    begin = time.perf_counter()
     pending = ledger.pending()
     failed: dict[int, BaseException] = {}
     rows = [ledger.run.rows(block) for block in pending]
@@ -148,7 +153,7 @@ def _score_pending(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Repor
             f"{len(failed):,} of {plan.n_blocks:,} blocks could not be scored, the first being block {block} "
             f"(rows {start:,} to {stop:,}): {_sentence(error)}; the others are done, run again to try these once more"
         )
-    return len(pending)
+    return _Done(len(pending), time.perf_counter() - begin)
 
 
 def _verify(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Reporter) -> int:
@@ -173,14 +178,14 @@ def _verify(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Reporter) ->
             return again
         for block in wrong:
             ledger.retract(block)
-        again += _score_pending(ledger, plan, workers, say)
+        again += _score_pending(ledger, plan, workers, say).blocks
     raise IncompleteError(
         f"{len(wrong):,} blocks did not read back as they were written, the first being block {wrong[0]}; check the storage "
         "and run again"
     )
 
 
-def _manifest(ledger: Ledger, plan: BlockPlan, scored: int, seconds: float) -> dict[str, Any]:
+def _manifest(ledger: Ledger, plan: BlockPlan, scored: int) -> dict[str, Any]:
     receipts = list(ledger.receipts())
     status: dict[str, int] = {}
     bad: list[tuple[int, int]] = []
@@ -198,7 +203,6 @@ def _manifest(ledger: Ledger, plan: BlockPlan, scored: int, seconds: float) -> d
         "bad_rows": bad,
         "digest": digest("".join(receipt.digest for receipt in receipts).encode()),
         "scored_blocks_last_call": scored,
-        "seconds_last_call": seconds,
         "worker_seconds": {
             "read": sum(r.read_seconds for r in receipts),
             "score": sum(r.score_seconds for r in receipts),
@@ -210,15 +214,15 @@ def _manifest(ledger: Ledger, plan: BlockPlan, scored: int, seconds: float) -> d
     }
 
 
-def _report(run: ScoreRun, plan: BlockPlan, scored: int, seconds: float, manifest: dict[str, Any]) -> ScoreReport:
-    rows = min(scored * plan.block_rows, plan.n_rows)
+def _report(run: ScoreRun, plan: BlockPlan, done: _Done, seconds: float, manifest: dict[str, Any]) -> ScoreReport:
+    rows = min(done.blocks * plan.block_rows, plan.n_rows)
     return ScoreReport(
         output=run.output,
         n_rows=plan.n_rows,
         n_blocks=plan.n_blocks,
-        scored_blocks=scored,
+        scored_blocks=done.blocks,
         seconds=seconds,
-        rows_per_second=rows / seconds if scored else 0.0,
+        rows_per_second=rows / done.seconds if done.blocks else 0.0,
         status=manifest["status"],
         bad_rows=manifest["bad_rows"],
         worker_peak_memory_bytes=manifest["worker_peak_memory_bytes"],

@@ -13,7 +13,8 @@ small from there. A task whose result is there is not run again, so that a job t
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,13 @@ from threadpoolctl import threadpool_limits
 from dcpred.cluster import Pool, Workers, run_all
 from dcpred.locking import hold
 from dcpred.plan import BlockPlan, plan_routing
-from dcpred.progress import Reporter, Silent
+from dcpred.progress import SILENT, Reporter
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
 from dcpred_tasks.assemble import assemble
 from dcpred_tasks.balance import Balanced, Split, balance
-from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
+from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
 from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
 from dcpred_tasks.job import Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
 from dcpred_tasks.labels import Label
@@ -72,33 +73,34 @@ class TrainReport:
 
 
 def train(
-    x: str, y: str, model: Path, settings: Settings, pool: Pool, *, weight: str | None = None, say: Reporter | None = None
+    x: str, y: str, model: Path, settings: Settings, pool: Pool, *, weight: str | None = None, say: Reporter = SILENT
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
     pool  gives the workers, and is asked for them only when the input has been checked and there is work to do
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
-    say = say or Silent()
     plan, names = check_training_data(x, y, weight, settings)
     run = _run_hash(x, y, weight, settings, plan)
     done = _finished(model, run)
     if done is not None:
         return done
     scratch = model.with_name(f"{model.name}.scratch")
-    _claim(scratch, run, model)
-    with hold(scratch), pool() as workers:
+    _check_scratch(scratch, run, model)
+    with pool() as workers, _claimed(scratch, run, model):
         job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
         workers.check_sees(scratch.absolute())
         say.say(f"training on {plan}")
-        report = _Training(job, plan, names, model, workers, say).run(run)
+        try:
+            report = _Training(job, plan, names, model, workers, say).run(run)
+        except RefusedError:  # the data are at fault: nothing here is worth keeping
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         shutil.rmtree(scratch, ignore_errors=True)
     return report
 
 
-def check_training_data(
-    x: str, y: str, weight: str | None, settings: Settings
-) -> tuple[BlockPlan, tuple[str, ...] | None]:
+def check_training_data(x: str, y: str, weight: str | None, settings: Settings) -> tuple[BlockPlan, tuple[str, ...] | None]:
     """What can be refused from shapes, dtypes and the list of chunks; then how blocks are cut, and the label names."""
     X, target = store.open_array(x), store.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
@@ -152,11 +154,11 @@ def _finished(model: Path, run: str) -> TrainReport | None:
     return TrainReport(**{**described.provenance["report"], "model": str(model), "hash": described.hash, "already_trained": True})
 
 
-def _claim(scratch: Path, run: str, model: Path) -> None:
-    """Make the scratch directory, or take up the one that this run left."""
+def _check_scratch(scratch: Path, run: str, model: Path) -> None:
+    """Raise PlanConflictError unless the scratch directory is free, or was left by this run."""
     path = scratch / "job.json"
-    with resource_errors(scratch):
-        scratch.mkdir(parents=True, exist_ok=True)
+    if not scratch.exists():
+        return
     if path.exists():
         if read_json(path).get("run") != run:
             raise PlanConflictError(
@@ -166,9 +168,20 @@ def _claim(scratch: Path, run: str, model: Path) -> None:
         return
     if any(entry.name != "lock" for entry in scratch.iterdir()):
         raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
-    write_json(path, {"run": run})
-    for folder in ("survey", "leaves", "rows-0"):
-        (scratch / folder).mkdir(exist_ok=True)
+
+
+@contextmanager
+def _claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
+    """Make the scratch directory, or take up the one that this run left, and hold it."""
+    with resource_errors(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+    with hold(scratch):
+        _check_scratch(scratch, run, model)
+        if not (scratch / "job.json").exists():
+            write_json(scratch / "job.json", {"run": run})
+        for folder in ("survey", "leaves", "rows-0"):
+            (scratch / folder).mkdir(exist_ok=True)
+        yield
 
 
 class _Training:
@@ -197,9 +210,7 @@ class _Training:
         begin = time.perf_counter()
         leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
         stored = self.job.settings
-        model = assemble(
-            leaves, rows, flatten(balanced.root), division.scaling, division.kernels, self._labels(survey), stored
-        )
+        model = assemble(leaves, rows, flatten(balanced.root), division.scaling, division.kernels, self._labels(survey), stored)
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
             model=str(self.model),
@@ -249,10 +260,11 @@ class _Training:
 
     def _division(self, survey: Survey) -> Division:
         self.say.say("learning the scaling and the tree from a sample")
-        sample = np.concatenate([read_survey(self.job, block)[1] for block, _, _ in self.plan.spans()])
+        parts = [read_survey(self.job, block)[1:] for block, _, _ in self.plan.spans()]
+        sample, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         balanced_classes = self.job.settings.class_weight == "balanced" and len(survey.classes) > 0
         with threadpool_limits(1):  # BLAS and k-means sum in another order with more threads
-            division = learn_division(sample, survey, self.job.settings)
+            division = learn_division(sample, weight, survey, self.job.settings)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),
@@ -282,9 +294,7 @@ class _Training:
         def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
             generations = range(self.n_generations, self.n_generations + len(requests))
             self.n_generations += len(requests)
-            tasks = [
-                (self.job, where[leaf], totals[leaf], g) for (leaf, _), g in zip(requests, generations, strict=True)
-            ]
+            tasks = [(self.job, where[leaf], totals[leaf], g) for (leaf, _), g in zip(requests, generations, strict=True)]
             for g in generations:
                 self.job.rows(g).mkdir(exist_ok=True)
             total = sum(totals[leaf] for leaf, _ in requests)

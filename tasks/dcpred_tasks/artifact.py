@@ -76,9 +76,7 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         "local_kernel": _kernel_dict(model.local_kernel),
         "triangle_bound": model.triangle_bound,
         "settings": dict(settings),
-        "arrays": {
-            name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()
-        },
+        "arrays": {name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()},
     }
     model_hash = digest_json(body)
     if path.exists():

@@ -78,9 +78,7 @@ def balance(
     parents: dict[int, range] = {}
     stuck: set[int] = set()
     for _ in range(MAX_ROUNDS):
-        large = [
-            leaf for leaf, n in enumerate(totals) if n > max_leaf_rows and leaf not in stuck and leaf not in parents
-        ]
+        large = [leaf for leaf, n in enumerate(totals) if n > max_leaf_rows and leaf not in stuck and leaf not in parents]
         if not large:
             break
         first = len(totals)
@@ -107,7 +105,7 @@ def balance(
     live = np.array([0 if leaf in parents else n for leaf, n in enumerate(totals)], INDEX_DTYPE)
     root, final = _merge(root, live, min_leaf_rows)
     sizes = np.bincount(final[final >= 0], weights=live[final >= 0], minlength=1)
-    indivisible = tuple(int(leaf) for leaf in np.flatnonzero(sizes > max_leaf_rows) if _is_stuck(leaf, final, stuck))
+    indivisible = tuple(leaf for leaf in np.flatnonzero(sizes > max_leaf_rows).tolist() if _is_stuck(leaf, final, stuck))
     return Balanced(root, final, indivisible)
 
 

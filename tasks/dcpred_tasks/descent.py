@@ -1,6 +1,7 @@
 """The fitted tree as flat arrays, and the walk down it. tree.py says what the arrays mean."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,5 @@ class Tree:
             order = order[np.count_nonzero(at_leaf) :]
             index, rows, target = index[order], rows[order], target[order]
             bounds = np.flatnonzero(np.diff(target, prepend=-1, append=-1))
-            pending.extend(
-                (int(target[a]), index[a:b], rows[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-            )
+            pending.extend((int(target[a]), index[a:b], rows[a:b]) for a, b in pairwise(bounds))
         return leaf

@@ -70,7 +70,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     with resource_errors(path):
         try:
             with open(partial, "xb") as file:
-                np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+                np.savez(file, allow_pickle=False, **arrays)
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)
@@ -108,7 +108,7 @@ def digest(*parts: bytes | NDArray[Any]) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             little = np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
-            state.update(memoryview(little).cast("B") if little.size else b"")
+            state.update(little.reshape(-1).view(np.uint8).data if little.size else b"")
         else:
             state.update(part)
     return state.hexdigest()

@@ -10,7 +10,7 @@ from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.nystrom import nystrom_root
 from dcpred_tasks.pseudo import Basis, sample_pairs, triangle_distances
 from dcpred_tasks.settings import Settings
-from dcpred_tasks.solvers import DualSolution, kernel_ridge, kernel_svm, linear_ridge, linear_svm
+from dcpred_tasks.solvers import DualSolution, kernel_ridge, kernel_svms, linear_ridge, linear_svm
 from dcpred_tasks.tree import k_means
 
 ABSENT = -1000.0  # decision of a class that a leaf has no row of: below what a present class gets
@@ -63,8 +63,13 @@ def fit_leaf(
         return _constant_leaf(X, constant)
     rng = np.random.default_rng([settings.seed, seed])
     local = _local_machine(X, target, weight, n_outputs, kernels.local, settings)
-    basis = _basis(X, local.dual, kernels.head, settings, rng, seed)
-    beta, intercept = _head(X, target, weight, n_outputs, basis, settings, rng)
+    exact = _exact(X, local, kernels, settings.landmarks)
+    if exact is not None:
+        landmarks, beta, intercept = *exact, local.intercept
+        basis = Basis(kernels.head, settings.triangle_bound, landmarks, *_no_pseudo(len(landmarks)))
+    else:
+        basis = _basis(X, local.dual, kernels.head, settings, rng, seed)
+        beta, intercept = _head(X, target, weight, n_outputs, basis, settings, rng)
     kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
     return LeafModel(
         landmarks=basis.landmarks,
@@ -96,10 +101,11 @@ def _constant_leaf(X: SingleArray, decision: FloatArray) -> LeafModel:
     none = np.empty((0, d), MODEL_DTYPE)
     no_weights = np.empty((0, k), MODEL_DTYPE)
     value = decision.astype(MODEL_DTYPE)
+    pairs, triangle = _no_pseudo(0)
     return LeafModel(
         landmarks=none,
-        pairs=np.empty((0, 2), np.int32),
-        triangle=np.empty((0, 0), MODEL_DTYPE),
+        pairs=pairs,
+        triangle=triangle,
         beta=no_weights,
         intercept=value,
         support=none,
@@ -108,29 +114,44 @@ def _constant_leaf(X: SingleArray, decision: FloatArray) -> LeafModel:
     )
 
 
+def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
+    return np.empty((0, 2), np.int32), np.empty((0, m), MODEL_DTYPE)
+
+
 def _one_against_rest(target: NDArray[np.generic], n_outputs: int) -> list[tuple[int, FloatArray]]:
     """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
     if n_outputs == 1:
         return [(0, np.where(target == 1, 1.0, -1.0))]
-    return [(int(c), np.where(target == c, 1.0, -1.0)) for c in np.unique(target)]  # type: ignore[call-overload]
+    return [(int(c), np.where(target == c, 1.0, -1.0)) for c in np.unique(target)]
 
 
 def _local_machine(
     X: SingleArray, target: NDArray[np.generic], weight: FloatArray, n_outputs: int, kernel: Kernel, settings: Settings
 ) -> DualSolution:
-    G = kernel(X, X)
     if settings.task == "regression":
-        return kernel_ridge(G, target.astype(np.float64), weight, settings.ridge)
+        return kernel_ridge(kernel(X, X), target.astype(np.float64), weight, settings.ridge)
     dual, intercept = np.zeros((len(X), n_outputs)), np.full(n_outputs, ABSENT)
-    for output, sign in _one_against_rest(target, n_outputs):
-        solution = kernel_svm(G, sign, weight, settings.C)
+    problems = _one_against_rest(target, n_outputs)
+    solutions = kernel_svms(X, [sign for _, sign in problems], weight, settings.C, kernel)
+    for (output, _), solution in zip(problems, solutions, strict=True):
         dual[:, output], intercept[output] = solution.dual[:, 0], solution.intercept[0]
     return DualSolution(dual, intercept)
 
 
-def _basis(
-    X: SingleArray, dual: FloatArray, kernel: Kernel, settings: Settings, rng: np.random.Generator, seed: int
-) -> Basis:
+def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int) -> tuple[SingleArray, FloatArray] | None:
+    """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks are allowed."""
+    used = np.flatnonzero(local.dual.any(axis=1))
+    if kernels.local != kernels.head:
+        return None
+    points, which = np.unique(X[used], axis=0, return_inverse=True)
+    if len(points) > n_landmarks:
+        return None
+    beta = np.zeros((len(points), local.dual.shape[1]))
+    np.add.at(beta, which, local.dual[used])
+    return points, beta
+
+
+def _basis(X: SingleArray, dual: FloatArray, kernel: Kernel, settings: Settings, rng: np.random.Generator, seed: int) -> Basis:
     """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks."""
     alpha2 = (dual**2).sum(axis=1)
     if settings.landmark_weights == "alpha2" and alpha2.any():

@@ -7,6 +7,7 @@ Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]`
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,7 @@ class Model:
 
     @property
     def n_outputs(self) -> int:
-        return self.intercept.shape[1]
+        return int(self.intercept.shape[1])
 
     def basis(self, leaf: int) -> Basis:
         landmarks = self.landmarks[_span(self.landmark_at, leaf)]
@@ -75,10 +76,9 @@ class Model:
     @property
     def nbytes(self) -> int:
         """Bytes of the compact model, without support vectors."""
-        arrays = [getattr(self, f.name) for f in fields(self)]
-        own = [a for a in arrays if isinstance(a, np.ndarray)]
-        tree = [self.tree.starts, self.tree.children, self.tree.centres, self.scaling.shift, self.scaling.factor]
-        return sum(a.nbytes for a in own + tree)
+        parts = (self, self.tree, self.scaling)
+        values = [getattr(part, f.name) for part in parts for f in fields(part)]
+        return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def tile_rows(n_features: int) -> int:
@@ -127,9 +127,7 @@ def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> 
     return decision, status
 
 
-def _score_tile(
-    model: Model, X: NDArray[np.generic], decision: SingleArray, status: NDArray[np.uint8], early: bool
-) -> None:
+def _score_tile(model: Model, X: NDArray[np.generic], decision: SingleArray, status: NDArray[np.uint8], early: bool) -> None:
     """Score one tile in place."""
     with np.errstate(over="ignore", invalid="ignore"):  # a value too large for float32 becomes a status, not a warning
         rows = model.scaling(X)
@@ -151,14 +149,15 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
     order = np.argsort(leaf, kind="stable")
     at = leaf[order]
     bounds = np.flatnonzero(np.diff(at, prepend=-1, append=-1))
-    return order, ((int(at[a]), slice(a, b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
 def _values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
     own = _span(model.beta_at, leaf)
     if own.start == own.stop:
         return np.broadcast_to(model.intercept[leaf].astype(ACC_DTYPE), (len(rows), model.n_outputs))
-    return model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
+    value: FloatArray = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
+    return value
 
 
 def _early_values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
@@ -171,7 +170,8 @@ def _early_values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
     if own.start == own.stop:
         return np.broadcast_to(model.support.intercept[leaf].astype(ACC_DTYPE), (len(rows), model.n_outputs))
     K = model.local_kernel(rows, model.support.vectors[own])
-    return K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
+    value: FloatArray = K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
+    return value
 
 
 def _span(at: IntArray, leaf: int) -> slice:
@@ -182,4 +182,4 @@ def class_numbers(decision: SingleArray) -> NDArray[np.int64]:
     """The class number that decision values stand for: the sign of one column, else the largest of several."""
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int64)
-    return decision.argmax(axis=1).astype(np.int64)
+    return np.asarray(decision.argmax(axis=1), np.int64)

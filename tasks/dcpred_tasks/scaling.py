@@ -26,16 +26,17 @@ class Scaling:
         return out.astype(MODEL_DTYPE)
 
 
-def fit_scaling(name: str, sample: NDArray[np.generic], minimum: FloatArray, maximum: FloatArray) -> Scaling:
-    """`minimum` and `maximum` are those of all rows, `sample` some of the rows; a constant feature keeps factor 1
-    (minmax and standard then centre it, so that it adds nothing to any distance)."""
+def fit_scaling(name: str, sample: NDArray[np.generic], weight: FloatArray, minimum: FloatArray, maximum: FloatArray) -> Scaling:
+    """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights. A constant feature keeps
+    factor 1 (minmax and standard then centre it, so that it adds nothing to any distance)."""
     n_features = len(minimum)
     if name == "none":
         return Scaling(np.zeros(n_features), np.ones(n_features))
     if name == "minmax":
         return Scaling(minimum.copy(), _inverse(maximum - minimum))
     rows = sample.astype(ACC_DTYPE)
-    return Scaling(rows.mean(axis=0), _inverse(rows.std(axis=0)))
+    mean = np.average(rows, axis=0, weights=weight)
+    return Scaling(mean, _inverse(np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weight))))
 
 
 def _inverse(width: FloatArray) -> FloatArray:

@@ -20,8 +20,8 @@ from dcpred_tasks.artifact import describe_model, read_model
 from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.files import digest, read_json, resource_errors, write_json
-from dcpred_tasks.memory import peak_memory_bytes
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
+from dcpred_tasks.memory import peak_memory_bytes
 from dcpred_tasks.predictor import Model, score_rows
 
 OUTPUTS = ("label", "decision")

@@ -20,7 +20,7 @@ class Settings:
     # features and tree
     scaling: str = "standard"
     n_leaves: int = 0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
-    max_leaf_rows: int = 5_000  # a larger leaf is split again; a Gram matrix takes 8 B × its square
+    max_leaf_rows: int = 8_000  # a larger leaf is split again; a Gram matrix takes 8 B × its square
     min_leaf_rows: int = 30  # a smaller leaf is merged
     sample_rows: int = 100_000  # rows that scaling and tree are learned from
     # local kernel machines

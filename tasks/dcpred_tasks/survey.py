@@ -24,9 +24,7 @@ class Survey:
     class_weights: FloatArray
 
 
-def survey_rows(
-    X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str
-) -> Survey:
+def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str) -> Survey:
     """Survey some rows; first_row is the number of the first, for messages. Raises DataError for the first bad value."""
     if X.dtype.kind == "f":
         # The largest float32 is the limit: scaled rows are kept in single precision.
@@ -60,9 +58,7 @@ def survey_rows(
     )
 
 
-def _classes(
-    y: NDArray[np.generic], weight: FloatArray | None, task: str
-) -> tuple[NDArray[np.generic], FloatArray]:
+def _classes(y: NDArray[np.generic], weight: FloatArray | None, task: str) -> tuple[NDArray[np.generic], FloatArray]:
     if task == "regression":
         return y[:0], np.zeros(0)
     classes, number = np.unique(y, return_inverse=True)

@@ -44,15 +44,20 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, job.settings.sample_rows, job.settings.seed)
     if weight is not None:
         mine &= weight > 0
-    write_arrays(job.survey_file(block), {"sample": X[mine], **{k: np.asarray(v) for k, v in asdict(survey).items()}})
+    sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
+    write_arrays(
+        job.survey_file(block),
+        {"sample": X[mine], "sample_weight": sample_weight, **{k: np.asarray(v) for k, v in asdict(survey).items()}},
+    )
     return Receipt(stop - start, peak_memory_bytes())
 
 
-def read_survey(job: TrainJob, block: int) -> tuple[Survey, NDArray[Any]]:
-    """What survey_block wrote: the survey and the sampled raw rows."""
-    a = read_arrays(job.survey_file(block))
-    sample = a.pop("sample")
-    return Survey(**{**a, "n_rows": int(a["n_rows"]), "n_used": int(a["n_used"])}), sample  # type: ignore[arg-type]
+def read_survey(job: TrainJob, block: int) -> tuple[Survey, NDArray[Any], FloatArray]:
+    """What survey_block wrote: the survey, and the sampled raw rows with their weights."""
+    a: dict[str, Any] = dict(read_arrays(job.survey_file(block)))
+    sample, weight = a.pop("sample"), a.pop("sample_weight")
+    a["n_rows"], a["n_used"] = int(a["n_rows"]), int(a["n_used"])
+    return Survey(**a), sample, weight
 
 
 def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
@@ -94,7 +99,7 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
 
 
 def read_split(job: TrainJob, generation: int) -> Split:
-    return Split(**read_arrays(job.split_file(generation)))  # type: ignore[arg-type]
+    return Split(**read_arrays(job.split_file(generation)))
 
 
 def fit_one_leaf(job: TrainJob, leaf: int, sources: Sequence[Source], n_rows: int) -> Receipt:

@@ -34,14 +34,14 @@ class Division:
     kernels: Kernels
 
 
-def learn_division(sample: NDArray[np.generic], survey: Survey, settings: Settings) -> Division:
-    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers."""
-    scaling = fit_scaling(settings.scaling, sample, survey.minimum, survey.maximum)
+def learn_division(sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings) -> Division:
+    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their sample weights > 0."""
+    scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
     _check_scaled(scaling, survey)
     rows = scaling(sample)
     n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
-    root = fit_tree(rows, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
-    return Division(scaling, root, _kernels(rows, settings))
+    root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
+    return Division(scaling, root, _kernels(rows, weight, settings))
 
 
 def _check_scaled(scaling: Scaling, survey: Survey) -> None:
@@ -56,9 +56,10 @@ def _check_scaled(scaling: Scaling, survey: Survey) -> None:
         )
 
 
-def _kernels(rows: SingleArray, settings: Settings) -> Kernels:
-    variance = float(rows.astype(np.float64).var())
-    scale = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
+def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
+    moments = [np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)]
+    variance = float(moments[1] - moments[0] ** 2)
+    scale = 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
     gamma = settings.gamma or scale
     return Kernels(
         local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
@@ -86,6 +87,7 @@ def train_rows(
     X: NDArray[np.generic],
     target: NDArray[np.generic],
     weight: FloatArray,
+    class_factors: FloatArray,
     survey: Survey,
     settings: Settings,
     classes: tuple[int | float | str | bool, ...],
@@ -93,12 +95,16 @@ def train_rows(
 ) -> Model:
     """Train on rows in memory.
 
-    X  (n, n_features) real and finite · target (n,) class numbers or float64 · weight float64 (n,), > 0
+    X              (n, n_features) real and finite
+    target         (n,) class numbers, or float64
+    weight         float64 (n,), > 0, sample weights
+    class_factors  float64 (n_classes,), or empty
     """
     with threadpool_limits(1):  # BLAS sums in another order with more threads
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
-        sample = X[drawn(numbers, len(X), settings.sample_rows, settings.seed)]
-        division = learn_division(sample, survey, settings)
+        seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
+        division = learn_division(X[seen], weight[seen], survey, settings)
+        costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
         leaf = flatten(division.root).descend(rows)
 
@@ -126,7 +132,7 @@ def train_rows(
         def fit(number: int) -> LeafModel:
             own = order[at[number] : at[number + 1]]
             own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
-            return fit_leaf(rows[own], target[own], weight[own], outputs, division.kernels, settings, number)
+            return fit_leaf(rows[own], target[own], costs[own], outputs, division.kernels, settings, number)
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))

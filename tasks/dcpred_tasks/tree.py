@@ -16,7 +16,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from dcpred_tasks.descent import Tree
-from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
+from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.errors import DcpredError
 
 MAX_ARITY = 16  # one group of lanes of the engine
 SAMPLE_ROWS_PER_CENTRE = 8  # fewer, and a centre is noise
@@ -44,16 +45,20 @@ def levels_for(n_leaves: int) -> tuple[int, ...]:
 
 def k_means(X: NDArray[np.floating], k: int, seed: int, weight: NDArray[np.float64] | None = None) -> SingleArray:
     """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows."""
-    with warnings.catch_warnings():
+    # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
-        fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
-            X, sample_weight=weight
-        )
-    return np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
+        fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(X, sample_weight=weight)
+    centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
+    if not np.isfinite(centres).all():
+        raise DcpredError("k-means gave a centre that is not finite; this is a bug, please report it")
+    return centres
 
 
-def fit_tree(sample: SingleArray, levels: Sequence[int], n_rows: int, min_leaf_rows: int, seed: int) -> Node | int:
-    """Build the tree on a sample of scaled rows, level by level.
+def fit_tree(
+    sample: SingleArray, weight: FloatArray, levels: Sequence[int], n_rows: int, min_leaf_rows: int, seed: int
+) -> Node | int:
+    """Build the tree on a sample of scaled rows with their weights, level by level.
 
     An arity shrinks where the sample, or the rows that it stands for, cannot fill the children. Leaf numbers are
     depth-first. Returns the root, or the leaf number 0 where there is nothing to divide.
@@ -62,15 +67,16 @@ def fit_tree(sample: SingleArray, levels: Sequence[int], n_rows: int, min_leaf_r
     per_centre = max(SAMPLE_ROWS_PER_CENTRE, min_leaf_rows / rows_per_sample)
     next_leaf = iter(range(1 << 62))
 
-    def build(rows: SingleArray, depth: int) -> Node | int:
+    def build(rows: SingleArray, weight: FloatArray, depth: int) -> Node | int:
         arity = 0 if depth == len(levels) else min(levels[depth], int(len(rows) / per_centre))
-        centres = k_means(rows, arity, seed + depth) if arity > 1 else rows[:0]
+        centres = k_means(rows, arity, seed + depth, weight) if arity > 1 else rows[:0]
         if len(centres) < 2:
             return next(next_leaf)
         nearest = nearest_centre(rows, centres)
-        return Node(centres, [build(rows[nearest == t], depth + 1) for t in range(len(centres))])
+        parts = [nearest == t for t in range(len(centres))]
+        return Node(centres, [build(rows[part], weight[part], depth + 1) for part in parts])
 
-    return build(sample, 0)
+    return build(sample, weight, 0)
 
 
 def nearest_centre(X: SingleArray, centres: SingleArray) -> NDArray[np.int32]:

@@ -7,16 +7,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from dcpred.progress import Reporter, reporter
-from dcpred_tasks.errors import DcpredError, InterruptedRunError
+from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.files import RESOURCE_ERRNOS
 
 F = TypeVar("F", bound=Callable[..., Any])
-UNEXPECTED, RESOURCE, INTERRUPTED = 1, 5, InterruptedRunError.exit_code
+RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
+PATH = click.Path(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 
@@ -42,12 +43,6 @@ def emit(result: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]],
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def progress_for(as_json: bool) -> Reporter:
-    """Progress goes to standard error, so that it never mixes with results."""
-    del as_json
-    return reporter()
 
 
 @contextmanager

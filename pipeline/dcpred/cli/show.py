@@ -14,9 +14,7 @@ def rows(pairs: list[tuple[str, str]]) -> str:
 def trained(r: dict[str, Any]) -> str:
     state = "already trained; nothing was written" if r["already_trained"] else f"trained in {sum(r['seconds'].values()):.1f} s"
     constant = f", {r['n_constant_leaves']:,} of them constant" if r["n_constant_leaves"] else ""
-    thinned = (
-        f"; {r['thinned_leaves']:,} of rows that are all alike were thinned to the limit" if r["thinned_leaves"] else ""
-    )
+    thinned = f"; {r['thinned_leaves']:,} of rows that are all alike were thinned to the limit" if r["thinned_leaves"] else ""
     return rows(
         [
             ("model", f"{r['model']}  ({state})"),
@@ -72,8 +70,8 @@ def evaluated(r: dict[str, Any]) -> str:
 
 
 def imported(r: dict[str, Any]) -> str:
-    target = "no target" if not r["target"] else f"y {r['target_dtype']}" + (
-        f", {r['n_classes']} classes" if r["n_classes"] else ""
+    target = (
+        "no target" if not r["target"] else f"y {r['target_dtype']}" + (f", {r['n_classes']} classes" if r["n_classes"] else "")
     )
     return rows(
         [

@@ -1,0 +1,20 @@
+"""dcpred demo"""
+
+from pathlib import Path
+
+import click
+
+from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.demo import run_demo
+from dcpred.progress import reporter
+
+
+@click.command("demo")
+@click.option("--out", type=PATH, default=Path("dcpred-demo"), show_default=True, help="Where everything is put.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Local processes [default: one per core].")
+@json_option
+@reports_errors
+def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
+    """The whole job on real digits: Zarr, training, scoring, evaluation. About a minute."""
+    result = run_demo(out, workers, reporter())
+    emit(result, as_json, lambda r: r["text"])

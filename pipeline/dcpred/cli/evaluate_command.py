@@ -1,0 +1,25 @@
+"""dcpred evaluate"""
+
+from pathlib import Path
+
+import click
+
+from dcpred.cli import show
+from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.evaluation import evaluate
+from dcpred.progress import reporter
+from dcpred_tasks.store import find_array
+
+
+@click.command("evaluate")
+@click.argument("model", type=PATH)
+@click.argument("data")
+@click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@json_option
+@reports_errors
+def evaluate_command(model: Path, data: str, early: bool, x: str, y: str, as_json: bool) -> None:
+    """Accuracy (or RMSE and R²) on labelled data, and the cost in linear predictions."""
+    result = evaluate(model, find_array(data, x), find_array(data, y), early=early, say=reporter())
+    emit(result, as_json, show.evaluated)

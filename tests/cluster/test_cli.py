@@ -1,0 +1,188 @@
+"""The command line as a new user meets it: real processes, exit codes, one sentence for each mistake."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+
+from support.data import Classes, make_blobs, make_group
+
+SMALL = ("--set", "n_leaves=4", "--set", "landmarks=8", "--set", "products=8")
+
+
+def dcpred(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", "from dcpred.cli import main; main(prog_name='dcpred')", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def as_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """The one JSON object on standard output."""
+    value = json.loads(dcpred(*arguments, "--json", code=code).stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def refused(message: str, *arguments: object, code: int = 3) -> None:
+    result = dcpred(*arguments, code=code)
+    assert result.stdout == ""
+    line = result.stderr.strip().splitlines()[-1]
+    assert line.startswith("dcpred: ")
+    assert message in line
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with string labels, imported from CSV, and a model of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    blobs = make_blobs(1_500, n_features=4, n_classes=3, seed=0)
+    names = np.array(["ash", "oak", "yew"])[blobs.y]
+    lines = [",".join([*(f"{v:.3f}" for v in row), name]) for row, name in zip(blobs.X, names, strict=True)]
+    (folder / "trees.csv").write_text("a,b,c,d,kind\n" + "\n".join(lines) + "\n")
+    dcpred("import", folder / "trees.csv", folder / "trees.zarr", "--target", "kind", "--chunk-rows", 400)
+    dcpred("train", folder / "trees.zarr", folder / "model", *SMALL, "--set", "keep_support_vectors=true", "--workers", 1)
+    return folder
+
+
+def test_the_whole_job(place: Path) -> None:
+    scored = as_json("score", place / "model", place / "trees.zarr", place / "out", "--workers", 1)
+    assert scored["status"] == {"1": 1_500}
+    group = zarr.open_group(place / "out" / "scores.zarr", mode="r")
+    names = group["label"].attrs["labels"]
+    target = zarr.open_group(place / "trees.zarr", mode="r")["y"]
+    assert names == target.attrs["labels"] == ["ash", "oak", "yew"]
+    agreement = (group["label"][...] == target[...]).mean()
+    quality = as_json("evaluate", place / "model", place / "trees.zarr", "--early")
+    assert quality["accuracy"] == pytest.approx(agreement)
+    assert quality["accuracy"] > 0.9
+    assert quality["early_accuracy"] > 0.9
+    assert quality["cost_ratio"] == pytest.approx(quality["us_per_row"] / quality["linear_us_per_row"])
+    again = as_json("score", place / "model", place / "trees.zarr", place / "out")
+    assert again["scored_blocks"] == 0
+
+
+def test_inspect(place: Path) -> None:
+    data = as_json("inspect", place / "trees.zarr")
+    assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])
+    assert data["arrays"]["X"]["attributes"]["feature_names"] == ["a", "b", "c", "d"]
+    model = as_json("inspect", place / "model")
+    assert (model["kind"], model["rows_per_leaf"]["total"], model["classes"]) == ("model", 1_500, ["ash", "oak", "yew"])
+    assert model["settings"]["landmarks"] == 8
+    assert model["support_vectors"] > 0
+    dcpred("score", place / "model", place / "trees.zarr", place / "inspected", "--workers", 1)
+    scores = as_json("inspect", place / "inspected")
+    assert (scores["kind"], scores["finished"], scores["arrays"]["status"]["shape"]) == ("scores", True, [1_500])
+    assert "rows_per_leaf.total" in dcpred("inspect", place / "model").stdout
+
+
+def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path) -> None:
+    result = dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
+    assert result.stdout.startswith("model")
+    assert "fitting" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> None:
+    (tmp_path / "job.toml").write_text('task = "regression"\nlandmarks = 5\nproducts = 0\n')
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
+    dcpred("train", data, tmp_path / "m", "--config", tmp_path / "job.toml", "--set", "landmarks=6", "--workers", 1)
+    settings = as_json("inspect", tmp_path / "m")["settings"]
+    assert (settings["task"], settings["landmarks"], settings["products"]) == ("regression", 6, 0)
+    quality = as_json("evaluate", tmp_path / "m", data)
+    assert quality["r2"] > 0.8
+    refused("label", "score", tmp_path / "m", data, tmp_path / "out", "--outputs", "label,decision")
+
+
+def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+        address = cluster.scheduler_address
+        dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
+        dcpred("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_help_everywhere() -> None:
+    assert "train" in dcpred("-h").stdout
+    for command in ("demo", "import", "train", "score", "evaluate", "inspect"):
+        text = dcpred(command, "-h").stdout
+        assert text.startswith(f"Usage: dcpred {command}")
+        assert "--json" in text
+
+
+def test_usage_errors_exit_with_2(place: Path) -> None:
+    dcpred("train", code=2)
+    dcpred("nonsense", code=2)
+    dcpred("score", "m", "d", "o", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1", code=2)
+
+
+def test_refusals(place: Path, tmp_path: Path) -> None:
+    data, model, new = place / "trees.zarr", place / "model", tmp_path / "new"
+    other = make_group(tmp_path / "other.zarr", np.zeros((9, 7)), np.zeros(9))
+    words = tmp_path / "words.zarr"
+    zarr.create_group(words).create_array("X", shape=(9, 4), chunks=(9, 4), dtype=str)[...] = "x"
+    unseen = make_group(tmp_path / "unseen.zarr", np.zeros((9, 4)), np.full(9, 1, np.int8), labels=["ash", "elm"])
+    refused("did you mean 'landmarks'", "train", data, new, "--set", "landmark=3")
+    refused("must be a whole number", "train", data, new, "--set", "landmarks=many")
+    refused("does not exist", "train", tmp_path / "nothing.zarr", new)
+    refused("is a file", "train", place / "trees.csv", new)
+    refused("only one class", "train", other, new, "--workers", 1)
+    refused("array z was asked for", "train", data, new, "--y", "z")
+    refused("7 features, but the model was trained with 4", "score", model, other, new)
+    refused("not numbers", "score", model, words, new)
+    dcpred("score", model, data, place / "taken", "--workers", 1)
+    refused("belongs to another plan", "score", model, data, place / "taken", "--outputs", "label")
+    refused("label elm, which the model was not trained on", "evaluate", model, unseen)
+    refused("does not answer", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
+    refused("model was asked for", "score", tmp_path / "nothing", data, new)
+    refused("other data or settings", "train", data, model)
+    refused("but that exists", "import", place / "trees.csv", data)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other.zarr", "unseen.zarr", "words.zarr"]
+
+
+def test_refusals_as_json(place: Path, tmp_path: Path) -> None:
+    value = as_json("train", tmp_path / "nothing.zarr", tmp_path / "m", code=3)
+    assert value["exit_code"] == 3
+    assert "does not exist" in value["error"]
+
+
+def test_a_damaged_model_is_refused(place: Path, tmp_path: Path) -> None:
+    dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
+    chunk = tmp_path / "m" / "arrays.zarr" / "beta" / "c" / "0" / "0"
+    raw = bytearray(chunk.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    chunk.write_bytes(raw)
+    refused("damaged or was altered", "score", tmp_path / "m", place / "trees.zarr", tmp_path / "out")
+    meta = json.loads((place / "model" / "model.json").read_text())
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "model.json").write_text(json.dumps(meta | {"version": 99}))
+    refused("install a newer dcpred", "inspect", newer)
+
+
+def test_early_needs_support_vectors(place: Path, tmp_path: Path) -> None:
+    dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
+    refused("keep_support_vectors=true", "evaluate", tmp_path / "m", place / "trees.zarr", "--early")
+
+
+def test_demo(tmp_path: Path) -> None:
+    result = as_json("demo", "--out", tmp_path / "demo")
+    assert result["accuracy"] > 0.96 > result["linear_accuracy"]
+    assert result["early_accuracy"] > 0.97
+    again = as_json("demo", "--out", tmp_path / "demo")  # goes on from what is there
+    assert again["accuracy"] == result["accuracy"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    refused("holds other files", "demo", "--out", tmp_path / "mine")

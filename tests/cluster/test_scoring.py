@@ -1,0 +1,320 @@
+"""The invariants of scoring (README, "What a score can be trusted for"), each with a test that breaks something."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from dcpred.cluster import InlineWorkers, connect
+from dcpred.scoring import ScoreReport, score
+from dcpred.training import train
+from dcpred_tasks import score_block as task
+from dcpred_tasks.artifact import read_model
+from dcpred_tasks.errors import (
+    DataError,
+    IncompleteError,
+    ModelFormatError,
+    PlanConflictError,
+    ResourceError,
+    RunHeldError,
+    SettingsError,
+)
+from dcpred_tasks.predictor import score_rows
+from dcpred_tasks.settings import make_settings
+from support.data import make_blobs, make_group
+from support.pools import inline
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    blobs = make_blobs(900, n_features=5, n_classes=3, seed=0)
+    data = make_group(folder / "train.zarr", blobs.X, blobs.y, labels=["a", "b", "c"])
+    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "products": 8, "n_leaves": 4}), inline)
+    return folder / "model"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few hundred rows, of two output chunks each."""
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+
+
+@pytest.fixture
+def data(tmp_path: Path, small_blocks: None) -> Path:
+    blobs = make_blobs(1_950, n_features=5, n_classes=3, seed=2)
+    return make_group(tmp_path / "data.zarr", blobs.X, chunk_rows=50)
+
+
+def run(model: Path, data: Path, output: Path, pool: Any = inline, **more: Any) -> ScoreReport:
+    return score(model, f"{data}/X", output, pool, **more)
+
+
+def read(output: Path) -> dict[str, np.ndarray]:
+    group = zarr.open_group(output / "scores.zarr", mode="r")
+    return {name: array[...] for name, array in group.arrays()}
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns)
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
+
+
+def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path) -> None:
+    report = run(model, data, tmp_path / "out", partial(connect, 2, None))
+    X = zarr.open_group(data, mode="r")["X"][...]
+    decision, status = score_rows(read_model(model), X)
+    found = read(tmp_path / "out")
+    np.testing.assert_allclose(found["decision"], decision, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found["status"], status)
+    np.testing.assert_array_equal(found["label"], found["decision"].argmax(axis=1))
+    assert report.n_blocks > 5
+    assert report.status == {"1": 1_950}
+    attributes = zarr.open_group(tmp_path / "out" / "scores.zarr", mode="r")
+    assert attributes["label"].attrs["labels"] == ["a", "b", "c"]
+    assert attributes["decision"].attrs["classes"] == ["a", "b", "c"]
+
+
+def test_any_attempt_writes_the_same_bytes(tmp_path: Path, model: Path, data: Path) -> None:
+    run(model, data, tmp_path / "one", partial(connect, 2, None))
+    run(model, data, tmp_path / "two", inline)
+    one, two = contents(tmp_path / "one" / "scores.zarr"), contents(tmp_path / "two" / "scores.zarr")
+    assert {k: v[0] for k, v in one.items() if k != "zarr.json"} == {k: v[0] for k, v in two.items() if k != "zarr.json"}
+
+
+def test_a_finished_run_writes_nothing(tmp_path: Path, model: Path, data: Path) -> None:
+    first = run(model, data, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    again = run(model, data, tmp_path / "out", pool=None)
+    assert contents(tmp_path / "out") == before
+    assert (again.scored_blocks, again.status) == (0, first.status)
+
+
+def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, data, tmp_path / "whole")
+    done: list[int] = []
+
+    def stop_at_fourth(run: Any, block: int) -> Any:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(block)
+        return task.score_block(run, block)
+
+    monkeypatch.setattr("dcpred.scoring.score_block", stop_at_fourth)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, data, tmp_path / "out")
+    scored = read(tmp_path / "out")
+    rows = np.flatnonzero(scored["status"])
+    assert 0 < len(rows) < 1_950
+    assert np.isnan(scored["decision"][scored["status"] == 0]).all()
+    assert (scored["label"][scored["status"] == 0] == -1).all()
+    monkeypatch.setattr("dcpred.scoring.score_block", lambda r, b: (done.append(b), task.score_block(r, b))[1])
+    report = run(model, data, tmp_path / "out")
+    assert sorted(done) == list(range(report.n_blocks))  # each exactly once
+    for name, value in read(tmp_path / "whole").items():
+        np.testing.assert_array_equal(read(tmp_path / "out")[name], value)
+
+
+@pytest.mark.parametrize("instant", ["scores", "status", "record"])
+def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str) -> None:
+    """Events of a block: 1 scores, 2 status, 3 commit record. Stop before 2, before 3, or after 3."""
+    real_write, real_open = task.write_json, task.store.open_output
+
+    class CutError(Exception):
+        pass
+
+    class Stopping:
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise CutError
+
+    def open_output(address: Path) -> Any:
+        array = real_open(address)
+        return Stopping(array) if instant == "scores" and address.name == "status" else array
+
+    def write_json(path: Path, value: Any) -> None:
+        if instant == "status":
+            raise CutError
+        real_write(path, value)
+        raise CutError
+
+    monkeypatch.setattr(task.store, "open_output", open_output)
+    monkeypatch.setattr(task, "write_json", write_json)
+    with pytest.raises(IncompleteError):
+        run(model, data, tmp_path / "out")
+    found = read(tmp_path / "out")
+    assert np.isfinite(found["decision"][found["status"] != 0]).all()
+    if instant == "scores":
+        assert not found["status"].any()
+    monkeypatch.undo()
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    report = run(model, data, tmp_path / "out")
+    assert report.scored_blocks == (0 if instant == "record" else report.n_blocks)
+    assert report.status == {"1": 1_950}
+
+
+def _flip(path: Path, at: int = 20) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("damage", [_flip, Path.unlink], ids=["flipped bit", "lost chunk"])
+def test_damage_before_the_end_is_found_and_mended(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+) -> None:
+    def damaging(run: Any, block: int) -> Any:
+        receipt = task.score_block(run, block)
+        chunk = Path(run.scores) / "decision" / "c" / "2" / "0"
+        if chunk.exists() and not spoilt:
+            spoilt.append(block)
+            damage(chunk)
+        return receipt
+
+    spoilt: list[int] = []
+    monkeypatch.setattr("dcpred.scoring.score_block", damaging)
+    report = run(model, data, tmp_path / "out")
+    assert len(spoilt) == 1
+    assert report.scored_blocks == report.n_blocks + 1
+    assert np.isfinite(read(tmp_path / "out")["decision"]).all()
+
+
+def test_bad_rows_get_a_status_and_harm_no_other(tmp_path: Path, model: Path, small_blocks: None) -> None:
+    blobs = make_blobs(500, n_features=5, n_classes=3, seed=3)
+    X = blobs.X.copy()
+    bad = [0, 17, 250, 499]
+    X[bad[0], 0], X[bad[1], 4], X[bad[2], 2], X[bad[3]] = np.nan, np.inf, -np.inf, np.nan
+    clean = make_group(tmp_path / "clean.zarr", blobs.X, chunk_rows=50)
+    dirty = make_group(tmp_path / "dirty.zarr", X, chunk_rows=50)
+    run(model, clean, tmp_path / "a")
+    report = run(model, dirty, tmp_path / "b")
+    assert report.status == {"1": 496, "2": 4}
+    assert report.bad_rows == [(row, 2) for row in bad]
+    a, b = read(tmp_path / "a"), read(tmp_path / "b")
+    good = np.setdiff1d(np.arange(500), bad)
+    np.testing.assert_allclose(a["decision"][good], b["decision"][good], rtol=1e-6)
+    assert np.isnan(b["decision"][bad]).all()
+    assert (b["label"][bad] == -1).all()
+
+
+def test_another_plan_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
+    run(model, data, tmp_path / "out")
+    other = make_group(tmp_path / "other.zarr", np.zeros((10, 5), np.float32))
+    before = contents(tmp_path / "out")
+    with pytest.raises(PlanConflictError, match="belongs to another plan"):
+        run(model, other, tmp_path / "out")
+    with pytest.raises(PlanConflictError, match="differs in outputs"):
+        run(model, data, tmp_path / "out", outputs=("label",))
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").write_text("x")
+    with pytest.raises(PlanConflictError, match="other files"):
+        run(model, data, tmp_path / "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["precious"]
+
+
+def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None:
+    def refused(kind: type[Exception], message: str, X: np.ndarray | None = None, **more: Any) -> None:
+        source = data if X is None else make_group(tmp_path / f"{len(list(tmp_path.iterdir()))}.zarr", X)
+        with pytest.raises(kind, match=message):
+            run(model, source, tmp_path / "out", pool=None, **more)
+        assert not (tmp_path / "out").exists()
+
+    refused(DataError, "7 features, but the model was trained with 5", np.zeros((9, 7)))
+    refused(DataError, "1 dimensions", np.zeros(9))
+    refused(DataError, "complex numbers", np.zeros((9, 5), complex))
+    refused(DataError, "no rows", np.zeros((0, 5)))
+    refused(SettingsError, "output 'labels' was asked for", outputs=("labels",))
+    (data / "X" / "c" / "3" / "0").unlink()
+    refused(DataError, "chunk c/3/0 of .* is missing")
+
+
+def test_a_chunk_that_goes_missing_later_stops_its_block_only(tmp_path: Path, model: Path, data: Path) -> None:
+    class Losing(InlineWorkers):
+        def check_sees(self, folder: Path) -> None:
+            (data / "X" / "c" / "3" / "0").unlink()
+
+    with pytest.raises(IncompleteError, match=r"1 of .* blocks could not be scored.*c/3/0") as caught:
+        run(model, data, tmp_path / "out", pool=lambda: nullcontext(Losing()))
+    assert caught.value.exit_code == 4
+    status = read(tmp_path / "out")["status"]
+    assert not status[150:200].any()
+    assert (status[200:] == 1).all()
+
+
+def test_a_model_that_changed_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
+    with pytest.raises(ModelFormatError, match="does not exist"):
+        run(tmp_path / "none", data, tmp_path / "out", pool=None)
+
+
+def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
+    class Second(InlineWorkers):
+        def check_sees(self, folder: Path) -> None:
+            run(model, data, tmp_path / "out")
+
+    with pytest.raises(RunHeldError, match="in use by process"):
+        run(model, data, tmp_path / "out", pool=lambda: nullcontext(Second()))
+
+
+def test_a_full_disk_is_told_apart(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, value: Any) -> None:
+        raise ResourceError(f"writing to {path} failed: No space left on device")
+
+    monkeypatch.setattr(task, "write_json", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        run(model, data, tmp_path / "out")
+
+
+def test_regression_gives_decision_alone(tmp_path: Path, small_blocks: None) -> None:
+    blobs = make_blobs(300, n_features=3, n_classes=2, seed=0)
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
+    train(f"{data}/X", f"{data}/y", tmp_path / "m", make_settings({"task": "regression"}), inline)
+    run(tmp_path / "m", data, tmp_path / "out")
+    assert set(read(tmp_path / "out")) == {"decision", "status"}
+    assert read(tmp_path / "out")["decision"].shape == (300,)
+
+
+def test_driver_killed_and_run_again(tmp_path: Path, model: Path) -> None:
+    """A driver with two workers dies by SIGKILL in the middle; the same command completes the run."""
+    X = make_blobs(400_000, n_features=5, n_classes=3, seed=4).X
+    data = make_group(tmp_path / "data.zarr", X, chunk_rows=4_096)
+    command = [
+        sys.executable,
+        "-c",
+        "from dcpred.cli import main; main()",
+        *("score", str(model), str(data), str(tmp_path / "out"), "--workers", "2", "--json"),
+    ]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    blocks = tmp_path / "out" / "blocks"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (blocks.exists() and len(list(blocks.glob("*.json"))) > 2):
+        time.sleep(0.02)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    done = len(list(blocks.glob("*.json")))
+    assert done > 2, "the driver was killed before it had begun"
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["status"] == {"1": 400_000}
+    assert report["scored_blocks"] <= report["n_blocks"] - done

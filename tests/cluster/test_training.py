@@ -1,0 +1,223 @@
+"""Training over Zarr: the same model whoever does the work, resume, and refusals before anything is written."""
+
+import shutil
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dcpred.cluster import InlineWorkers, connect
+from dcpred.training import TrainReport, train
+from dcpred_tasks import store, train_tasks
+from dcpred_tasks.artifact import read_model
+from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError
+from dcpred_tasks.predictor import class_numbers, score_rows
+from dcpred_tasks.settings import Settings, make_settings
+from dcpred_tasks.survey import survey_rows
+from dcpred_tasks.trainer import train_rows
+from support.data import Classes, make_blobs, make_group
+from support.pools import inline
+
+SETTINGS = make_settings({"n_leaves": 8, "max_leaf_rows": 300, "landmarks": 8, "products": 16, "keep_support_vectors": True})
+
+
+def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **more) -> TrainReport:
+    return train(f"{data}/X", f"{data}/y", model, settings, pool, **more)
+
+
+@pytest.fixture(scope="module")
+def many() -> Classes:
+    return make_blobs(4_000, n_features=6, n_classes=3, seed=1)
+
+
+def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes) -> None:
+    """The hash covers every array, so that equal hashes are equal bits."""
+    hashes = []
+    for i, (chunk_rows, shard_rows, pool) in enumerate(
+        [
+            (500, None, partial(connect, 1, None)),
+            (500, None, partial(connect, 2, None)),
+            (333, None, inline),
+            (250, 1_000, inline),
+            (4_000, None, inline),
+        ]
+    ):
+        data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows, shard_rows=shard_rows)
+        hashes.append(run(data, tmp_path / f"model-{i}", pool).hash)
+    assert len(set(hashes)) == 1
+
+
+def test_blocks_do_not_matter(tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=100)
+    whole = run(data, tmp_path / "whole").hash
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # 64 blocks instead of one
+    assert run(data, tmp_path / "cut").hash == whole
+
+
+def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    run(data, tmp_path / "model")
+    survey = survey_rows(many.X, many.y, None, 0, "classification")
+    own = train_rows(many.X, many.y, np.ones(len(many.X)), np.empty(0), survey, SETTINGS, (0, 1, 2))
+    stored = read_model(tmp_path / "model", support=True)
+    for name in ("landmarks", "beta", "intercept", "pairs", "leaf_rows"):
+        np.testing.assert_array_equal(getattr(stored, name), getattr(own, name), err_msg=name)
+
+
+def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    report = run(data, tmp_path / "model")
+    rows = read_model(tmp_path / "model").leaf_rows
+    assert rows.sum() == len(many.X) == report.n_rows
+    assert rows.max() <= SETTINGS.max_leaf_rows
+    assert rows.min() >= SETTINGS.min_leaf_rows
+    assert not (tmp_path / "model.scratch").exists()
+
+
+def test_rows_that_are_all_alike(tmp_path: Path) -> None:
+    """A leaf that cannot be divided is thinned when it is fitted, and its rows still count."""
+    X = np.zeros((2_000, 3), np.int16)
+    X[:200] = np.random.default_rng(0).integers(50, 99, (200, 3))
+    y = (np.arange(2_000) % 3 == 0).astype(np.int8)
+    data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=300)
+    report = run(data, tmp_path / "model")
+    assert report.thinned_leaves == 1
+    assert read_model(tmp_path / "model").leaf_rows.sum() == 2_000
+
+
+def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    expected = run(data, tmp_path / "expected").hash
+    fitted: list[int] = []
+    fit_one_leaf = train_tasks.fit_one_leaf
+
+    def stop_at_fifth(job, leaf, sources, n_rows):
+        if len(fitted) == 5:
+            raise KeyboardInterrupt
+        fitted.append(leaf)
+        return fit_one_leaf(job, leaf, sources, n_rows)
+
+    monkeypatch.setattr("dcpred.training.fit_one_leaf", stop_at_fifth)
+    with pytest.raises(KeyboardInterrupt):
+        run(data, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    again: list[int] = []
+    monkeypatch.setattr("dcpred.training.fit_one_leaf", lambda *a: (again.append(a[1]), fit_one_leaf(*a))[1])
+    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    assert run(data, tmp_path / "model").hash == expected
+    assert not set(again) & set(fitted)
+
+
+def test_finished_is_finished(tmp_path: Path, blobs_zarr: Path) -> None:
+    first = run(blobs_zarr, tmp_path / "model")
+    again = run(blobs_zarr, tmp_path / "model", pool=None)  # no workers are asked for
+    assert again.already_trained
+    assert again.hash == first.hash
+    with pytest.raises(PlanConflictError, match="other data or settings"):
+        run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
+
+
+def test_scratch_of_another_plan_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:
+    (tmp_path / "model.scratch").mkdir()
+    (tmp_path / "model.scratch" / "precious").write_text("x")
+    with pytest.raises(PlanConflictError, match="other files"):
+        run(blobs_zarr, tmp_path / "model")
+    (tmp_path / "model.scratch" / "precious").unlink()
+    (tmp_path / "model.scratch" / "job.json").write_text('{"run": "another"}')
+    with pytest.raises(PlanConflictError, match="unfinished training"):
+        run(blobs_zarr, tmp_path / "model")
+
+
+def test_one_driver_at_a_time(tmp_path: Path, blobs_zarr: Path) -> None:
+    class Second(InlineWorkers):
+        def check_sees(self, folder: Path) -> None:
+            run(blobs_zarr, tmp_path / "model")
+
+    with pytest.raises(RunHeldError, match="in use by process"):
+        run(blobs_zarr, tmp_path / "model", pool=lambda: nullcontext(Second()))
+
+
+def test_sample_weights_and_class_weights(tmp_path: Path, blobs: Classes) -> None:
+    """Rows of weight zero are as if they were not there."""
+    keep = np.arange(len(blobs.X)) % 3 != 0
+    data = make_group(tmp_path / "w.zarr", blobs.X, blobs.y, w=keep.astype(np.float32))
+    report = run(data, tmp_path / "model", weight=f"{data}/w", settings=make_settings({"class_weight": "balanced"}))
+    assert read_model(tmp_path / "model").leaf_rows.sum() == keep.sum() < report.n_rows
+    heavy = make_group(tmp_path / "h.zarr", blobs.X, blobs.y, w=np.where(blobs.y == 0, 100.0, 0.01))
+    run(heavy, tmp_path / "heavy", weight=f"{heavy}/w", settings=make_settings({"gamma": 0.01, "C": 0.1}))
+    decision, _ = score_rows(read_model(tmp_path / "heavy"), blobs.X)
+    assert (class_numbers(decision) == 0).mean() > 1.5 * (blobs.y == 0).mean()
+
+
+def test_string_and_named_labels(tmp_path: Path, blobs: Classes) -> None:
+    names = ["ash", "oak", "yew"]
+    coded = make_group(tmp_path / "c.zarr", blobs.X, blobs.y.astype(np.uint8), labels=names)
+    run(coded, tmp_path / "coded")
+    assert read_model(tmp_path / "coded").classes == ("ash", "oak", "yew")
+
+
+def test_regression(tmp_path: Path, blobs: Classes) -> None:
+    y = np.sin(blobs.X[:, 0]) + blobs.X[:, 1]
+    data = make_group(tmp_path / "d.zarr", blobs.X, y)
+    run(data, tmp_path / "model", settings=make_settings({"task": "regression", "n_leaves": 4, "landmarks": 24}))
+    decision, _ = score_rows(read_model(tmp_path / "model"), blobs.X)
+    assert np.sqrt(((decision[:, 0] - y) ** 2).mean()) < 0.3 * y.std()
+
+
+def _nan(X: np.ndarray, y: np.ndarray) -> None:
+    X[417, 3] = np.nan
+
+
+def _inf(X: np.ndarray, y: np.ndarray) -> None:
+    X[2, 0] = np.inf
+
+
+def _one_class(X: np.ndarray, y: np.ndarray) -> None:
+    y[:] = 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [(_nan, "row 417, column 3"), (_inf, "row 2, column 0"), (_one_class, "only one class, 1")],
+)
+@pytest.mark.parametrize("pool", [inline, partial(connect, 1, None)], ids=["inline", "dask"])
+def test_bad_values(tmp_path: Path, blobs: Classes, spoil, message: str, pool) -> None:
+    X, y = blobs.X.copy(), blobs.y.copy()
+    spoil(X, y)
+    data = make_group(tmp_path / "d.zarr", X, y)
+    with pytest.raises(DataError, match=message):
+        run(data, tmp_path / "model", pool)
+    assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
+
+
+def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
+    def refused(X: np.ndarray, y: np.ndarray, message: str) -> None:
+        data = make_group(tmp_path / "d.zarr", X, y)
+        with pytest.raises(DataError, match=message):
+            run(data, tmp_path / "model", pool=None)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["d.zarr"]
+        shutil.rmtree(data)
+
+    refused(blobs.X, blobs.y[:-1], r"shape \(600,\), but it has shape \(599,\)")
+    refused(blobs.X[:, 0], blobs.y, "1 dimensions")
+    refused(blobs.X.astype(complex), blobs.y, "complex numbers")
+    refused(blobs.X[:0], blobs.y[:0], "nothing to train on")
+    refused(blobs.X, blobs.X[:, :2], r"it has shape \(600, 2\)")
+
+
+def test_missing_chunk(tmp_path: Path, blobs_zarr: Path) -> None:
+    (blobs_zarr / "X" / "c" / "2" / "0").unlink()
+    with pytest.raises(DataError, match=r"chunk c/2/0 of .* is missing"):
+        run(blobs_zarr, tmp_path / "model", pool=None)
+
+
+def test_not_a_zarr(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        store.find_array(tmp_path / "nothing", "X")
+
+
+def test_workers_that_do_not_see_the_scratch(tmp_path: Path, blobs_zarr: Path) -> None:
+    with connect(1, None) as workers, pytest.raises(Exception, match="does not see"):
+        workers.check_sees(tmp_path / "not there")

@@ -1,0 +1,38 @@
+"""Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+from support.data import Classes, make_blobs, make_group
+
+hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets; a test that needs it is skipped where it is absent."""
+    folder = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[1] / "../shared/data"))
+    if not (folder / "letter.npz").exists():
+        pytest.skip(f"real data sets are not at {folder}; set DCPRED_DATA")
+    return folder
+
+
+@pytest.fixture
+def blobs() -> Classes:
+    return make_blobs(600, n_features=5, n_classes=3, seed=0)
+
+
+@pytest.fixture
+def blobs_zarr(tmp_path: Path, blobs: Classes) -> Path:
+    return make_group(tmp_path / "blobs.zarr", blobs.X, blobs.y, chunk_rows=128)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

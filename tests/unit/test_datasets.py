@@ -1,0 +1,615 @@
+"""Every format into Zarr: what is kept exactly, what is refused and in which words, and that nothing is left behind."""
+
+import bz2
+import errno
+import gzip
+import json
+import math
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from sklearn.datasets import dump_svmlight_file
+
+from dcpred import datasets, readers
+from dcpred.datasets import Imported, default_chunk_rows, import_data
+from dcpred_tasks.errors import DataError, ResourceError, SettingsError
+from dcpred_tasks.store import missing_chunks
+
+RNG = np.random.default_rng(0)
+SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)
+
+
+def bring(path: Path, **options: Any) -> tuple[Imported, Any, Any]:
+    """Import, check what every import must hold, and return (the report, X, y)."""
+    dest = path.parent / "out.zarr"
+    report = import_data(str(path), str(dest), **options)
+    group = zarr.open_group(str(dest), mode="r")
+    X, y = group["X"], group.get("y")
+    assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "out.zarr"])
+    assert dict(group.attrs) == {"dcpred_dataset": 1, "source": path.name}
+    assert (report.n_samples, report.n_features, report.dtype) == (*X.shape, str(X.dtype))
+    assert X.chunks == (report.chunk_rows, report.n_features)
+    assert report.path == str(dest)
+    assert report.target == (None if y is None else "y")
+    assert report.target_dtype == (None if y is None else str(y.dtype))
+    if y is not None:
+        assert y.shape == X.shape[:1]
+        assert y.chunks == X.chunks[:1]
+        assert report.n_classes == (len(y.attrs["labels"]) if "labels" in y.attrs else None)
+    assert not [name for array in (X, y) if array is not None for name in missing_chunks(array)]
+    return report, X, y
+
+
+def refused(path: Path, *words: str, **options: Any) -> str:
+    """The message holds all these words, and nothing but the source is there afterwards."""
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(DataError) as caught:
+        import_data(str(path), str(path.parent / "out.zarr"), **options)
+    message = str(caught.value)
+    for word in words:
+        assert word in message
+    assert sorted(path.parent.iterdir()) == before
+    return message
+
+
+def text(folder: Path, content: str, name: str = "a.csv") -> Path:
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+def npz(folder: Path, **arrays: Any) -> Path:
+    np.savez(folder / "a.npz", **arrays)
+    return folder / "a.npz"
+
+
+def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
+    pq.write_table(pa.table(columns), folder / "a.parquet", **options)
+    return folder / "a.parquet"
+
+
+# -- All formats hold the same -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 100, 1000])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2", "svm", "libsvm.gz", "svmlight.bz2", "parquet", "npz"])
+def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 300)
+    monkeypatch.setattr(readers, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(datasets, "BATCH_VALUES", 60)
+    monkeypatch.setattr(datasets, "SURVEY_ROWS", 11)
+    X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
+    path = tmp_path / f"a.{ending}"
+    options: dict[str, Any] = {}
+    if ending == "npz":
+        np.savez(path, X=X, y=y)
+    elif ending == "parquet":
+        pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "goal": y}), path, row_group_size=30)
+        options = {"target": "goal"}
+    else:
+        plain = tmp_path / "plain"
+        if "csv" in ending:
+            np.savetxt(plain, np.c_[X, y], "%d", ",", header="a,b,c,goal", comments="")
+            options = {"target": "goal"}
+        else:
+            dump_svmlight_file(X.astype(float), y, str(plain), zero_based=False)
+        pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+        path.write_bytes(pack(plain.read_bytes()))
+        plain.unlink()
+    seen: list[tuple[int, int | None]] = []
+    report, stored, target = bring(path, chunk_rows=chunk_rows, progress=lambda *now: seen.append(now), **options)
+    assert (stored.dtype, target.dtype) == (np.uint8, np.int8)
+    assert np.array_equal(stored[:], X)
+    assert np.array_equal(target[:], y)
+    assert report.chunk_rows == min(chunk_rows, 100)
+    assert seen == [(min(n, 100), 100) for n in range(report.chunk_rows, 100 + report.chunk_rows, report.chunk_rows)]
+
+
+def test_chunks_hold_about_8_mib() -> None:
+    assert default_chunk_rows(54, 2) == 75 * 1024
+    assert default_chunk_rows(784, 8) == 1024
+    assert default_chunk_rows(1025, 8) == 1023
+    assert default_chunk_rows(2**24, 4) == 1
+
+
+@pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz"])
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 2**12)
+    monkeypatch.setattr(datasets, "BATCH_VALUES", 2**12)
+    monkeypatch.setattr(datasets, "SURVEY_ROWS", 500)
+    peaks = []
+    for n_rows in (10_000, 10_000, 80_000):  # the first fills caches
+        X = RNG.integers(0, 100, (n_rows, 10)).astype(np.uint8)
+        path = tmp_path / f"{len(peaks)}.{ending}"
+        if ending == "csv":
+            np.savetxt(path, X, "%d", ",", header=",".join("abcdefghij"), comments="")
+        elif ending == "svm":
+            dump_svmlight_file(X.astype(float), np.zeros(n_rows), str(path), zero_based=False)
+        elif ending == "parquet":
+            pq.write_table(pa.table(dict(zip("abcdefghij", X.T, strict=True))), path, row_group_size=500)
+        else:
+            np.savez(path, X=np.asfortranarray(X), y=X[:, 0])
+        tracemalloc.start()
+        import_data(str(path), str(path.with_suffix(".zarr")), chunk_rows=2000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 2 * peaks[1]
+
+
+def test_a_float_chunk_that_is_lost_does_not_read_as_data(tmp_path: Path) -> None:
+    _, X, y = bring(text(tmp_path, "a,b\n0.5,1.5\n"), target="b")
+    assert math.isnan(X.fill_value)
+    assert math.isnan(y.fill_value)
+
+
+def test_the_report_is_json_and_the_group_names_no_folder(tmp_path: Path) -> None:
+    report, X, _ = bring(text(tmp_path, "a,b\n1,cat\n2,dog\n"), target="b")
+    assert json.loads(json.dumps(vars(report)))["n_classes"] == 2
+    for file in Path(str(X.store_path).removeprefix("file://")).parent.rglob("zarr.json"):
+        assert str(tmp_path) not in file.read_text()
+
+
+# -- Dtypes of text ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (["0", "255"], "uint8"),
+        (["0", "256"], "uint16"),
+        (["65536", "1"], "uint32"),
+        (["4294967296", "1"], "uint64"),
+        (["-1", "1"], "int8"),
+        (["-1", "128"], "int16"),
+        (["-129", "0"], "int16"),
+        (["-1", "65535"], "int32"),
+        (["-1", "4294967295"], "int64"),
+        (["1.0", "2e2"], "uint8"),
+        (["0.5", "3"], "float32"),
+        (["0.1", "3"], "float64"),
+        (["0.5", "16777217"], "float64"),
+        (["1e300", "1"], "float64"),
+        (["1e30", "0.5"], "float64"),
+        (["0.5", "inf"], "float32"),
+        ([str(2**60), "1"], "uint64"),
+        (["-1", str(2**63)], "float32"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "svm"])
+def test_text_gets_the_smallest_exact_dtype(tmp_path: Path, values: list[str], dtype: str, ending: str) -> None:
+    if ending == "csv":
+        path = text(tmp_path, "a,goal\n" + "".join(f"{v},{v}\n" for v in values))
+        _, X, y = bring(path, target="goal")
+    else:
+        _, X, y = bring(text(tmp_path, "".join(f"{v} 1:{v}\n" for v in values), "a.svm"))
+    assert (X.dtype, y.dtype) == (dtype, dtype)
+    assert [float(v) for v in X[:, 0]] == [float(v) for v in values]
+    assert [float(v) for v in y[:]] == [float(v) for v in values]
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**64 - 1, 10**20 + 1])
+def test_a_whole_number_that_float64_rounds_is_refused(tmp_path: Path, value: int) -> None:
+    where = text(tmp_path, f"a,id\n1,1\n2,{value}\n")
+    refused(where, "'id'", str(value), "round")
+    refused(where, "'id'", str(value), "round", target="id")
+    refused(text(tmp_path, f"1 1:3\n2 1:{value}\n", "a.svm"), str(value), "round")
+    refused(text(tmp_path, f"1 1:3\n{value} 1:2\n", "a.svm"), str(value), "round")
+
+
+def test_a_number_written_as_a_float_may_be_rounded(tmp_path: Path) -> None:
+    _, X, _ = bring(text(tmp_path, f"a\n{2**53 + 1}\n0.1\n"))
+    assert X[:, 0].tolist() == [2.0**53, 0.1]
+
+
+def test_a_query_id_and_a_comment_are_no_values(tmp_path: Path) -> None:
+    big, odd = 2**60, 2**60 + 1
+    _, X, y = bring(text(tmp_path, f"# {odd}\n\n1 qid:{odd} 1:{big} # see {odd}\n\n2 qid:2 1:5\n", "a.svm"))
+    assert X[:].tolist() == [[big], [5]]
+    assert y[:].tolist() == [1, 2]
+
+
+def test_missing_features_are_nan(tmp_path: Path) -> None:
+    _, X, _ = bring(text(tmp_path, "a,b\n1,\nNA,4\nnan,6\n"))
+    assert X.dtype == np.float32
+    assert np.array_equal(X[:], [[1, np.nan], [np.nan, 4], [np.nan, 6]], equal_nan=True)
+
+
+# -- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+def test_csv_names_and_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeff\n width , kind,height\r\n1, dog ,2\r\n\r\n3,cat,4\r\n5,"dog",6'.encode())
+    _, X, y = bring(path, target="kind")
+    assert X.attrs["feature_names"] == ["width", "height"]
+    assert X[:].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert y.attrs["labels"] == ["cat", "dog"]
+    assert (y[:].tolist(), y.dtype) == ([1, 0, 1], np.uint8)
+
+
+def test_a_label_far_down_makes_all_of_them_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 50)
+    monkeypatch.setattr(readers, "HEADER_LENGTHS", 1)
+    _, _, y = bring(text(tmp_path, "a,goal\n" + "1,2\n" * 100 + "1,10\n1,x\n"), target="goal")
+    assert y.attrs["labels"] == ["10", "2", "x"]
+    assert y[:].tolist() == [1] * 100 + [0, 2]
+
+
+def test_no_target_without_asking(tmp_path: Path) -> None:
+    report, X, y = bring(text(tmp_path, "a,y,target,label\n1,2,3,4\n"))
+    assert y is None
+    assert report.target is report.target_dtype is report.n_classes is None
+    assert X.attrs["feature_names"] == ["a", "y", "target", "label"]
+
+
+@pytest.mark.parametrize("first", ["1,2.5,-3e1", "1,,3", "nan,NA,3"])
+def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
+    _, X, y = bring(text(tmp_path, f"{first}\n4,5,6\n"), target="2")
+    assert X.attrs["feature_names"] == ["0", "1"]
+    assert X[1].tolist() == [4, 5]
+    assert y[:].tolist() == [float(first.split(",")[2]), 6]
+
+
+@pytest.mark.parametrize(
+    ("content", "target", "words"),
+    [
+        ("a,b\n1,2\n3,red\n", None, ["'b'", "'red'", "row 2", "target"]),
+        ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 2"]),
+        ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 2"]),
+        ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 2"]),
+        ("Price,size\n1,2\n", "price", ["'price'", "did you mean 'Price'", "Price, size"]),
+        ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
+        (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
+        ("a,a\n1,2\n", None, ["'a' is there twice"]),
+        (",a\n0,2\n", None, ["column 1", "index"]),
+        ("a\n1\n", "a", ["no column besides the target"]),
+        ("a;b\n1;2\n", None, ["separated by commas", "'a;b'"]),
+        ("a,b\n1,2\n3\n", None, ["Expected 2 columns, got 1", "correct the file"]),
+        ("a,b\n", None, ["has none"]),
+        ("a,b", None, ["has none"]),
+        ("\n\n", None, ["has none"]),
+    ],
+)
+def test_csv_refusals(tmp_path: Path, content: str, target: str | None, words: list[str]) -> None:
+    refused(text(tmp_path, content), *words, target=target)
+
+
+def test_strings_that_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MAX_LABELS", 3)
+    refused(text(tmp_path, "a,b\n1,w\n1,x\n1,y\n1,z\n"), "'b'", "more than 3", target="b")
+
+
+def test_many_labels_get_a_wider_code(tmp_path: Path) -> None:
+    _, _, y = bring(text(tmp_path, "a,b\n" + "".join(f"1,n{i:03d}\n" for i in range(257))), target="b")
+    assert y.dtype == np.uint16
+    assert y[:].tolist() == list(range(257))
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.bz2", "a.svm.gz"])
+def test_damaged_compression(tmp_path: Path, name: str) -> None:
+    content = b"a,b\n" if "csv" in name else b""
+    content += b"".join(b"%d %d:%d\n" % (i, 1, i) if "svm" in name else b"%d,%d\n" % (i, i) for i in range(5000))
+    path = tmp_path / name
+    path.write_bytes((bz2 if name.endswith("bz2") else gzip).compress(content)[:-200])
+    refused(path, "damaged")
+    path.write_bytes(content)
+    refused(path, "damaged")
+
+
+def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xff\xfe\x00a\n1\n")
+    refused(path, "damaged")
+    path.write_bytes(b"a,b\n1,\xff\n")
+    refused(path, "correct the file", target="b")
+
+
+# -- svmlight ----------------------------------------------------------------------------------------------------------
+
+
+def test_indices_count_from_one(tmp_path: Path) -> None:
+    _, X, y = bring(text(tmp_path, "-1 2:5\n+1 1:1.5 4:2 # a comment\n", "a.libsvm"))
+    assert X[:].tolist() == [[0, 5, 0, 0], [1.5, 0, 0, 2]]
+    assert (X.dtype, y.dtype) == (np.float32, np.int8)
+    assert "feature_names" not in X.attrs
+
+
+def test_an_index_0_anywhere_makes_all_count_from_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 8)
+    _, X, _ = bring(text(tmp_path, "1 1:1 3:2\n\n# nothing\n2 0:7\n", "a.svm"))
+    assert X[:].tolist() == [[0, 1, 0, 2], [7, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"), [("1:1 2:-1", "int8"), ("1:3", "uint8"), ("2:0.5", "float32"), ("1:nan", "float32")]
+)
+def test_what_is_not_written_is_zero(tmp_path: Path, values: str, dtype: str) -> None:
+    _, X, _ = bring(text(tmp_path, f"0 {values}\n0\n", "a.svm"))
+    assert X.dtype == dtype
+    assert not X[1].any()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("x 1:2", ["line 41", "'x 1:2'"]),
+        ("1 1:x", ["line 41", "'1 1:x'"]),
+        ("1 1", ["line 41"]),
+        ("1 2:1 1:1", ["line 41", "sorted"]),
+        ("1,2 1:1", ["line 41"]),
+        ("1 -1:1", ["line 41"]),
+        ("1 99999999999999999999:1", ["line 41"]),
+        ("nan 1:1", ["label of a.svm", "missing in row 41"]),
+    ],
+)
+def test_svmlight_refusals(tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 64)
+    refused(text(tmp_path, "1 1:1\n" * 40 + line + "\n" + "2 1:1\n" * 9, "a.svm"), *words)
+
+
+def test_svmlight_without_rows_or_features(tmp_path: Path) -> None:
+    refused(text(tmp_path, "# nothing\n\n", "a.svm"), "has none")
+    refused(text(tmp_path, "1\n2\n", "a.svm"), "index:value")
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"),
+    [
+        ({"a": pa.array([True, False])}, "bool"),
+        ({"a": pa.array([1, 2], pa.int16())}, "int16"),
+        ({"a": pa.array([1, 2], pa.int8()), "b": pa.array([1, 2], pa.uint8())}, "int16"),
+        ({"a": pa.array([True, False]), "b": pa.array([1, 2], pa.uint8())}, "uint8"),
+        ({"a": pa.array([1, 2], pa.int16()), "b": pa.array([0.5, 1], pa.float32())}, "float32"),
+        ({"a": pa.array([1, 2], pa.int32()), "b": pa.array([0.5, 1], pa.float32())}, "float64"),
+        ({"a": pa.array([2**53, 2], pa.int64()), "b": pa.array([0.5, 1], pa.float32())}, "float64"),
+        ({"a": pa.array([0.5, 1], pa.float16())}, "float16"),
+        ({"a": pa.array([0.5, None], pa.float16())}, "float16"),
+        ({"a": pa.array([0.1, None], pa.float64())}, "float64"),
+        ({"a": pa.array([1, None], pa.int16())}, "float32"),
+        ({"a": pa.array([1, None], pa.int32())}, "float64"),
+        ({"a": pa.array([True, None])}, "float32"),
+        ({"a": pa.array([2**63 - 1, 2**53 + 1], pa.int64())}, "int64"),
+        ({"a": pa.array([2**64 - 1, 1], pa.uint64())}, "uint64"),
+        ({"a.b": pa.array([1, 2], pa.int8()), "a": pa.array([3, 4], pa.int8())}, "int8"),
+    ],
+)
+def test_parquet_columns_take_their_common_dtype(tmp_path: Path, columns: dict[str, Any], dtype: str) -> None:
+    _, X, _ = bring(parquet(tmp_path, columns))
+    assert X.dtype == dtype
+    assert X.attrs["feature_names"] == list(columns)
+    expected = [[np.nan if v is None else v for v in c.to_pylist()] for c in columns.values()]
+    assert np.array_equal(X[:].T, np.array(expected, dtype), equal_nan="float" in dtype)
+
+
+@pytest.mark.parametrize(
+    ("target", "labels", "stored", "dtype"),
+    [
+        (pa.array(["b", "a", "b"]), ["a", "b"], [1, 0, 1], "uint8"),
+        (pa.array(["b", "a", "b"], pa.large_string()), ["a", "b"], [1, 0, 1], "uint8"),
+        (pa.array(["b", "a", "b"]).dictionary_encode(), ["a", "b"], [1, 0, 1], "uint8"),
+        (pa.array([2, -1, 2], pa.int32()), None, [2, -1, 2], "int32"),
+        (pa.array([True, False, True]), None, [True, False, True], "bool"),
+        (pa.array([0.5, 1, 2], pa.float32()), None, [0.5, 1, 2], "float32"),
+        (pa.array([2**53 + 1, 1, 2]), None, [2**53 + 1, 1, 2], "int64"),
+    ],
+)
+def test_parquet_targets(tmp_path: Path, target: Any, labels: Any, stored: list[Any], dtype: str) -> None:
+    _, X, y = bring(parquet(tmp_path, {"goal": target, "a": [1, 2, 3]}, row_group_size=2), target="goal")
+    assert y.attrs.get("labels") == labels
+    assert (y[:].tolist(), y.dtype) == (stored, dtype)
+    assert X[:].tolist() == [[1], [2], [3]]
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2], "__index_level_0__": [7, 8]})
+    about = json.dumps({"index_columns": ["__index_level_0__"], "columns": []})
+    pq.write_table(table.replace_schema_metadata({"pandas": about}), tmp_path / "a.parquet")
+    _, X, _ = bring(tmp_path / "a.parquet")
+    assert X.attrs["feature_names"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "words"),
+    [
+        ({"a": ["red", "blue"]}, None, ["'a'", "string", "'red'", "target"]),
+        ({"a": [[1.0], [2.0]]}, None, ["'a'", "list", "[1.0]"]),
+        ({"a": [1, 2], "b": [1, None]}, "b", ["'b'", "missing in row 2"]),
+        ({"a": [1, 2], "b": [1.0, math.nan]}, "b", ["'b'", "missing in row 2"]),
+        ({"a": [1, 2], "b": ["x", None]}, "b", ["'b'", "missing in row 2"]),
+        ({"a": [1, 2], "b": pa.array([1, 2], pa.timestamp("s"))}, "b", ["'b'", "timestamp"]),
+        ({"a": [2**53 + 1, 2], "b": [0.5, 1.0]}, None, ["'a'", str(2**53 + 1), "round"]),
+        ({"a": [2**53 + 1, None]}, None, ["'a'", str(2**53 + 1), "round"]),
+        ({"Goal": [1, 2], "a": [1, 2]}, "goal", ["did you mean 'Goal'"]),
+        ({"a": pa.array([], pa.int8())}, None, ["has none"]),
+    ],
+)
+def test_parquet_refusals(tmp_path: Path, columns: dict[str, Any], target: str | None, words: list[str]) -> None:
+    refused(parquet(tmp_path, columns), *words, target=target)
+
+
+def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
+    refused(text(tmp_path, "nothing of the kind", "a.parquet"), "damaged")
+
+
+# -- NumPy -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "uint64", "float16", "float32", "float64", ">i4", ">f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_numpy_arrays_keep_their_dtype(tmp_path: Path, dtype: str, order: Any) -> None:
+    X = np.asarray(RNG.integers(0, 100, (50, 3)), dtype, order=order)
+    np.save(tmp_path / "a.npy", X)
+    report, stored, y = bring(tmp_path / "a.npy", chunk_rows=8)
+    assert stored.dtype == X.dtype.newbyteorder("=")
+    assert np.array_equal(stored[:], X)
+    assert y is None
+    assert report.chunk_rows == 8
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_in_any_order_with_names(tmp_path: Path, save: Any) -> None:
+    X, goal = np.asfortranarray(RNG.normal(size=(50, 3))), RNG.normal(size=50)
+    save(tmp_path / "a.npz", X_train=X, X=X[:2], goal=goal, other=np.array(["no"]))
+    _, stored, y = bring(tmp_path / "a.npz", x="X_train", y="goal", chunk_rows=9)
+    assert np.array_equal(stored[:], X)
+    assert np.array_equal(y[:], goal)
+
+
+def test_npz_names_default_to_those_of_scikit_learn(tmp_path: Path) -> None:
+    _, stored, y = bring(npz(tmp_path, X=SMALL))
+    assert np.array_equal(stored[:], SMALL)
+    assert y is None
+
+
+@pytest.mark.parametrize("kind", ["U", "S"])
+def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "SURVEY_ROWS", 2)
+    _, _, y = bring(npz(tmp_path, X=SMALL, y=np.array(["b", "a", "c", "b", "aa", "b"], kind)), chunk_rows=4)
+    assert y.attrs["labels"] == ["a", "aa", "b", "c"]
+    assert (y[:].tolist(), y.dtype) == ([2, 0, 3, 2, 1, 2], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "words"),
+    [
+        ({"X_train": SMALL, "n": SMALL}, {}, ["'X'", "holds X_train, n", "--x"]),
+        ({"X": SMALL}, {"y": "goal"}, ["'goal'", "holds X", "--y"]),
+        ({"X": SMALL[:, 0]}, {}, ["'X'", "1 dimensions"]),
+        ({"X": SMALL[None]}, {}, ["'X'", "3 dimensions"]),
+        ({"X": SMALL * 1j}, {}, ["'X'", "complex"]),
+        ({"X": SMALL.astype("U")}, {}, ["'X'", "not numbers"]),
+        ({"X": SMALL.astype(object)}, {}, ["'X'", "object"]),
+        ({"X": np.zeros((2, 2), "i4,f4")}, {}, ["'X'", "not numbers"]),
+        ({"X": np.zeros((2, 2), np.longdouble)}, {}, ["'X'", "64 bits"]),
+        ({"X": SMALL[:0]}, {}, ["'X'", "(0, 2)", "rows"]),
+        ({"X": SMALL[:, :0]}, {}, ["'X'", "(6, 0)", "features"]),
+        ({"X": SMALL, "y": np.arange(5)}, {}, ["'y'", "6 rows", "(5,)"]),
+        ({"X": SMALL, "y": np.zeros((6, 1))}, {}, ["'y'", "6 rows", "(6, 1)"]),
+        ({"X": SMALL, "y": np.float64(1)}, {}, ["'y'", "6 rows", "()"]),
+        ({"X": SMALL, "y": np.array([None] * 6)}, {}, ["'y'", "object"]),
+        ({"X": SMALL, "y": np.zeros(6, complex)}, {}, ["'y'", "complex"]),
+        ({"X": SMALL, "y": np.zeros(6, "M8[s]")}, {}, ["'y'", "datetime64"]),
+        ({"X": SMALL, "y": np.array([1, 2, 3, np.nan, 5, 6])}, {}, ["'y'", "missing in row 4"]),
+    ],
+)
+def test_npz_refusals(tmp_path: Path, arrays: dict[str, Any], options: dict[str, str], words: list[str]) -> None:
+    refused(npz(tmp_path, **arrays), *words, **options)
+
+
+def test_numpy_files_that_are_none(tmp_path: Path) -> None:
+    refused(text(tmp_path, "nothing of the kind", "a.npz"), "damaged")
+    (tmp_path / "a.npz").unlink()
+    refused(text(tmp_path, "nothing of the kind", "a.npy"), "is none")
+    np.save(tmp_path / "a.npy", SMALL)
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-5])
+    refused(tmp_path / "a.npy", "damaged")
+    whole = npz(tmp_path, X=np.arange(6000).reshape(-1, 2)).read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[:900] + b"\1" + whole[901:])
+    refused(tmp_path / "a.npz", "damaged")
+
+
+# -- What is refused before anything is read, and what happens when writing fails --------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("a.npy", {"y": "goal"}, ["--y goal", "savez"]),
+        ("a.npy", {"target": "b"}, ["--target b", "savez"]),
+        ("a.npz", {"target": "b"}, ["--target b", "--x and --y"]),
+        ("a.csv", {"y": "b"}, ["--y b", "--target"]),
+        ("a.parquet", {"x": "b"}, ["--x b", "--target"]),
+        ("a.svm", {"target": "b"}, ["--target b", "label of each line"]),
+        ("a.txt", {}, ["a.txt", ".csv", ".npz"]),
+        ("a.npz.gz", {}, ["a.npz.gz", "ending"]),
+        ("a", {}, ["ending"]),
+    ],
+)
+def test_options_and_names(tmp_path: Path, name: str, options: dict[str, str], words: list[str]) -> None:
+    refused(text(tmp_path, "never read", name), *words, **options)
+
+
+def test_sources_that_are_no_files(tmp_path: Path) -> None:
+    refused(tmp_path / "a.csv", "does not exist")
+    (tmp_path / "b.parquet").mkdir()
+    refused(tmp_path / "b.parquet", "directory")
+    refused(text(tmp_path, "", "c.csv"), "empty")
+
+
+def test_the_place_must_be_free_and_local(tmp_path: Path) -> None:
+    path = text(tmp_path, "a\n1\n")
+    (tmp_path / "out.zarr").mkdir()
+    refused(path, "out.zarr", "exists")
+    (tmp_path / "out.zarr").rmdir()
+    (tmp_path / "out.zarr").symlink_to(tmp_path / "nowhere")
+    refused(path, "exists")
+    with pytest.raises(DataError, match="local"):
+        import_data(str(path), "s3://bucket/out.zarr")
+    with pytest.raises(SettingsError, match="chunk_rows"):
+        import_data(str(path), str(tmp_path / "new.zarr"), chunk_rows=0)
+
+
+def test_the_place_may_be_in_new_folders(tmp_path: Path) -> None:
+    source = text(tmp_path, "a\nred\n")
+    with pytest.raises(DataError):
+        import_data(str(source), str(tmp_path / "b" / "c" / "d.zarr"))
+    assert list(tmp_path.iterdir()) == [source]
+    import_data(str(text(tmp_path, "a\n1\n")), str(tmp_path / "b" / "c" / "d.zarr"))
+    assert [p.name for p in (tmp_path / "b" / "c").iterdir()] == ["d.zarr"]
+
+
+def test_another_import_that_is_faster_wins(tmp_path: Path) -> None:
+    path = text(tmp_path, "a\n1\n")
+    with pytest.raises(DataError, match="exists"):
+        import_data(str(path), str(tmp_path / "out.zarr"), progress=lambda *_: (tmp_path / "out.zarr").mkdir())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "out.zarr"]
+
+
+@pytest.mark.parametrize("more", ["3\n", ""])
+def test_a_file_that_changes_between_the_passes(tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = text(tmp_path, "a\n1\n2\n")
+    create = datasets.create_group
+
+    def change(*args: Any) -> Any:
+        path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
+        return create(*args)
+
+    monkeypatch.setattr(datasets, "create_group", change)
+    refused(path, "2 rows at first")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
+def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = npz(tmp_path, X=SMALL, y=SMALL[:, 0])
+
+    def full(*_args: Any) -> None:
+        raise OSError(number, "no room")
+
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (datasets, "create_group")]
+    for place, name in steps:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, full)
+            with pytest.raises(ResourceError, match="no room"):
+                import_data(str(path), str(tmp_path / "out.zarr"))
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    path = npz(tmp_path, X=SMALL)
+
+    def interrupt(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_data(str(path), str(tmp_path / "out.zarr"), chunk_rows=2, progress=interrupt)
+    assert list(tmp_path.iterdir()) == [path]
