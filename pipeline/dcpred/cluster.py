@@ -78,11 +78,10 @@ class DaskWorkers:
 
     @property
     def n_workers(self) -> int:
-        workers: dict[str, int] = self.client.nthreads()
-        return max(len(workers), 1)
+        return max(len(self.client.nthreads()), 1)
 
     def _threads(self) -> int:
-        return max(sum(self.client.nthreads().values()), 1)
+        return max(int(sum(self.client.nthreads().values())), 1)
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         pending = iter(enumerate(tasks))

@@ -119,7 +119,8 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
     scaling : {"standard", "minmax", "none"}
     landmarks : int
         Landmarks per leaf: exact kernel values in each prediction.
-    landmark_weights : {"alpha2", "uniform"}
+    landmark_floor : float in [0, 1]
+        Share of uniform weight in the k-means that finds landmarks; the rest goes by α².
     products : int
         Products of two landmark values per leaf, as pseudo-landmarks.
     triangle, triangle_bound : int, {"lower", "upper"}
@@ -161,7 +162,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         class_weight: str | dict[Any, float] | None = None,
         scaling: str = "standard",
         landmarks: int = 16,
-        landmark_weights: str = "alpha2",
+        landmark_floor: float = 0.3,
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
@@ -185,7 +186,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         self.class_weight = class_weight
         self.scaling = scaling
         self.landmarks = landmarks
-        self.landmark_weights = landmark_weights
+        self.landmark_floor = landmark_floor
         self.products = products
         self.triangle = triangle
         self.triangle_bound = triangle_bound
@@ -275,7 +276,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         head_ridge: float | None = None,
         scaling: str = "standard",
         landmarks: int = 16,
-        landmark_weights: str = "alpha2",
+        landmark_floor: float = 0.3,
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
@@ -298,7 +299,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         self.head_ridge = head_ridge
         self.scaling = scaling
         self.landmarks = landmarks
-        self.landmark_weights = landmark_weights
+        self.landmark_floor = landmark_floor
         self.products = products
         self.triangle = triangle
         self.triangle_bound = triangle_bound

@@ -16,7 +16,6 @@ import bz2
 import csv
 import difflib
 import gzip
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
-from sklearn.datasets import load_svmlight_file
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
@@ -41,7 +39,6 @@ INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for si
 CSV_NO_NUMBER = re.compile(r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S)
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")  # a number, or missing
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer ones are infinite in float64
-SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")  # labels and values with so many digits
 
 Batch = tuple[NDArray[Any], NDArray[Any] | None]
 
@@ -196,6 +193,11 @@ def no_rows(path: Path) -> DataError:
     return DataError(f"rows were to be imported from {path.name}, but it has none; name a file with rows")
 
 
+def damaged(path: Path, error: Exception) -> DataError:
+    so = f"it is damaged or of another format ({error})"
+    return DataError(f"{path} was to be imported, but {so}; get it again or rename it")
+
+
 def open_bytes(path: Path) -> BinaryIO:
     """The bytes of a file that may be compressed."""
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
@@ -328,70 +330,3 @@ def _refuse_rounded(file: CsvFile) -> None:
                 found[i] = value
     for i in sorted(found.keys() - floats):
         raise rounded(f"column {file.names[i]!r} of {file.path.name}", found[i])
-
-
-# -- svmlight ---------------------------------------------------------------------------------------------------------
-
-
-def read_svmlight(path: Path) -> Table:
-    """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
-
-    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature.
-    """
-    spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
-    n_values, first_index, last_index = 0, 1, 0
-    for X, y, lines in _svm_batches(path, zero_based=True):  # indices as they are written
-        spread.add(X.data[:, None])
-        goal.add(y[:, None])
-        survey.add(pa.array(y))
-        if spread.wide().size or goal.wide().size:
-            value = first_rounded(map(int, SVM_WHOLE.findall(b"".join(lines))))
-            if value is not None:
-                raise rounded(path.name, value)
-        if X.nnz:
-            first_index, last_index = min(first_index, int(X.indices.min())), max(last_index, int(X.indices.max()))
-        n_values += X.nnz
-    if survey.n_rows == 0:
-        raise no_rows(path)
-    n_features = last_index + 1 - first_index
-    if n_features == 0:
-        raise DataError(f"features were to be imported, but no line of {path.name} has an index:value; add them")
-    if n_values < survey.n_rows * n_features:
-        spread.add(np.zeros((1, 1)))  # what is not written is zero
-
-    def batches(rows: int) -> Iterator[Batch]:
-        for X, y, _ in _svm_batches(path, zero_based=first_index == 0, n_features=n_features):
-            for start in range(0, len(y), rows):
-                yield X[start : start + rows].toarray(), y[start : start + rows]
-
-    return Table(survey.n_rows, n_features, spread.dtype(), goal.dtype(), None, None, batches)
-
-
-def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, list[bytes]]]:
-    """X sparse by rows, y, and the lines that they were read from."""
-    n_lines = 0
-    with open_bytes(path) as file:
-        while lines := file.readlines(BATCH_BYTES):
-            try:
-                X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
-            except (ValueError, OverflowError) as error:
-                bad = _first_bad(lines, options)
-                raise DataError(
-                    f"line {n_lines + bad + 1:,} of {path.name} must read `label index:value ...`, but it is "
-                    f"{lines[bad][:60].decode(errors='replace').strip()!r} ({error}); correct it"
-                ) from None
-            yield X, y, lines
-            n_lines += len(lines)
-
-
-def _first_bad(lines: list[bytes], options: dict[str, Any]) -> int:
-    """By halves: the first line that cannot be parsed, where one of them cannot."""
-    low, high = 0, len(lines)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            load_svmlight_file(io.BytesIO(b"".join(lines[low:middle])), **options)
-            low = middle
-        except (ValueError, OverflowError):
-            high = middle
-    return low

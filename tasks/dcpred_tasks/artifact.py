@@ -43,6 +43,7 @@ COMPACT = {
     "beta_at": INDEX_DTYPE,
     "beta": MODEL_DTYPE,
     "intercept": MODEL_DTYPE,
+    "bounds": MODEL_DTYPE,
     "leaf_rows": INDEX_DTYPE,
 }
 SUPPORT = {
@@ -139,6 +140,7 @@ def read_model(path: Path, *, support: bool = False) -> Model:
         beta_at=a["beta_at"],
         beta=a["beta"],
         intercept=a["intercept"],
+        bounds=a["bounds"],
         leaf_rows=a["leaf_rows"],
         local_kernel=Kernel(**body["local_kernel"]),
         support=read_support(path) if support else None,

@@ -48,6 +48,7 @@ def assemble(
         beta_at=_offsets([leaf.beta for leaf in leaves]),
         beta=np.concatenate([leaf.beta for leaf in leaves]),
         intercept=np.stack([leaf.intercept for leaf in leaves]),
+        bounds=np.stack([leaf.bounds for leaf in leaves]),
         leaf_rows=leaf_rows.astype(INDEX_DTYPE),
         local_kernel=kernels.local,
         support=support,

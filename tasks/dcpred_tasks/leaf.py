@@ -22,6 +22,7 @@ class LeafModel:
 
     landmarks float32 (m, n_features) · pairs int32 (p, 2) · triangle float32 (t, m)
     beta float32 (m + p + t, k) · intercept float32 (k,)
+    bounds float32 (2,), the least and the largest target, which predictions stay within; (0,) for classification
     support float32 (s, n_features) · dual float32 (s, k) · early_intercept float32 (k,)
     """
 
@@ -33,6 +34,7 @@ class LeafModel:
     support: SingleArray
     dual: SingleArray
     early_intercept: SingleArray
+    bounds: SingleArray
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def fit_leaf(
     """
     constant = _constant(target, n_outputs, settings.task)
     if constant is not None:
-        return _constant_leaf(X, constant)
+        return _constant_leaf(X, constant, _bounds(target, settings.task))
     rng = np.random.default_rng([settings.seed, seed])
     local = _local_machine(X, target, weight, n_outputs, kernels.local, settings)
     exact = _exact(X, local, kernels, settings.landmarks)
@@ -80,6 +82,7 @@ def fit_leaf(
         support=X[kept],
         dual=local.dual[kept].astype(MODEL_DTYPE),
         early_intercept=local.intercept.astype(MODEL_DTYPE),
+        bounds=_bounds(target, settings.task),
     )
 
 
@@ -96,7 +99,12 @@ def _constant(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatAr
     return decision
 
 
-def _constant_leaf(X: SingleArray, decision: FloatArray) -> LeafModel:
+def _bounds(target: NDArray[np.generic], task: str) -> SingleArray:
+    """A compact model that extrapolates can be far off; the rows of its leaf say what is plausible."""
+    return np.array([target.min(), target.max()] if task == "regression" else [], MODEL_DTYPE)
+
+
+def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: SingleArray) -> LeafModel:
     d, k = X.shape[1], len(decision)
     none = np.empty((0, d), MODEL_DTYPE)
     no_weights = np.empty((0, k), MODEL_DTYPE)
@@ -111,6 +119,7 @@ def _constant_leaf(X: SingleArray, decision: FloatArray) -> LeafModel:
         support=none,
         dual=no_weights,
         early_intercept=value,
+        bounds=bounds,
     )
 
 
@@ -152,13 +161,17 @@ def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: i
 
 
 def _basis(X: SingleArray, dual: FloatArray, kernel: Kernel, settings: Settings, rng: np.random.Generator, seed: int) -> Basis:
-    """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks."""
+    """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks.
+
+    A share of uniform weight keeps some landmarks away from the border, where α² is zero: without it, compact models of
+    cal_housing went astray on rows there (RMSE 90,000 instead of 56,000 on one split of four), and on letter without
+    products 24 landmarks were worse than those of plain k-means (92.8 against 93.6 %).
+    """
     alpha2 = (dual**2).sum(axis=1)
-    if settings.landmark_weights == "alpha2" and alpha2.any():
-        some = alpha2 > 0
-        landmarks = k_means(X[some], settings.landmarks, settings.seed + seed, alpha2[some])
-    else:
-        landmarks = k_means(X, settings.landmarks, settings.seed + seed)
+    floor = settings.landmark_floor if alpha2.any() else 1.0
+    importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
+    some = importance > 0
+    landmarks = k_means(X[some], settings.landmarks, settings.seed + seed, importance[some])
     pairs = sample_pairs(len(landmarks), settings.products, rng)
     points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
     triangle = triangle_distances(kernel, points, landmarks)

@@ -51,6 +51,7 @@ class Model:
     beta_at: IntArray
     beta: SingleArray  # (n_basis, n_outputs)
     intercept: SingleArray  # (n_leaves, n_outputs)
+    bounds: SingleArray  # (n_leaves, 2), the range of predictions; (n_leaves, 0) for classification
     leaf_rows: IntArray  # (n_leaves,), training rows
     local_kernel: Kernel
     support: Support | None = None
@@ -157,7 +158,7 @@ def _values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
     if own.start == own.stop:
         return np.broadcast_to(model.intercept[leaf].astype(ACC_DTYPE), (len(rows), model.n_outputs))
     value: FloatArray = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
-    return value
+    return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
 def _early_values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:

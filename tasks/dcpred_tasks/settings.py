@@ -34,7 +34,7 @@ class Settings:
     keep_support_vectors: bool = False  # needed by early prediction
     # compact models
     landmarks: int = 16
-    landmark_weights: str = "alpha2"  # "alpha2" (theorem 3) or "uniform"
+    landmark_floor: float = 0.3  # share of uniform weight in their k-means; 0: α² alone (theorem 3), 1: no α²
     products: int = 64  # degree-2 products of kernel values
     triangle: int = 0  # pseudo-landmarks by the triangle inequality
     triangle_bound: str = "lower"
@@ -72,7 +72,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "scaling": SCALINGS,
     "kernel": KERNELS,
     "class_weight": ("none", "balanced"),
-    "landmark_weights": ("alpha2", "uniform"),
     "triangle_bound": BOUNDS,
 }
 _TINY = 5e-324  # the smallest positive number: "more than 0"
@@ -87,6 +86,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "C": (_TINY, math.inf),
     "ridge": (_TINY, math.inf),
     "landmarks": (1, 10_000),
+    "landmark_floor": (0, 1),
     "products": (0, 10**6),
     "triangle": (0, 10**6),
     "nystrom_rows": (2, 100_000),

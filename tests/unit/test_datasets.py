@@ -17,7 +17,7 @@ import pytest
 import zarr
 from sklearn.datasets import dump_svmlight_file
 
-from dcpred import datasets, readers
+from dcpred import datasets, readers, typed_readers
 from dcpred.datasets import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.store import missing_chunks
@@ -83,8 +83,8 @@ def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
 def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BATCH_BYTES", 300)
     monkeypatch.setattr(readers, "HEADER_LENGTHS", 1)
-    monkeypatch.setattr(datasets, "BATCH_VALUES", 60)
-    monkeypatch.setattr(datasets, "SURVEY_ROWS", 11)
+    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 60)
+    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
     path = tmp_path / f"a.{ending}"
     options: dict[str, Any] = {}
@@ -122,8 +122,8 @@ def test_chunks_hold_about_8_mib() -> None:
 @pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz"])
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BATCH_BYTES", 2**12)
-    monkeypatch.setattr(datasets, "BATCH_VALUES", 2**12)
-    monkeypatch.setattr(datasets, "SURVEY_ROWS", 500)
+    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 2**12)
+    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 500)
     peaks = []
     for n_rows in (10_000, 10_000, 80_000):  # the first fills caches
         X = RNG.integers(0, 100, (n_rows, 10)).astype(np.uint8)
@@ -473,7 +473,7 @@ def test_npz_names_default_to_those_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "SURVEY_ROWS", 2)
+    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 2)
     _, _, y = bring(npz(tmp_path, X=SMALL, y=np.array(["b", "a", "c", "b", "aa", "b"], kind)), chunk_rows=4)
     assert y.attrs["labels"] == ["a", "aa", "b", "c"]
     assert (y[:].tolist(), y.dtype) == ([2, 0, 3, 2, 1, 2], np.uint8)

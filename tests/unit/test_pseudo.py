@@ -71,9 +71,7 @@ def test_a_product_of_rbf_values_is_an_rbf_of_twice_gamma_around_the_midpoint(se
     t=st.integers(0, 3),
     seed=st.integers(0, 10**6),
 )
-def test_basis_is_its_definition(
-    name: str, bound: str, n: int, m: int, n_products: int, t: int, seed: int
-) -> None:
+def test_basis_is_its_definition(name: str, bound: str, n: int, m: int, n_products: int, t: int, seed: int) -> None:
     """c̄ = [c | products | triangle], in this order."""
     kernel = Kernel(name, 0.4, 2, 0.5)
     t = t if kernel.stationary else 0

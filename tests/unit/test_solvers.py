@@ -119,7 +119,7 @@ def test_kernel_ridge_weights_count_as_repeated_rows(rng: np.random.Generator) -
 
 
 def test_kernel_ridge_on_a_singular_gram_matrix() -> None:
-    """A polynomial of degree 1 in one feature has rank 2; a tiny λ is lost in rounding, and a solution is still found."""
+    """A polynomial of degree 1 in one feature has rank 2; a tiny λ is lost in rounding; a solution is still found."""
     X = np.linspace(-1, 1, 40)[:, None]
     G = Kernel("polynomial", 1.0, 1)(X, X)
     y = 3 * X[:, 0]

@@ -1,0 +1,72 @@
+"""Covertype, class 2 against the rest: 522,910 rows of int16 in Zarr, end to end on local workers.
+
+    python tests/benchmarks/covtype.py [--workers 2] [--work DIR] [--quick]
+
+Trains, evaluates the compact model and the local SVMs on the 58,102 test rows, and prints time and memory of every step.
+The settings were chosen on the last 40,000 training rows.
+"""
+
+import argparse
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+from common import Table, covtype, data_folder, write_group
+
+from dcpred.cluster import connect
+from dcpred.evaluation import evaluate
+from dcpred.training import train
+from dcpred_tasks.memory import peak_memory_bytes
+from dcpred_tasks.settings import make_settings
+
+N_TRAIN = 522_910
+COMMON = {"scaling": "none", "gamma": 7e-5, "C": 16, "keep_support_vectors": True}
+CHOICES = {
+    "large leaves": {"n_leaves": 16, "head_gamma": 7e-6, "landmarks": 32, "products": 128},
+    "1,024 leaves": {"n_leaves": 1024, "head_gamma": 2e-5, "landmarks": 16, "products": 64},
+    "4,096 leaves": {"n_leaves": 4096, "head_gamma": 2e-5, "landmarks": 16, "products": 64},
+}
+MIB = 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path("benchmark-covtype"))
+    parser.add_argument("--quick", action="store_true", help="20,000 training rows, 16 leaves")
+    args = parser.parse_args()
+    X, y = covtype(data_folder())
+    limit = 20_000 if args.quick else N_TRAIN
+    args.work.mkdir(parents=True, exist_ok=True)
+    data = write_group(args.work / "train.zarr", X[:limit], y[:limit], 65_536 if not args.quick else 4_096)
+    held = write_group(args.work / "test.zarr", X[N_TRAIN:], y[N_TRAIN:])
+    del X, y
+    choices = {"large leaves": CHOICES["large leaves"]} if args.quick else CHOICES
+    table = Table(
+        "tree", "leaves", "local SVMs (early), %", "compact, %", "cost", "training", "of which leaves", "peak worker, driver"
+    )
+    for name, choice in choices.items():
+        model = args.work / name.replace(" ", "-").replace(",", "")
+        shutil.rmtree(model, ignore_errors=True)
+        begin = time.perf_counter()
+        report = train(
+            f"{data}/X", f"{data}/y", model, make_settings(COMMON | choice), partial(connect, args.workers, None)
+        )
+        seconds = time.perf_counter() - begin
+        found = evaluate(model, f"{held}/X", f"{held}/y", early=True)
+        table.add(
+            name,
+            f"{report.n_leaves:,} ({report.n_constant_leaves} constant), largest {report.largest_leaf_rows:,}",
+            f"{100 * found['early_accuracy']:.2f}",
+            f"{100 * found['accuracy']:.2f}",
+            f"{found['cost_ratio']:.0f} × {1e3 * found['linear_us_per_row']:.0f} ns",
+            f"{seconds:.0f} s",
+            f"{report.seconds['leaves']:.0f} s",
+            f"{report.worker_peak_memory_bytes / MIB:,.0f}, {peak_memory_bytes() / MIB:,.0f} MiB",
+        )
+    table.show()
+
+
+if __name__ == "__main__":
+    main()

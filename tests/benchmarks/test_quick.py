@@ -1,0 +1,27 @@
+"""Every benchmark runs in its quick form, so that none rots."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("common", "test_quick"))
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(HERE / f"{name}.py"), "--quick"],
+        cwd=tmp_path,
+        env=os.environ | {"DCPRED_DATA": str(real_data.resolve())},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("| ")
+    assert "nan" not in result.stdout

@@ -1,0 +1,413 @@
+"""The model on disk: it comes back bit for bit, or not at all."""
+
+import errno
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dcpred_tasks import artifact, store
+from dcpred_tasks.artifact import describe_model, read_model, read_support, write_model
+from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
+from dcpred_tasks.files import digest_json
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.predictor import Model, score_rows
+from dcpred_tasks.settings import make_settings, settings_dict
+from dcpred_tasks.survey import survey_rows
+from dcpred_tasks.trainer import train_rows
+from support.data import make_blobs
+
+SETTINGS = make_settings(
+    {"n_leaves": 4, "landmarks": 5, "products": 6, "triangle": 3, "keep_support_vectors": True, "nystrom_rows": 50}
+)
+ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    survey = survey_rows(ROWS.X, ROWS.y, None, 0, "classification")
+    return train_rows(ROWS.X, ROWS.y, np.ones(300), np.empty(0), survey, SETTINGS, (0, 1, 2))
+
+
+@pytest.fixture(scope="module")
+def written(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed by a test: `copied` is."""
+    path = tmp_path_factory.mktemp("artifact") / "model"
+    write_model(path, model, settings_dict(SETTINGS), {"host": "here"})
+    return path
+
+
+@pytest.fixture
+def copied(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "copied"))
+
+
+def check_equal(one: Any, other: Any) -> None:
+    """The same values, bit for bit, of the same dtypes."""
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        assert one.tobytes() == other.tobytes()
+    elif hasattr(one, "__dataclass_fields__"):
+        for f in fields(one):
+            check_equal(getattr(one, f.name), getattr(other, f.name))
+    else:
+        assert one == other
+        assert type(one) is type(other)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None], *, rehash: bool = False) -> None:
+    file = path / "model.json"
+    value = json.loads(file.read_text())
+    change(value)
+    if rehash:
+        value["hash"] = digest_json(value["model"])
+    file.write_text(json.dumps(value))
+
+
+def flipped(data: bytes, at: int, bit: int = 0) -> bytes:
+    return data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]
+
+
+# --- round trip -----------------------------------------------------------------------------------------------------
+
+
+def test_round_trip(model: Model, written: Path) -> None:
+    check_equal(read_model(written, support=True), model)
+    check_equal(read_support(written), model.support)
+    described = describe_model(written)
+    assert described.has_support
+    assert described.provenance == {"host": "here"}
+    assert described.model["settings"] == settings_dict(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        (0, 1, 2),
+        (-1, 0, 2**62),
+        (False, True),
+        ("a", "ü", "日本"),
+        (0.1, 0.30000000000000004, 1e300),
+        (0, 1.5, "x"),
+        (),
+    ],
+    ids=str,
+)
+def test_classes_keep_their_values_and_types(model: Model, tmp_path: Path, classes: tuple[Any, ...]) -> None:
+    write_model(tmp_path / "m", replace(model, classes=classes), {}, {})
+    stored = read_model(tmp_path / "m").classes
+    assert stored == classes
+    assert [type(c) for c in stored] == [type(c) for c in classes]
+
+
+def test_every_bit_of_a_number_is_kept(model: Model, tmp_path: Path) -> None:
+    odd = np.array([0.0, -0.0, 1e-45, -3.4e38, 1 / 3], np.float32)
+    intercept = np.resize(odd, model.intercept.shape).astype(np.float32)
+    kernel = Kernel("rbf", 0.1 + 0.2, 3, 5e-324)
+    changed = replace(model, intercept=intercept, kernel=kernel)
+    write_model(tmp_path / "m", changed, {}, {})
+    check_equal(read_model(tmp_path / "m", support=True), changed)
+
+
+def test_memory_order_does_not_matter(model: Model, written: Path, tmp_path: Path) -> None:
+    changed = replace(model, landmarks=np.asfortranarray(model.landmarks))
+    assert write_model(tmp_path / "m", changed, settings_dict(SETTINGS), {}) == describe_model(written).hash
+    check_equal(read_model(tmp_path / "m", support=True), model)
+
+
+def test_a_model_of_constants_alone(tmp_path: Path) -> None:
+    X, y = np.array([[0.0], [0.0]]), np.array([3.5, 3.5])
+    settings = make_settings({"task": "regression", "keep_support_vectors": True})
+    constant = train_rows(X, y, np.ones(2), np.empty(0), survey_rows(X, y, None, 0, "regression"), settings, ())
+    write_model(tmp_path / "m", constant, {}, {})
+    stored = read_model(tmp_path / "m", support=True)
+    check_equal(stored, constant)
+    assert score_rows(stored, X)[0].tolist() == [[3.5], [3.5]]
+
+
+def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact, "CHUNK_BYTES", 64)
+    write_model(tmp_path / "m", model, {}, {})
+    assert len(list((tmp_path / "m" / "arrays.zarr" / "landmarks" / "c").iterdir())) > 1
+    check_equal(read_model(tmp_path / "m", support=True), model)
+
+
+# --- the hash -------------------------------------------------------------------------------------------------------
+
+
+def test_equal_models_have_equal_hashes_wherever_they_come_from(model: Model, written: Path, tmp_path: Path) -> None:
+    returned = write_model(tmp_path / "again", model, settings_dict(SETTINGS), {"host": "there", "date": 7})
+    assert returned == describe_model(tmp_path / "again").hash == describe_model(written).hash
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f.name
+        for f in fields(Model)
+        if f.name not in ("task", "classes", "support", "tree", "scaling", "triangle_bound")
+    ],
+)
+def test_the_hash_covers_everything(model: Model, written: Path, tmp_path: Path, name: str) -> None:
+    value = getattr(model, name)
+    if isinstance(value, Kernel):
+        changed = replace(value, gamma=float(np.nextafter(value.gamma, 9)))
+    else:
+        changed = value.copy() if value.size else np.ones((len(value), 2), value.dtype)
+        changed.flat[-1] = changed.flat[-1] + 1
+    other = write_model(tmp_path / "m", replace(model, **{name: changed}), settings_dict(SETTINGS), {})
+    assert other != describe_model(written).hash
+
+
+def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
+    assert model.support is not None
+    variants = [
+        (model, {}),
+        (model, {"C": 2}),
+        (replace(model, classes=(0, 1, 3)), {}),
+        (replace(model, task="regression"), {}),
+        (replace(model, triangle_bound="upper"), {}),
+        (replace(model, support=None), {}),
+        (replace(model, support=replace(model.support, dual=-model.support.dual)), {}),
+        (replace(model, tree=replace(model.tree, centres=-model.tree.centres)), {}),
+        (replace(model, scaling=replace(model.scaling, shift=-model.scaling.shift)), {}),
+    ]
+    hashes = {write_model(tmp_path / str(i), m, s, {}) for i, (m, s) in enumerate(variants)}
+    assert len(hashes) == len(variants)
+
+
+# --- support vectors ------------------------------------------------------------------------------------------------
+
+
+def test_support_vectors_are_read_only_when_asked_for(copied: Path, model: Model) -> None:
+    for name in artifact.SUPPORT:
+        shutil.rmtree(copied / "arrays.zarr" / name)
+    check_equal(read_model(copied), replace(model, support=None))
+    with pytest.raises(ModelFormatError, match="damaged or was altered"):
+        read_model(copied, support=True)
+
+
+def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", replace(model, support=None), {}, {})
+    assert not describe_model(tmp_path / "m").has_support
+    assert read_model(tmp_path / "m").support is None
+    for read in (lambda p: read_model(p, support=True), read_support):
+        with pytest.raises(DataError, match="without its support vectors; train it again"):
+            read(tmp_path / "m")
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
+    chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
+    assert len(chunks) == len(artifact.COMPACT | artifact.SUPPORT) - 1  # bounds are empty for classification
+    for file in chunks:
+        data = file.read_bytes()
+        for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
+            file.write_bytes(flipped(data, at, bit=at % 8))
+            with pytest.raises(ModelFormatError, match="damaged or was altered"):
+                read_model(copied, support=True)
+        for cut in (0, len(data) - 1):
+            file.write_bytes(data[:cut])
+            with pytest.raises(ModelFormatError, match="damaged or was altered"):
+                read_model(copied, support=True)
+        file.write_bytes(data)
+    read_model(copied, support=True)
+
+
+def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, model: Model) -> None:
+    """Layout, attributes, the fill value that nothing reads: a change there may give the same model, never another."""
+    files = sorted(copied.rglob("zarr.json"))
+    assert len(files) == len(artifact.COMPACT | artifact.SUPPORT) + 1
+    rng, found = np.random.default_rng(0), 0
+    for file in files:
+        data = file.read_bytes()
+        for at in rng.integers(0, len(data), 6):
+            file.write_bytes(flipped(data, int(at), bit=int(rng.integers(0, 8))))
+            try:
+                check_equal(read_model(copied, support=True), model)
+            except ModelFormatError:
+                found += 1
+        file.write_bytes(data)
+    assert found > len(files)
+
+
+@pytest.mark.parametrize("bit", [0, 4, 7])
+def test_a_changed_byte_in_model_json_is_found_or_harmless(copied: Path, bit: int) -> None:
+    """Every byte in turn. Harmless: white space, the provenance, and a version below the one that is read."""
+    file = copied / "model.json"
+    data, before = file.read_bytes(), describe_model(copied)
+    free = data.index(b'"provenance"')
+    passed = []
+    for at in range(len(data)):
+        file.write_bytes(flipped(data, at, bit))
+        try:
+            described = describe_model(copied)
+        except ModelFormatError:
+            continue
+        assert (described.hash, described.model) == (before.hash, before.model), f"byte {at} of model.json"
+        passed.append(at)
+    version = data.index(b'"version": 1') + len(b'"version": ')
+    assert all(data[at : at + 1].isspace() or at >= free or at == version for at in passed)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 0.3, 0.9, -3])
+def test_truncated_json(copied: Path, keep: float) -> None:
+    file = copied / "model.json"
+    data = file.read_bytes()
+    file.write_bytes(data[: int(keep * len(data)) if 0 < keep < 1 else int(keep)])
+    with pytest.raises(ModelFormatError, match=r"model.json is not valid JSON; copy it again"):
+        read_model(copied)
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
+def test_a_number_that_is_none_is_damage(copied: Path, number: str) -> None:
+    file = copied / "model.json"
+    gamma = json.loads(file.read_text())["model"]["kernel"]["gamma"]
+    file.write_text(file.read_text().replace(f'"gamma": {gamma}', f'"gamma": {number}'))
+    with pytest.raises(ModelFormatError, match="damaged or was altered"):
+        read_model(copied)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"model"'])
+def test_json_that_is_no_object(copied: Path, text: str) -> None:
+    (copied / "model.json").write_text(text)
+    with pytest.raises(ModelFormatError):
+        read_model(copied)
+
+
+def test_every_missing_file_is_found(copied: Path, model: Model) -> None:
+    """A chunk that is gone reads as zeros, which the digest tells from the real values."""
+    harmless = []
+    for file in [f for f in copied.rglob("*") if f.is_file()]:
+        data = file.read_bytes()
+        file.unlink()
+        try:
+            check_equal(read_model(copied, support=True), model)
+            harmless.append(file.relative_to(copied))
+        except ModelFormatError:
+            pass
+        file.write_bytes(data)
+    assert harmless == []
+
+
+def test_chunks_that_were_exchanged_are_found(copied: Path) -> None:
+    """Both are valid Zarr of the same shape and dtype."""
+    a, b = (copied / "arrays.zarr" / name for name in ("intercept", "support_intercept"))
+    a.rename(copied / "x")
+    b.rename(a)
+    (copied / "x").rename(b)
+    with pytest.raises(ModelFormatError, match=r"array intercept does not match its digest"):
+        read_model(copied)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", ">f4"])
+def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model: Model, dtype: str) -> None:
+    group = store.open_group_for_writing(copied / "arrays.zarr")
+    wrong = model.beta.astype(dtype)
+    del group["beta"]
+    store.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong
+
+    def declare(value: dict[str, Any]) -> None:
+        value["model"]["arrays"]["beta"] |= {"dtype": wrong.dtype.name, "digest": artifact.digest(wrong)}
+
+    edit(copied, declare, rehash=True)
+    if dtype == ">f4":  # the same values in another byte order are the same array
+        check_equal(read_model(copied, support=True).beta.astype("<f4"), model.beta)
+    else:
+        with pytest.raises(ModelFormatError, match=rf"array beta is {dtype}"):
+            read_model(copied)
+
+
+def test_a_wrong_shape_is_refused_even_with_a_matching_hash(copied: Path) -> None:
+    edit(copied, lambda value: value["model"]["arrays"]["beta"].update(shape=[1, 1]), rehash=True)
+    with pytest.raises(ModelFormatError, match=r"array beta is float32 .* and not float32 \[1, 1\]"):
+        read_model(copied)
+
+
+def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
+    edit(copied, lambda value: value["model"]["arrays"].pop("beta"), rehash=True)
+    with pytest.raises(ModelFormatError, match="beta is not declared"):
+        read_model(copied)
+
+
+# --- not a model ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 99, "1", None, 1.5])
+def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
+    edit(copied, lambda value: value.update(version=version))
+    with pytest.raises(ModelFormatError, match=rf"format version {version}, .*reads up to 1; install a newer"):
+        read_model(copied)
+
+
+def test_another_format_is_refused(copied: Path) -> None:
+    edit(copied, lambda value: value.update(format="onnx"))
+    with pytest.raises(ModelFormatError, match="not of a dcpred-model"):
+        read_model(copied)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name, so in (("nowhere", "does not exist"), ("file", "holds no model.json"), ("empty", "holds no model.json")):
+        with pytest.raises(ModelFormatError, match=rf"asked for at .*{name}, but it {so}; train one with"):
+            read_model(tmp_path / name)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["file", "empty directory", "model"])
+def test_an_existing_target_is_refused_and_left_alone(model: Model, copied: Path, tmp_path: Path, kind: str) -> None:
+    path = copied if kind == "model" else tmp_path / "taken"
+    if kind == "file":
+        path.write_text("mine")
+    elif kind == "empty directory":
+        path.mkdir()
+    before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    with pytest.raises(DataError, match="that exists; remove it or name another place"):
+        write_model(path, replace(model, classes=("other",)), {}, {})
+    assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == before
+
+
+def test_a_full_disk_leaves_nothing(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(artifact, "write_json", full)  # the last file of all
+    with pytest.raises(ResourceError, match="No space left"):
+        write_model(tmp_path / "m", model, {}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_for_values_that_json_does_not_have(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_model(tmp_path / "m", model, {"gamma": float("nan")}, {})
+    with pytest.raises(ValueError, match="JSON"):
+        write_model(tmp_path / "m", model, {}, {"score": float("inf")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_pickle_anywhere(written: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading unpickles nothing, and no file is a pickle (which start with 0x80 since protocol 2)."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a pickle was read")
+
+    for name in ("load", "loads", "Unpickler", "_Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    check_equal(read_model(written, support=True), model)
+    names = {f.name for f in written.rglob("*") if f.is_file()}
+    assert names <= {"model.json", "zarr.json", "0"}
+    for file in written.rglob("*"):
+        assert not (file.is_file() and file.read_bytes()[:1] == b"\x80")
+    assert not any(codec in f.read_text() for f in written.rglob("zarr.json") for codec in ("pickle", "object"))

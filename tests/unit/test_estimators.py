@@ -1,0 +1,168 @@
+"""The estimators, to scikit-learn's letter, in memory and over Dask and Zarr."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dcpred import DCPredClassifier, DCPredRegressor, load_model
+from dcpred_tasks.errors import DataError, SettingsError
+from support.data import Classes, make_blobs, make_group
+
+
+@parametrize_with_checks([DCPredClassifier(), DCPredRegressor()])
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data() -> Classes:
+    return make_blobs(2_000, n_features=5, n_classes=3, seed=5)
+
+
+def small(**more: Any) -> DCPredClassifier:
+    return DCPredClassifier(**({"n_leaves": 4, "landmarks": 12, "products": 20, "random_state": 0} | more))
+
+
+def test_better_than_linear(data: Classes) -> None:
+    X, y = data.X, data.y
+    linear = LogisticRegression().fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:])
+    assert small().fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:]) > linear + 0.1
+
+
+def test_string_labels_and_two_classes(data: Classes) -> None:
+    names = np.array(["ash", "oak", "yew"])[data.y]
+    model = small().fit(data.X, names)
+    assert list(model.classes_) == ["ash", "oak", "yew"]
+    assert model.decision_function(data.X).shape == (2_000, 3)
+    two = small().fit(data.X, names == "oak")
+    assert two.classes_.dtype == bool
+    decision = two.decision_function(data.X)
+    np.testing.assert_array_equal(two.predict(data.X), decision > 0)
+
+
+def test_clone_pipeline_and_grid_search(data: Classes) -> None:
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), small()), {"dcpredclassifier__C": [0.1, 10.0]}, cv=2, n_jobs=1
+    ).fit(data.X[:600], data.y[:600])
+    assert search.best_score_ > 0.8
+    assert clone(small(C=3.0)).C == 3.0
+    model = small().fit(data.X, data.y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(data.X), model.predict(data.X))
+
+
+def test_class_weight(data: Classes) -> None:
+    y = (np.arange(2_000) % 20 == 0).astype(int)  # labels that nothing in X explains
+    rare = {"gamma": 0.01, "C": 0.01, "n_leaves": 1}
+    plain, balanced = small(**rare).fit(data.X, y), small(**rare, class_weight="balanced").fit(data.X, y)
+    by_hand = small(**rare, class_weight={0: 1000 / 1900, 1: 10.0}).fit(data.X, y)
+    assert plain.predict(data.X).mean() < 0.01 < 0.2 < balanced.predict(data.X).mean()
+    np.testing.assert_allclose(by_hand.decision_function(data.X), balanced.decision_function(data.X), rtol=1e-4, atol=1e-5)
+
+
+def test_early_prediction(data: Classes) -> None:
+    model = small(keep_support_vectors=True).fit(data.X, data.y)
+    assert (model.predict_early(data.X) == data.y).mean() >= (model.predict(data.X) == data.y).mean() - 0.01
+    with pytest.raises(DataError, match="keep_support_vectors"):
+        small().fit(data.X, data.y).predict_early(data.X)
+
+
+def test_unknown_values_are_refused(data: Classes) -> None:
+    with pytest.raises(SettingsError, match="did you mean 'rbf'"):
+        small(kernel="rfb").fit(data.X, data.y)
+    with pytest.raises(SettingsError, match="stationary"):
+        small(kernel="polynomial", triangle=5).fit(data.X, data.y)
+
+
+def test_save_and_load(tmp_path: Path, data: Classes) -> None:
+    names = np.array(["ash", "oak", "yew"])[data.y]
+    model = small(keep_support_vectors=True).fit(data.X, names)
+    model.save(tmp_path / "model")
+    served = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(served.predict(data.X), model.predict(data.X))
+    np.testing.assert_array_equal(served.decision_function(data.X), model.decision_function(data.X))
+    np.testing.assert_array_equal(served.predict_early(data.X), model.predict_early(data.X))
+    assert served.n_features_in_ == 5
+    X = data.X.copy()
+    X[7, 2] = np.nan
+    assert np.isnan(served.decision_function(X)[7]).all()
+    with pytest.raises(DataError, match="row 7"):
+        served.predict(X)
+
+
+def over(kind: str, X: np.ndarray, tmp_path: Path) -> Any:
+    if kind == "dask":
+        return da.from_array(X, chunks=(300, *X.shape[1:]))
+    if kind == "memory":
+        array = zarr.create_array({}, shape=X.shape, dtype=X.dtype, chunks=(300, *X.shape[1:]))
+        array[...] = X
+        return array
+    group = make_group(tmp_path / f"{X.ndim}-{X.dtype}.zarr", X.reshape(len(X), -1), chunk_rows=300)
+    array = zarr.open_group(group, mode="r+")["X"]
+    return array if X.ndim == 2 else zarr.open_group(make_group(tmp_path / "y.zarr", X[:, None], X, chunk_rows=300))["y"]
+
+
+@pytest.mark.parametrize("kind", ["dask", "zarr", "memory"])
+def test_out_of_core_is_the_same_model(tmp_path: Path, data: Classes, kind: str) -> None:
+    own = small().fit(data.X, data.y)
+    model = small().fit(over(kind, data.X, tmp_path), over(kind, data.y, tmp_path))
+    np.testing.assert_array_equal(model.model_.beta, own.model_.beta)
+    lazy = model.predict(over("dask", data.X, tmp_path))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), own.predict(data.X))
+    decision = model.decision_function(over("dask", data.X, tmp_path))
+    assert decision.shape == (2_000, 3)
+    np.testing.assert_allclose(decision.compute(scheduler="sync"), own.decision_function(data.X), rtol=1e-5, atol=1e-5)
+
+
+def test_out_of_core_on_a_cluster(tmp_path: Path, data: Classes) -> None:
+    X, y = over("dask", data.X, tmp_path), over("dask", data.X[:, 0] ** 2, tmp_path)
+    parameters = {"n_leaves": 4, "random_state": 0}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        Client(cluster),
+    ):
+        model = DCPredRegressor(**parameters, directory=str(tmp_path)).fit(X, y)
+        predicted = model.predict(X).compute()
+    own = DCPredRegressor(**parameters).fit(data.X, data.X[:, 0] ** 2)
+    np.testing.assert_array_equal(model.model_.beta, own.model_.beta)
+    np.testing.assert_allclose(predicted, own.predict(data.X), rtol=1e-4)
+    assert not list(tmp_path.iterdir())
+
+
+def test_out_of_core_refusals(tmp_path: Path, data: Classes) -> None:
+    X, y = over("dask", data.X, tmp_path), over("dask", data.y, tmp_path)
+    with pytest.raises(DataError, match="class_weight"):
+        small(class_weight={0: 1.0}).fit(X, y)
+    with pytest.raises(DataError, match="one value for each row"):
+        small().fit(X, y[:-1])
+    unknown = X[X[:, 0] > 0]
+    with pytest.raises(DataError, match="compute_chunk_sizes"):
+        small().fit(unknown, y)
+    bad = data.X.copy()
+    bad[1_234, 1] = np.nan
+    with pytest.raises(DataError, match="row 1234, column 1"):
+        small().fit(over("dask", bad, tmp_path), y)
+    model = small().fit(X, y)
+    with pytest.raises(DataError, match="3 features, but the model was trained with 5"):
+        model.predict(X[:, :3])
+
+
+def test_sample_weight_out_of_core(tmp_path: Path, data: Classes) -> None:
+    weight = np.random.default_rng(0).uniform(0.1, 3, 2_000)
+    own = small(class_weight="balanced").fit(data.X, data.y, sample_weight=weight)
+    model = small(class_weight="balanced").fit(
+        *(over("dask", a, tmp_path) for a in (data.X, data.y)), sample_weight=over("dask", weight, tmp_path)
+    )
+    np.testing.assert_allclose(model.model_.intercept, own.model_.intercept, rtol=1e-4, atol=1e-4)

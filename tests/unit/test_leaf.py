@@ -1,0 +1,273 @@
+"""One leaf: constants, the exact case, the approximation, and classes that a leaf has not seen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC
+
+from dcpred_tasks.kernels import KERNELS, Kernel
+from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.pseudo import Basis
+from dcpred_tasks.settings import Settings
+
+RBF = Kernel("rbf", 0.5)
+SAME = Kernels(RBF, RBF)
+SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10)
+
+
+def data(n_classes: int, n: int = 150, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    target = np.arange(n) % n_classes
+    angle = 2 * np.pi * target / n_classes
+    X = np.column_stack([np.cos(angle), np.sin(angle), np.zeros(n)]) * 1.5 + rng.normal(0, 0.7, (n, 3))
+    return X.astype(np.float32), target
+
+
+def fit(
+    X: NDArray[np.float32],
+    target: NDArray[np.generic],
+    n_outputs: int = 1,
+    kernels: Kernels = SAME,
+    settings: Settings = SETTINGS,
+    weight: NDArray[np.float64] | None = None,
+) -> LeafModel:
+    return fit_leaf(X, target, np.ones(len(X)) if weight is None else weight, n_outputs, kernels, settings, 0)
+
+
+def compact(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower") -> NDArray[np.float64]:
+    if not len(leaf.beta):
+        return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
+    return Basis(kernel, bound, leaf.landmarks, leaf.pairs, leaf.triangle)(X) @ leaf.beta + leaf.intercept
+
+
+def local(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:
+    return kernel(X, leaf.support) @ leaf.dual + leaf.early_intercept
+
+
+def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
+    m, t = len(leaf.landmarks), len(leaf.triangle)
+    assert leaf.landmarks.shape == (m, d)
+    assert leaf.pairs.shape[1] == 2
+    assert leaf.triangle.shape == (t, m)
+    assert leaf.beta.shape == (m + len(leaf.pairs) + t, k)
+    assert leaf.intercept.shape == leaf.early_intercept.shape == (k,)
+    assert leaf.support.shape == (len(leaf.dual), d)
+    assert leaf.dual.shape[1] == k
+    assert leaf.bounds.shape in ((0,), (2,))
+    for name, a in vars(leaf).items():
+        assert a.dtype == (np.int32 if name == "pairs" else np.float32), name
+        assert np.isfinite(a).all(), name
+
+
+@pytest.mark.parametrize(
+    ("target", "n_outputs", "task", "expected"),
+    [
+        (np.array([0, 0]), 1, "classification", [-1]),
+        (np.array([1, 1]), 1, "classification", [1]),
+        (np.array([0]), 1, "classification", [-1]),
+        (np.array([2.5, 2.5, 2.5]), 1, "regression", [2.5]),
+        (np.array([-0.1]), 1, "regression", [np.float32(-0.1)]),
+    ],
+)
+def test_a_leaf_of_one_value_is_that_value(
+    target: NDArray[np.generic], n_outputs: int, task: str, expected: list[float]
+) -> None:
+    X = np.random.default_rng(0).normal(size=(len(target), 3)).astype(np.float32)
+    leaf = fit(X, target, n_outputs, settings=replace(SETTINGS, task=task))
+    check_shapes(leaf, 3, n_outputs)
+    assert len(leaf.landmarks) == len(leaf.beta) == len(leaf.support) == 0
+    assert leaf.intercept.tolist() == leaf.early_intercept.tolist() == expected
+    assert leaf.bounds.tolist() == (expected * 2 if task == "regression" else [])
+
+
+def test_a_leaf_of_one_class_of_several() -> None:
+    leaf = fit(np.zeros((4, 2), np.float32), np.full(4, 2), 5)
+    check_shapes(leaf, 2, 5)
+    assert leaf.intercept.argmax() == 2
+    assert leaf.intercept[2] > 0 > leaf.intercept[[0, 1, 3, 4]].max()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_leaf_with_room_for_its_support_vectors_is_its_local_machine(n_classes: int, name: str) -> None:
+    kernel = Kernel(name, 0.5, 2, 1.0)
+    X, target = data(n_classes)
+    k = 1 if n_classes == 2 else n_classes
+    leaf = fit(X, target, k, Kernels(kernel, kernel), replace(SETTINGS, landmarks=200))
+    check_shapes(leaf, 3, k)
+    assert len(leaf.pairs) == 0
+    assert len(leaf.landmarks) == len(leaf.support) < len(X)
+    new = data(n_classes, seed=1)[0]
+    np.testing.assert_allclose(compact(leaf, new, kernel), local(leaf, new, kernel), rtol=1e-4, atol=1e-4)
+    for c in range(k):
+        sign = np.where(target == (1 if k == 1 else c), 1.0, -1.0)
+        theirs = SVC(
+            C=10.0, kernel="precomputed", tol=1e-9
+        ).fit(kernel(X, X), sign).decision_function(kernel(new, X))  # fmt: skip
+        np.testing.assert_allclose(compact(leaf, new, kernel)[:, c], theirs, rtol=1e-3, atol=2e-3)
+
+
+def test_repeated_rows_share_a_landmark() -> None:
+    X, target = data(2, n=40)
+    XX, tt = np.repeat(X, 3, axis=0), np.repeat(target, 3)
+    leaf = fit(XX, tt, settings=replace(SETTINGS, landmarks=40))
+    assert len(leaf.landmarks) == len(np.unique(leaf.support, axis=0)) <= 40
+    np.testing.assert_allclose(compact(leaf, X), local(leaf, X), rtol=1e-4, atol=1e-4)
+
+
+def test_a_smaller_gamma_of_the_head_rules_the_exact_case_out() -> None:
+    X, target = data(2)
+    kernels = Kernels(RBF, Kernel("rbf", 0.2))
+    leaf = fit(X, target, kernels=kernels, settings=replace(SETTINGS, landmarks=200))
+    agreement = np.mean((compact(leaf, X, kernels.head) > 0) == (local(leaf, X) > 0))
+    assert len(leaf.pairs) == 10
+    assert agreement > 0.9
+
+
+def test_regression_with_room_is_kernel_ridge(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(30, 2)).astype(np.float32)
+    y, weight = np.sin(X[:, 0].astype(float)) + 10, rng.uniform(0.5, 2, 30)
+    leaf = fit(X, y, settings=replace(SETTINGS, task="regression", landmarks=30, ridge=0.1), weight=weight)
+    new = rng.normal(size=(20, 2)).astype(np.float32)
+    mean = np.average(y, weights=weight)
+    np.testing.assert_array_equal(leaf.bounds, np.array([y.min(), y.max()], np.float32))
+    theirs = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y - mean, sample_weight=weight).predict(new) + mean
+    np.testing.assert_allclose(compact(leaf, new)[:, 0], theirs, rtol=1e-5)
+    np.testing.assert_allclose(local(leaf, new)[:, 0], theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"products": 0},
+        {"landmark_floor": 0.0},
+        {"landmark_floor": 1.0},
+        {"triangle": 20},
+        {"triangle": 20, "triangle_bound": "upper"},
+        {"kernel": "laplacian", "triangle": 5},
+        {"kernel": "polynomial"},
+        {"nystrom_rows": 40},
+    ],
+    ids=str,
+)
+def test_the_compact_model_follows_the_local_machine(changes: dict[str, object]) -> None:
+    settings = replace(SETTINGS, landmarks=16, products=60)
+    settings = replace(settings, **changes)  # type: ignore[arg-type]
+    kernel = Kernel(settings.kernel, 0.3, 2, 1.0)
+    X, target = data(2, n=400)
+    leaf = fit(X, target, kernels=Kernels(kernel, kernel), settings=settings)
+    check_shapes(leaf, 3, 1)
+    assert len(leaf.landmarks) == 16
+    assert len(leaf.pairs) == settings.products
+    assert len(leaf.triangle) == settings.triangle
+    new = data(2, n=400, seed=1)[0]
+    exact = local(leaf, new, kernel) > 0
+    assert np.mean((compact(leaf, new, kernel, settings.triangle_bound) > 0) == exact) > 0.93
+
+
+def test_more_landmarks_come_nearer_to_kernel_ridge(rng: np.random.Generator) -> None:
+    X = rng.uniform(-3, 3, (300, 2)).astype(np.float32)
+    y = np.sin(2 * X[:, 0].astype(float)) * X[:, 1]
+    errors = []
+    for m in (2, 8, 32):
+        settings = replace(SETTINGS, task="regression", landmarks=m, products=0)
+        leaf = fit(X, y, settings=settings)
+        errors.append(float(np.abs(compact(leaf, X) - local(leaf, X)).mean()))
+    assert errors[1] < 0.7 * errors[0]
+    assert errors[2] < 0.3 * errors[1]
+
+
+def test_landmarks_follow_alpha_squared_with_a_floor(rng: np.random.Generator) -> None:
+    """α² alone puts them on the border x = 0; uniform weight where the rows are; a floor some here, some there."""
+    X = rng.uniform(-5, 5, (600, 2)).astype(np.float32)
+    away = []
+    for floor in (0.0, 0.3, 1.0):
+        leaf = fit(X, (X[:, 0] > 0).astype(int), settings=replace(SETTINGS, landmark_floor=floor, landmarks=6))
+        away.append(np.abs(leaf.landmarks[:, 0]))
+    assert away[0].max() < 0.5
+    assert away[1].min() < 0.6 < 0.9 < away[1].max()
+    assert np.median(away[2]) > 1.5
+
+
+def test_two_outputs_mirror_each_other_and_agree_with_one() -> None:
+    """A leaf with two of three classes solves the same problem twice, with the signs exchanged."""
+    X, target = data(2)
+    one = fit(X, target)
+    three = fit(X, 2 * target, 3)  # classes 0 and 2
+    f, g = compact(one, X)[:, 0], compact(three, X)
+    np.testing.assert_allclose(g[:, 0], -g[:, 2], rtol=1e-3, atol=1e-3)
+    assert np.mean((f > 0) == (g.argmax(axis=1) == 2)) > 0.97
+    np.testing.assert_allclose(local(one, X)[:, 0], local(three, X)[:, 2], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("landmarks", [8, 500], ids=["approximated", "exact"])
+@pytest.mark.parametrize(
+    "kernel", [RBF, Kernel("laplacian", 0.5), Kernel("polynomial", 0.5, 2, 1.0)], ids=lambda k: k.name
+)
+def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int) -> None:
+    """Not even far from all rows, where every class that is present may get a large negative decision."""
+    X, target = data(3)
+    leaf = fit(X, np.array([1, 3, 4])[target], 6, Kernels(kernel, kernel), replace(SETTINGS, landmarks=landmarks))
+    rng = np.random.default_rng(5)
+    new = np.concatenate([X, *(scale * rng.normal(size=(300, 3)).astype(np.float32) for scale in (3, 30, 300))])
+    for decision in (compact(leaf, new, kernel), local(leaf, new, kernel)):
+        assert set(decision.argmax(axis=1).tolist()) <= {1, 3, 4}
+
+
+def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
+    X, target = data(2, n=60)
+    times = rng.integers(1, 4, 60)
+    weighted = fit(X, target, settings=replace(SETTINGS, landmarks=200), weight=times.astype(float))
+    repeated = fit(np.repeat(X, times, axis=0), np.repeat(target, times), settings=replace(SETTINGS, landmarks=200))
+    np.testing.assert_allclose(compact(weighted, X), compact(repeated, X), atol=1e-3)
+
+
+def test_heavy_rows_pull_the_head(rng: np.random.Generator) -> None:
+    X, target = data(2, n=300)
+    X += rng.normal(0, 1.5, X.shape).astype(np.float32)  # classes that overlap
+    light, heavy = (fit(X, target, weight=np.where(target == 1, w, 1.0)) for w in (0.1, 10.0))
+    assert (compact(heavy, X) > 0).mean() > (compact(light, X) > 0).mean() + 0.1
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_head_c_and_head_ridge_are_used_by_the_head_alone(task: str) -> None:
+    X, target = data(2, n=300)
+    settings = replace(SETTINGS, task=task)
+    y = target.astype(float) if task == "regression" else target
+    plain, other = (
+        fit(X, y, settings=s) for s in (settings, replace(settings, head_C=1e-4, head_ridge=1e4))
+    )  # fmt: skip
+    np.testing.assert_array_equal(plain.dual, other.dual)
+    assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
+
+
+def test_support_vectors_are_kept_only_when_asked_for() -> None:
+    X, target = data(2)
+    leaf = fit(X, target, settings=replace(SETTINGS, keep_support_vectors=False))
+    kept = fit(X, target)
+    check_shapes(leaf, 3, 1)
+    assert len(leaf.support) == 0 < len(kept.support)
+    np.testing.assert_array_equal(leaf.beta, kept.beta)
+
+
+def test_the_same_twice_and_another_seed_otherwise() -> None:
+    X, target = data(3, n=300)
+    before = X.copy()
+    one, two = fit(X, target, 3), fit(X, target, 3)
+    for name, a in vars(one).items():
+        np.testing.assert_array_equal(a, vars(two)[name], err_msg=name)
+    np.testing.assert_array_equal(X, before)
+    other = fit_leaf(X, target, np.ones(len(X)), 3, SAME, SETTINGS, 1)
+    assert not np.array_equal(one.pairs, other.pairs)
+
+
+def test_a_leaf_far_from_its_own_scale_gives_no_nan() -> None:
+    """γ so large that rows see only themselves."""
+    X, target = data(2, n=100)
+    narrow = Kernel("rbf", 1e6)
+    leaf = fit(X, target, kernels=Kernels(narrow, narrow))
+    check_shapes(leaf, 3, 1)

@@ -1,0 +1,56 @@
+"""Plans: arithmetic that holds for any data."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcpred.cost import measure_cost
+from dcpred.plan import MAX_BLOCKS, PIECE_BYTES, plan_routing, plan_scoring
+from dcpred_tasks.settings import make_settings
+from dcpred_tasks.survey import survey_rows
+from dcpred_tasks.trainer import train_rows
+
+rows = st.integers(1, 10**11)
+chunks = st.integers(1, 10**7)
+
+
+@given(rows, st.integers(1, 5_000), st.sampled_from([1, 2, 4, 8]), chunks, st.integers(1, 30))
+def test_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n_outputs: int) -> None:
+    plan = plan_scoring(n_rows, n_features, itemsize, input_rows, n_outputs)
+    assert plan.n_blocks <= MAX_BLOCKS
+    assert plan.block_rows % plan.chunk_rows == 0 or plan.n_blocks == 1  # an output chunk has one writer
+    assert plan.chunk_rows % input_rows == 0 or plan.chunk_rows == n_rows  # an input chunk is read once
+    assert plan.chunk_rows * n_features * itemsize <= PIECE_BYTES or plan.chunk_rows <= input_rows
+    assert plan.n_blocks * plan.block_rows >= n_rows > (plan.n_blocks - 1) * plan.block_rows
+    assert f"{n_rows:,} rows" in str(plan)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 100), st.integers(1, 10**5))
+def test_spans_cover_every_row_once(n_rows: int, n_features: int, input_rows: int) -> None:
+    plan = plan_routing(n_rows, n_features, 4, input_rows)
+    spans = list(plan.spans())
+    assert [block for block, _, _ in spans] == list(range(plan.n_blocks))
+    edges = [0, *(stop for _, _, stop in spans)]
+    assert edges[-1] == n_rows
+    assert [start for _, start, _ in spans] == edges[:-1]
+
+
+def test_small_data_keep_several_workers_busy() -> None:
+    assert plan_scoring(100_000, 64, 1, 8_192, 1).n_blocks >= 4
+
+
+def test_cost_is_that_of_the_model() -> None:
+    """A model of many landmarks costs more linear predictions than one of few, and both more than one."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 20)).astype(np.float32)
+    y = (np.sin(3 * X[:, 0]) + X[:, 1] ** 2 > 1).astype(np.int64)
+    ratios = []
+    for landmarks in (4, 200):
+        settings = make_settings({"n_leaves": 1, "landmarks": landmarks, "products": 0})
+        model = train_rows(
+            X, y, np.ones(len(X)), np.empty(0), survey_rows(X, y, None, 0, "classification"), settings, (0, 1)
+        )
+        cost = measure_cost(model, X, stream_bytes=2**22)
+        assert cost.cost_ratio == cost.us_per_row / cost.linear_us_per_row
+        ratios.append(cost.cost_ratio)
+    assert 1 < ratios[0] < ratios[1]

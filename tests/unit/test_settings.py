@@ -1,0 +1,170 @@
+"""Settings: types from text, ranges, names that are nearly right."""
+
+import math
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.settings import SETTING_NAMES, Settings, make_settings, settings_dict
+
+NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
+
+
+def test_defaults_are_valid_and_survive_a_round_trip_as_values_and_as_text() -> None:
+    settings = make_settings({})
+    assert settings == Settings()
+    assert make_settings(settings_dict(settings)) == settings
+    assert make_settings({name: str(value) for name, value in settings_dict(settings).items()}) == settings
+    assert set(settings_dict(settings)) == set(SETTING_NAMES)
+
+
+def test_settings_are_frozen_and_can_be_a_key() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().C = 3.0  # type: ignore[misc]
+    assert len({Settings(), Settings(), Settings(C=2.0)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("gama", "gamma"), ("n_leafs", "n_leaves"), ("landmark", "landmarks"), ("head_c", "head_C"), ("Seed", "seed")],
+)
+def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(SettingsError, match=rf"no setting '{name}' \(did you mean '{near}'\?\).*max_leaf_rows"):
+        make_settings({name: 1})
+
+
+def test_a_name_like_no_other_offers_none() -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_settings({"zzzz": 1})
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("C", "1e3", 1000.0),
+        ("C", 3, 3.0),
+        ("gamma", "scale", 0.0),
+        ("gamma", "auto", 0.0),
+        ("gamma", "0.5", 0.5),
+        ("landmarks", "32", 32),
+        ("max_leaf_rows", "1_000", 1000),
+        ("max_leaf_rows", "1e3", 1000),
+        ("landmarks", 8.0, 8),
+        ("keep_support_vectors", "true", True),
+        ("keep_support_vectors", "Yes", True),
+        ("keep_support_vectors", 1, True),
+        ("keep_support_vectors", "false", False),
+        ("keep_support_vectors", False, False),
+        ("keep_support_vectors", "0", False),
+        ("kernel", "laplacian", "laplacian"),
+        ("task", "regression", "regression"),
+        ("seed", 2**31 - 1, 2**31 - 1),
+    ],
+)
+def test_values_from_text_and_other_types(name: str, text: object, value: object) -> None:
+    got = getattr(make_settings({name: text}), name)
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("C", "much", "a number"),
+        ("C", None, "a number"),
+        ("C", "scale", "a number"),
+        ("landmarks", "8.5", "a whole number"),
+        ("landmarks", "many", "a whole number"),
+        ("landmarks", "inf", "a whole number"),
+        ("landmarks", "nan", "a whole number"),
+        ("landmarks", True, "a whole number"),
+        ("keep_support_vectors", "maybe", "true or false"),
+        ("keep_support_vectors", 2, "true or false"),
+    ],
+)
+def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name} was set to .* must be {kind}"):
+        make_settings({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("n_leaves", 0, 2**24), ("max_leaf_rows", 30, 100_000), ("min_leaf_rows", 1, 8_000),
+        ("sample_rows", 16, 10**8), ("degree", 1, 10), ("landmarks", 1, 10_000), ("products", 0, 10**6),
+        ("triangle", 0, 10**6), ("nystrom_rows", 2, 100_000), ("seed", 0, 2**31 - 1),
+    ],
+)  # fmt: skip
+def test_whole_numbers_have_limits(name: str, low: int, high: int) -> None:
+    for value in (low, high):
+        assert getattr(make_settings({name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(SettingsError):
+            make_settings({name: value})
+
+
+@pytest.mark.parametrize("name", [name for name, value in NUMBERS.items() if type(value) is float])
+def test_numbers_are_finite_and_not_negative(name: str) -> None:
+    """γ or C of infinity passes no solver, and cannot be written as JSON."""
+    for value in (-1.0, -1e-300, math.nan, math.inf, "nan", "inf", "-inf"):
+        with pytest.raises(SettingsError, match=name):
+            make_settings({name: value})
+    assert getattr(make_settings({name: 1e-300}), name) == 1e-300
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01, "nan"])
+def test_a_share_is_between_0_and_1(value: object) -> None:
+    with pytest.raises(SettingsError, match="landmark_floor was set to"):
+        make_settings({"landmark_floor": value})
+    assert [make_settings({"landmark_floor": v}).landmark_floor for v in (0, 0.5, 1)] == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("name", ["C", "ridge"])
+def test_more_than_0(name: str) -> None:
+    with pytest.raises(SettingsError, match="it must be more than 0"):
+        make_settings({name: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "near"),
+    [
+        ("kernel", "rfb", "rbf"), ("kernel", "poly", "polynomial"), ("task", "classify", "classification"),
+        ("scaling", "minmaxx", "minmax"), ("triangle_bound", "up", "upper"), ("class_weight", "balance", "balanced"),
+    ],
+)  # fmt: skip
+def test_a_choice_that_is_nearly_right(name: str, value: str, near: str) -> None:
+    with pytest.raises(SettingsError, match=rf"{name} was set to '{value}', but it is one of .*did you mean '{near}'"):
+        make_settings({name: value})
+
+
+def test_triangle_needs_a_stationary_kernel() -> None:
+    with pytest.raises(SettingsError, match="polynomial kernel, but they need a stationary kernel"):
+        make_settings({"triangle": 1, "kernel": "polynomial"})
+    for kernel in ("rbf", "laplacian"):
+        make_settings({"triangle": 1, "kernel": kernel})
+
+
+def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:
+    with pytest.raises(SettingsError, match=r"min_leaf_rows is 2,000, but max_leaf_rows is 1,000"):
+        make_settings({"min_leaf_rows": 2_000, "max_leaf_rows": 1_000})
+    make_settings({"min_leaf_rows": 1_000, "max_leaf_rows": 1_000})
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "C": st.floats(1e-300, 1e300), "gamma": st.floats(0, 1e300), "seed": st.integers(0, 2**31 - 1),
+            "n_leaves": st.integers(0, 2**24), "keep_support_vectors": st.booleans(),
+            "scaling": st.sampled_from(["none", "standard", "minmax"]),
+        },
+    )
+)  # fmt: skip
+def test_text_loses_nothing(values: dict[str, object]) -> None:
+    typed = make_settings(values)
+    assert {name: getattr(typed, name) for name in values} == values
+    assert make_settings({name: str(value) for name, value in values.items()}) == typed

@@ -1,0 +1,137 @@
+"""What is known of all rows, from blocks of any shape, and what is refused with its row and column."""
+
+import itertools
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.survey import MAX_CLASSES, Survey, check_survey, merge_surveys, survey_rows
+
+X34 = np.arange(12.0).reshape(3, 4)
+Y3 = np.array([0, 1, 1])
+
+
+def check_equal(one: Survey, other: Survey) -> None:
+    for f in fields(Survey):
+        np.testing.assert_array_equal(getattr(one, f.name), getattr(other, f.name), err_msg=f.name)
+
+
+def test_what_it_holds() -> None:
+    X = np.array([[1, -5], [2, 0], [9, 9], [-3, 7]], np.int16)
+    survey = survey_rows(X, np.array(["b", "a", "c", "a"]), np.array([1.0, 2.0, 0.0, 0.5]), 0, "classification")
+    assert (survey.n_rows, survey.n_used) == (4, 3)
+    assert survey.minimum.tolist() == [-3, -5]
+    assert survey.maximum.tolist() == [2, 7]  # the row of weight 0 counts for nothing
+    assert survey.classes.tolist() == ["a", "b"]
+    assert survey.class_weights.tolist() == [2.5, 1.0]
+    assert survey.minimum.dtype == survey.maximum.dtype == np.float64
+
+
+def test_regression_has_no_classes() -> None:
+    survey = survey_rows(X34, np.arange(3.0), None, 0, "regression")
+    assert len(survey.classes) == len(survey.class_weights) == 0
+    check_survey(survey, "regression")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_feature_is_named_by_row_of_the_data_set_and_column(dtype: type, bad: float) -> None:
+    X = X34.astype(dtype)
+    X[1, 2] = X[2, 0] = bad
+    with pytest.raises(DataError, match=rf"X has {bad} in row 1001, column 2;"):
+        survey_rows(X, Y3, None, 1000, "classification")
+
+
+def test_a_bad_row_of_weight_0_is_refused_as_well() -> None:
+    X = X34.copy()
+    X[1, 2] = np.nan
+    with pytest.raises(DataError, match="row 1, column 2"):
+        survey_rows(X, Y3, np.array([1.0, 0.0, 1.0]), 0, "classification")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_bad_target_is_named_by_row(bad: float, task: str) -> None:
+    with pytest.raises(DataError, match=rf"y has {bad} .*in row 502;"):
+        survey_rows(X34, np.array([1.0, 2.0, bad]), None, 500, task)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_a_bad_weight_is_named_by_row(bad: float) -> None:
+    with pytest.raises(DataError, match=rf"row 501 has {bad};"):
+        survey_rows(X34, Y3, np.array([1.0, bad, 1.0]), 500, "classification")
+
+
+@given(
+    n=st.integers(1, 60),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    weighted=st.booleans(),
+    y_dtype=st.sampled_from(["int8", "int64", "float64", "bool", "U"]),
+    x_dtype=st.sampled_from(["float64", "float32", "int32", "uint8", "bool"]),
+    task=st.sampled_from(["classification", "regression"]),
+    seed=st.integers(0, 10**6),
+)
+def test_merged_surveys_of_blocks_are_the_survey_of_the_whole(
+    n: int, cuts: list[int], weighted: bool, y_dtype: str, x_dtype: str, task: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 50, (n, 3)).astype(x_dtype)
+    y = rng.integers(0, 4, n)
+    # Strings of several lengths, so that blocks have several dtypes.
+    y = np.array(["x" * int(i + 1) for i in y]) if y_dtype == "U" else y.astype(y_dtype)
+    weight = rng.integers(0, 3, n) / 2 if weighted else None  # sums of halves are exact in any order
+    bounds = [0, *sorted(min(cut, n) for cut in cuts), n]
+    parts = []
+    for start, stop in itertools.pairwise(bounds):
+        block = y[start:stop].astype(str) if y_dtype == "U" else y[start:stop]
+        parts.append(
+            survey_rows(X[start:stop], block, None if weight is None else weight[start:stop], start, task)
+        )  # fmt: skip
+    whole = survey_rows(X, y, weight, 0, task)
+    check_equal(merge_surveys(iter(parts)), whole)
+    assert whole.n_rows == n
+    assert whole.n_used == (n if weight is None else (weight > 0).sum())
+
+
+def labels(n: int) -> NDArray[np.int64]:
+    return np.arange(n)
+
+
+def test_too_many_classes_are_refused() -> None:
+    fine = survey_rows(np.zeros((MAX_CLASSES, 1)), labels(MAX_CLASSES), None, 0, "classification")
+    check_survey(merge_surveys([fine]), "classification")
+    with pytest.raises(DataError, match=r"more than 1,000 different values"):
+        survey_rows(np.zeros((MAX_CLASSES + 1, 1)), labels(MAX_CLASSES + 1), None, 0, "classification")
+
+
+def test_too_many_classes_are_refused_however_they_are_spread_over_blocks() -> None:
+    """A target that is sorted, or blocks that are short, hide a regression target from a look at each block."""
+    parts = [survey_rows(np.zeros((600, 1)), labels(600) + at, None, at, "classification") for at in (0, 600)]
+    with pytest.raises(DataError, match=r"more than 1,000 different values"):
+        check_survey(merge_surveys(parts), "classification")
+
+
+@pytest.mark.parametrize("weight", [None, np.zeros(3)])
+def test_no_rows_to_train_on(weight: NDArray[np.float64] | None) -> None:
+    n = 0 if weight is None else 3
+    survey = survey_rows(X34[:n], Y3[:n], weight, 0, "classification")
+    with pytest.raises(DataError, match="no rows to train on"):
+        check_survey(survey, "classification")
+
+
+def test_one_class_is_refused_for_classification_alone() -> None:
+    survey = survey_rows(X34, np.full(3, 7), None, 0, "classification")
+    with pytest.raises(DataError, match="only one class, 7"):
+        check_survey(survey, "classification")
+    check_survey(survey_rows(X34, np.full(3, 7), None, 0, "regression"), "regression")
+
+
+def test_a_class_of_weight_0_is_no_class() -> None:
+    survey = survey_rows(X34, np.array([0, 1, 1]), np.array([0.0, 1.0, 1.0]), 0, "classification")
+    with pytest.raises(DataError, match="only one class, 1"):
+        check_survey(survey, "classification")
