@@ -200,6 +200,7 @@ class _Training:
         self.seconds: dict[str, float] = {}
         self.worker_peak = 0
         self.n_generations = 1
+        self.sample_rows = job.settings.sample_rows
 
     def run(self, run: str) -> TrainReport:
         survey = self._timed("survey", self._survey)
@@ -250,17 +251,23 @@ class _Training:
             run_all(self.workers, body, todo, note)
 
     def _survey(self) -> Survey:
-        spans = list(self.plan.spans())
-        tasks = [(self.job, *span) for span in spans]
-        outputs = [self.job.survey_file(block) for block, _, _ in spans]
-        self._work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
-        survey = merge_surveys(read_survey(self.job, block)[0] for block, _, _ in spans)
+        survey = self._survey_with(self.sample_rows)
         check_survey(survey, self.job.settings.task)
+        if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
+            self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
+            survey = self._survey_with(self.sample_rows)
         return survey
+
+    def _survey_with(self, sample_rows: int) -> Survey:
+        spans = list(self.plan.spans())
+        tasks = [(self.job, *span, sample_rows) for span in spans]
+        outputs = [self.job.survey_file(block, sample_rows) for block, _, _ in spans]
+        self._work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
+        return merge_surveys(read_survey(self.job, block, sample_rows)[0] for block, _, _ in spans)
 
     def _division(self, survey: Survey) -> Division:
         self.say.say("learning the scaling and the tree from a sample")
-        parts = [read_survey(self.job, block)[1:] for block, _, _ in self.plan.spans()]
+        parts = [read_survey(self.job, block, self.sample_rows)[1:] for block, _, _ in self.plan.spans()]
         sample, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         balanced_classes = self.job.settings.class_weight == "balanced" and len(survey.classes) > 0
         with threadpool_limits(1):  # BLAS and k-means sum in another order with more threads

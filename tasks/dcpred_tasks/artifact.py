@@ -114,9 +114,16 @@ def describe_model(path: Path) -> Description:
             "install a newer dcpred"
         )
     body = value.get("model")
-    if not isinstance(body, dict) or digest_json(body) != value.get("hash"):
+    if not isinstance(body, dict) or not _matches(body, value.get("hash")):
         raise _altered(path, "model.json does not match its hash")
     return Description(value["hash"], body, value.get("provenance", {}))
+
+
+def _matches(body: dict[str, Any], expected: object) -> bool:
+    try:
+        return digest_json(body) == expected
+    except ValueError:  # NaN or infinity, which JSON does not have and Python reads
+        return False
 
 
 def read_model(path: Path, *, support: bool = False) -> Model:

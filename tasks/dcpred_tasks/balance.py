@@ -15,7 +15,6 @@ from dcpred_tasks.tree import MAX_ARITY, Node, k_means, merge_small, nearest_cen
 
 MAX_ROUNDS = 12
 SPLIT_SAMPLE_ROWS = 20_000
-PROGRESS = 0.98  # a split that leaves more than this share in one child did not help: the rows are all alike
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Split:
     @property
     def divides(self) -> bool:
         """Whether the split helped, and so was carried out."""
-        return len(self.centres) > 1 and int(self.counts.max()) <= PROGRESS * int(self.counts.sum())
+        return len(self.centres) > 1 and int(self.counts.max()) < int(self.counts.sum())
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class Tree:
             own = slice(self.starts[node], self.starts[node + 1])
             scores = rows @ centres[own].T
             scores -= half_norms[own]
+            # −‖x−c‖²/2, which is not near 0 on a border: single precision then hides what BLAS sums differently.
+            scores -= np.einsum("ij,ij->i", rows, rows)[:, None] / 2
             target = self.children[own][scores.astype(np.float32).argmax(axis=1)]
             at_leaf = target < 0
             leaf[index[at_leaf]] = ~target[at_leaf]

@@ -48,9 +48,19 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
+            _sync_directory(path.parent)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+
+
+def _sync_directory(path: Path) -> None:
+    """A renamed file lasts when its directory is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

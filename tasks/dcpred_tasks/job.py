@@ -2,7 +2,7 @@
 
 SCRATCH/
   job.json             the run that the directory belongs to
-  survey/000000.npz    what one block holds, and its part of the sample
+  survey/000000-N.npz  what one block holds, and its part of a sample of N rows
   division.npz         scaling, first tree, kernels
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
   rows-1/ …            the rows of one leaf that was divided, likewise, in pieces
@@ -51,8 +51,8 @@ class TrainJob:
     def root(self) -> Path:
         return Path(self.scratch)
 
-    def survey_file(self, block: int) -> Path:
-        return self.root / "survey" / f"{block:06d}.npz"
+    def survey_file(self, block: int, sample_rows: int) -> Path:
+        return self.root / "survey" / f"{block:06d}-{sample_rows}.npz"
 
     @property
     def division_file(self) -> Path:

@@ -35,6 +35,8 @@ def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         if min(whole) > low and max(whole) <= high:
             return LabelCoding(np.array(whole, dtype), low if -1 in whole else -1, None)
+    if min(whole) == np.iinfo(np.int64).min and max(whole) <= np.iinfo(np.int64).max:
+        return LabelCoding(np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None)
     return LabelCoding(np.array(whole, np.float64), float("nan"), None)
 
 

@@ -13,7 +13,7 @@ from dcpred_tasks.settings import Settings
 from dcpred_tasks.solvers import DualSolution, kernel_ridge, kernel_svms, linear_ridge, linear_svm
 from dcpred_tasks.tree import k_means
 
-ABSENT = -1000.0  # decision of a class that a leaf has no row of: below what a present class gets
+ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,15 @@ def fit_scaling(name: str, sample: NDArray[np.generic], weight: FloatArray, mini
         return Scaling(np.zeros(n_features), np.ones(n_features))
     if name == "minmax":
         return Scaling(minimum.copy(), _inverse(maximum - minimum))
-    rows = sample.astype(ACC_DTYPE)
+    origin = sample[0].astype(ACC_DTYPE)
+    rows = sample.astype(ACC_DTYPE) - origin  # exactly 0 in a constant column, whose mean would be off by rounding
+    reach = 1.0 / _inverse(np.abs(rows).max(axis=0))
+    rows /= reach  # so that no square overflows
     mean = np.average(rows, axis=0, weights=weight)
-    return Scaling(mean, _inverse(np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weight))))
+    spread = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weight))
+    return Scaling(origin + reach * mean, _inverse(reach * spread))
 
 
 def _inverse(width: FloatArray) -> FloatArray:
-    # A spread that is all rounding (a constant column of 0.1, say) is no spread.
     usable = (width > 0) & np.isfinite(width)
     return np.where(usable, 1.0 / np.where(usable, width, 1.0), 1.0)

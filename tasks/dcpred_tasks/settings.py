@@ -53,7 +53,7 @@ class Settings:
                 )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if not (low <= value <= high):
+            if not (low <= value <= high and math.isfinite(value)):
                 raise SettingsError(f"{name} was set to {value!r}, but it must be {_range(low, high)}")
         if self.triangle and self.kernel not in STATIONARY:
             raise SettingsError(

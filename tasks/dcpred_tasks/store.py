@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import SuffixByteRequest
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -110,20 +110,18 @@ async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
 
 
 def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
-    """Read the index at the end of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
+    """Read the index of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
     if array.metadata.zarr_format == 2:
         return  # shards came with version 3
     codec = array.metadata.codecs[0]
-    plain = (
-        isinstance(codec, ShardingCodec)
-        and codec.index_location == ShardingCodecIndexLocation.end
-        and [type(c) for c in codec.index_codecs] == [BytesCodec, Crc32cCodec]
-    )
-    if not plain or array.shards is None:
+    if not isinstance(codec, ShardingCodec) or array.shards is None:
+        return
+    if [type(c) for c in codec.index_codecs] != [BytesCodec, Crc32cCodec]:
         return
     per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
     size = 16 * math.prod(per_shard)
-    request = SuffixByteRequest(size + 4)
+    at_end = codec.index_location == ShardingCodecIndexLocation.end
+    request = SuffixByteRequest(size + 4) if at_end else RangeByteRequest(0, size + 4)
     data = sync(array.store_path.store.get(key, default_buffer_prototype(), request))
     if data is None or len(data) != size + 4:
         yield f"{key} (truncated shard)"

@@ -62,12 +62,16 @@ def _classes(y: NDArray[np.generic], weight: FloatArray | None, task: str) -> tu
     if task == "regression":
         return y[:0], np.zeros(0)
     classes, number = np.unique(y, return_inverse=True)
-    if len(classes) > MAX_CLASSES:
+    _check_number_of_classes(len(classes))
+    return classes, np.bincount(number, weights=weight, minlength=len(classes)).astype(np.float64)
+
+
+def _check_number_of_classes(n_classes: int) -> None:
+    if n_classes > MAX_CLASSES:
         raise DataError(
             f"classification was asked for, but y has more than {MAX_CLASSES:,} different values; "
             "use regression (--task regression), or give y fewer classes"
         )
-    return classes, np.bincount(number, weights=weight, minlength=len(classes)).astype(np.float64)
 
 
 def merge_surveys(parts: Iterable[Survey]) -> Survey:
@@ -91,6 +95,8 @@ def check_survey(survey: Survey, task: str) -> None:
     """Raise DataError where nothing can be learned."""
     if survey.n_used == 0:
         raise DataError("there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows")
+    if task == "classification":
+        _check_number_of_classes(len(survey.classes))
     if task == "classification" and len(survey.classes) < 2:
         raise DataError(
             f"classification needs at least two classes, but y has only one class, {survey.classes[0]}; "

@@ -37,24 +37,24 @@ class Receipt:
     peak_memory_bytes: int
 
 
-def survey_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
-    """Look at every value of a block; keep its part of the sample."""
+def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
+    """Look at every value of a block; keep its part of a sample of about `sample_rows` of all rows."""
     X, y, weight = _read_block(job, start, stop)
     survey = survey_rows(X, y, weight, start, job.settings.task)
-    mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, job.settings.sample_rows, job.settings.seed)
+    mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, sample_rows, job.settings.seed)
     if weight is not None:
         mine &= weight > 0
     sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
     write_arrays(
-        job.survey_file(block),
+        job.survey_file(block, sample_rows),
         {"sample": X[mine], "sample_weight": sample_weight, **{k: np.asarray(v) for k, v in asdict(survey).items()}},
     )
     return Receipt(stop - start, peak_memory_bytes())
 
 
-def read_survey(job: TrainJob, block: int) -> tuple[Survey, NDArray[Any], FloatArray]:
+def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, NDArray[Any], FloatArray]:
     """What survey_block wrote: the survey, and the sampled raw rows with their weights."""
-    a: dict[str, Any] = dict(read_arrays(job.survey_file(block)))
+    a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
     sample, weight = a.pop("sample"), a.pop("sample_weight")
     a["n_rows"], a["n_used"] = int(a["n_rows"]), int(a["n_used"])
     return Survey(**a), sample, weight

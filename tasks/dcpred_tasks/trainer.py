@@ -132,7 +132,8 @@ def train_rows(
         def fit(number: int) -> LeafModel:
             own = order[at[number] : at[number + 1]]
             own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
-            return fit_leaf(rows[own], target[own], costs[own], outputs, division.kernels, settings, number)
+            with threadpool_limits(1, user_api="openmp"):  # a limit of the thread that sets it
+                return fit_leaf(rows[own], target[own], costs[own], outputs, division.kernels, settings, number)
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))

@@ -14,6 +14,7 @@ from common import Table, data_folder
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.linear_model import LinearRegression
+from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredRegressor
 from dcpred_tasks.kernels import Kernel
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one seed, 4,000 rows")
     args = parser.parse_args()
+    threadpool_limits(1)  # OpenBLAS has crashed in a Cholesky decomposition of this size with two threads
     table = Table("data", "linear", "exact kernel ridge", "compact", "local (early)", "compact / exact", "of each seed")
     for name, (ours, rivals) in JOBS.items():
         with np.load(data_folder() / f"{name}.npz") as data:

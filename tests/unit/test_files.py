@@ -101,9 +101,10 @@ def test_bytes_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "fsync", watch)
     write_bytes(tmp_path / "a", b"12345")
-    ((names, size),) = seen
+    (names, size), (names_after, _) = seen  # the file, then its directory
     assert size == 5
     assert "a" not in names
+    assert "a" in names_after
 
 
 def test_arrays_come_back_and_are_never_pickled(tmp_path: Path) -> None:
