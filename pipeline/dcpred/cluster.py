@@ -19,6 +19,7 @@ from dcpred_tasks.errors import SchedulerError
 
 IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2
+PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10
 COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "dcpred")
 CONFIG = {
@@ -50,6 +51,9 @@ class Workers(Protocol):
     def check_sees(self, folder: Path) -> None:
         """Raise SchedulerError if a worker does not see this folder."""
 
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        """Raise SchedulerError if a worker may use less memory than a task needs."""
+
 
 Pool = Callable[[], AbstractContextManager[Workers]]
 
@@ -68,6 +72,9 @@ class InlineWorkers:
 
     def check_sees(self, folder: Path) -> None:
         """It does."""
+
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        """There is no limit."""
 
 
 class DaskWorkers:
@@ -118,6 +125,17 @@ class DaskWorkers:
                     f"worker {worker} does not see {folder}, which driver and workers must share; put it on storage that "
                     "all of them mount at the same path"
                 )
+
+
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [w["memory_limit"] / max(w["nthreads"], 1) for w in workers if w.get("memory_limit")]
+        limit = min(limits, default=0)
+        if limit and task_bytes + PROCESS_BYTES > limit:
+            raise SchedulerError(
+                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f} MiB of its "
+                f"process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
+            )
 
 
 def run_all(workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]) -> None:

@@ -66,7 +66,7 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, say: Reporter =
     X, target = store.open_array(x), store.open_array(y)
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     _check(X, target, x, y)
-    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_unit(X), model.n_outputs)
+    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
     names = target.attrs.get("labels")
     compact, local, targets, n_bad = _Tally(), _Tally(), _Targets(), 0
     with say.step("evaluating", plan.n_rows, "rows") as advance, threadpool_limits(1):

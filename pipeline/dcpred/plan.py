@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dcpred_tasks.predictor import tile_rows
+from dcpred_tasks.settings import Settings
 
 MIB = 2**20
 PIECE_BYTES = 64 * MIB  # raw rows that a task holds at once
@@ -14,6 +15,7 @@ MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
 MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
+GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
 
@@ -59,6 +61,13 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
     rows = max(PIECE_BYTES // max(n_features * (itemsize + 8), 1), 1)
     block_rows = _whole_chunks(rows, n_rows, input_rows)
     return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))
+
+
+def leaf_bytes(n_rows: int, settings: Settings) -> int:
+    """Memory that fitting the largest leaf may take: Gram matrices, and the pseudo-landmark features of its rows."""
+    rows = min(n_rows, settings.max_leaf_rows)
+    n_basis = settings.landmarks + settings.products + settings.triangle
+    return 8 * (GRAM_COPIES * rows**2 + 4 * rows * n_basis)
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:

@@ -65,7 +65,7 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
             f"chunk {missing} of {x} is missing, and would read as fill values; restore it, or write the array again with "
             "write_empty_chunks=True if its rows are meant to be empty"
         )
-    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_unit(X), model.n_outputs)
+    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
     x, place = _absolute(x), str(output.absolute())
     identity = {
         "x": x,
@@ -115,6 +115,7 @@ def score(
     with pool() as workers, ledger.claimed():
         create_scores(run, model)
         workers.check_sees(output.absolute())
+        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
         say.say(f"scoring {plan}")
         scored = _score_pending(ledger, plan, workers, say)
         again = _verify(ledger, plan, workers, say)

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
 from dcpred.locking import hold
-from dcpred.plan import BlockPlan, plan_routing
+from dcpred.plan import BlockPlan, leaf_bytes, plan_routing
 from dcpred.progress import SILENT, Reporter
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
@@ -90,6 +90,8 @@ def train(
     with pool() as workers, _claimed(scratch, run, model):
         job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
         workers.check_sees(scratch.absolute())
+        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        workers.check_memory(leaf_bytes(plan.n_rows, settings), "set max_leaf_rows lower")
         say.say(f"training on {plan}")
         try:
             report = _Training(job, plan, names, model, workers, say).run(run)
@@ -121,7 +123,7 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
                 f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write the array "
                 "again with write_empty_chunks=True if its rows are meant to be empty"
             )
-    plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_unit(X))
+    plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X))
     labels = target.attrs.get("labels")
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 

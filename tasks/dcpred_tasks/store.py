@@ -77,9 +77,9 @@ def find_array(address: str | Path, name: str) -> str:
     return f"{path.rstrip('/')}/{name}"
 
 
-def chunk_unit(array: zarr.Array[Any]) -> int:
-    """Rows of the smallest piece that can be written or missed alone: a shard, else a chunk."""
-    return int((array.shards or array.chunks)[0])
+def chunk_rows(array: zarr.Array[Any]) -> int:
+    """Rows of the smallest piece that can be read alone: a chunk, or an inner chunk of a shard."""
+    return int(array.chunks[0])
 
 
 def read_rows(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from dcpred.cluster import InlineWorkers, connect
 from dcpred.training import TrainReport, train
 from dcpred_tasks import store, train_tasks
 from dcpred_tasks.artifact import read_model
-from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError
+from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.predictor import class_numbers, score_rows
 from dcpred_tasks.settings import Settings, make_settings
 from dcpred_tasks.survey import survey_rows
@@ -221,3 +221,10 @@ def test_not_a_zarr(tmp_path: Path) -> None:
 def test_workers_that_do_not_see_the_scratch(tmp_path: Path, blobs_zarr: Path) -> None:
     with connect(1, None) as workers, pytest.raises(Exception, match="does not see"):
         workers.check_sees(tmp_path / "not there")
+
+
+def test_a_task_larger_than_a_worker_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:
+    with connect(1, None) as workers:
+        with pytest.raises(SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"):
+            workers.check_memory(99_999_999 * 2**20, "do this")
+        workers.check_memory(2**20, "nothing")
