@@ -174,7 +174,7 @@ def _local_cluster(n_workers: int | None) -> Iterator[Client]:
         threads_per_worker=1,
         processes=True,
         host="127.0.0.1",
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
         silence_logs=logging.ERROR,
     )
     with cluster, Client(cluster, set_as_default=False) as client:

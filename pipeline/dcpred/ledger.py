@@ -52,7 +52,7 @@ class Ledger:
         if path.exists():
             self._check(read_json(path))
         elif self.root.exists() and (
-            not self.root.is_dir() or any(e.name not in ("blocks", "lock") for e in self.root.iterdir())
+            not self.root.is_dir() or any(not _ours(e.name) for e in self.root.iterdir())
         ):
             raise PlanConflictError(f"scores were to be written to {self.root}, but it holds other files; name a new directory")
 
@@ -87,6 +87,11 @@ class Ledger:
 
 def run_hash(identity: dict[str, Any]) -> str:
     return digest_json(identity)
+
+
+def _ours(name: str) -> bool:
+    """Whether a run that was cut off before its plan was written may have left this."""
+    return name in ("blocks", "lock") or name.startswith("plan.json.")
 
 
 def _plain(value: Any) -> Any:

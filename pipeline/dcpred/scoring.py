@@ -66,9 +66,10 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
             "write_empty_chunks=True if its rows are meant to be empty"
         )
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
-    x, place = _absolute(x), str(output.absolute())
+    x, place = store.absolute(x), str(output.absolute())
     identity = {
         "x": x,
+        "content": store.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
         "model_hash": model_hash,
@@ -240,11 +241,6 @@ def _check_outputs(outputs: tuple[str, ...], task: str) -> tuple[str, ...]:
             f"output {unknown[0]!r} was asked for, but a model for {task} gives {' and '.join(possible)}; ask for those"
         )
     return tuple(name for name in possible if name in outputs)
-
-
-def _absolute(address: str) -> str:
-    path = store.local_path(address)
-    return path if "://" in path else str(Path(path).absolute())
 
 
 def _sentence(error: BaseException) -> str:

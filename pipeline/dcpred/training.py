@@ -80,6 +80,7 @@ def train(
     pool  gives the workers, and is asked for them only when the input has been checked and there is work to do
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
+    x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
     plan, names = check_training_data(x, y, weight, settings)
     run = _run_hash(x, y, weight, settings, plan)
     done = _finished(model, run)
@@ -129,14 +130,10 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
 
 
 def _run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: BlockPlan) -> str:
-    shape = list(store.open_array(x).shape)
+    arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return digest_json(
         {
-            "x": str(Path(x).absolute()) if "://" not in x else x,
-            "y": y,
-            "weight": weight,
-            "shape": shape,
-            "dtype": str(store.open_array(x).dtype),
+            **{name: [address, store.fingerprint(store.open_array(address))] for name, address in arrays.items()},
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,
@@ -147,6 +144,8 @@ def _run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: Bloc
 def _finished(model: Path, run: str) -> TrainReport | None:
     if not model.exists():
         return None
+    if not (model / "model.json").exists():
+        raise PlanConflictError(f"a model was to be written to {model}, but something else is there; name another place")
     described = describe_model(model)
     if described.provenance.get("run") != run:
         raise PlanConflictError(
@@ -168,7 +167,7 @@ def _check_scratch(scratch: Path, run: str, model: Path) -> None:
                 "remove the directory"
             )
         return
-    if any(entry.name != "lock" for entry in scratch.iterdir()):
+    if any(entry.name != "lock" and not entry.name.startswith("job.json.") for entry in scratch.iterdir()):
         raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
 
 

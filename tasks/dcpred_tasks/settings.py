@@ -127,7 +127,7 @@ def _typed(name: str, value: object) -> object:
                 raise ValueError
             return int(number)
         if wanted is float:
-            return 0.0 if value in ("scale", "auto") and name == "gamma" else float(str(value))
+            return 0.0 if value == "scale" and name == "gamma" else float(str(value))
     except (KeyError, ValueError, OverflowError):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
         raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None

@@ -18,17 +18,26 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecInd
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
+from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.files import digest
 
 ZSTD_LEVEL = 1
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
-READ_ERRORS = (BaseZarrError, FileNotFoundError, NotADirectoryError, KeyError, ValueError, TypeError)
+READ_ERRORS = (BaseZarrError, FileNotFoundError, NotADirectoryError, ImportError, KeyError, ValueError, TypeError)
+PROBED_CHUNKS = 16
 
 
 def local_path(address: str | Path) -> str:
     """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic."""
     return str(address).removeprefix("file://")
+
+
+def absolute(address: str | Path) -> str:
+    """The address as any process would find it."""
+    path = local_path(address)
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def open_group(address: str | Path) -> zarr.Group:
@@ -103,6 +112,22 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
             yield key
         elif array.shards is not None:
             yield from _missing_inner_chunks(array, key, coordinates)
+
+
+def fingerprint(array: zarr.Array[Any]) -> str:
+    """A digest that changes when an array is written again with other values, without reading all of it: its metadata, the
+    names (and, on a local store, sizes) of its chunks, and the bytes of a few chunks. A copy has the same."""
+    base = array.store_path.store
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    keys = sorted(sync(_keys(array, prefix)))
+    parts: list[bytes] = []
+    for key in keys:
+        size = (base.root / key).stat().st_size if isinstance(base, LocalStore) else 0
+        parts.append(f"{key.removeprefix(prefix)} {size}\n".encode())
+    for number in np.unique(np.linspace(0, max(len(keys) - 1, 0), PROBED_CHUNKS).astype(int)) if keys else []:
+        data = sync(base.get(keys[number], default_buffer_prototype()))
+        parts.append(b"" if data is None else data.to_bytes())
+    return digest(*parts)
 
 
 async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:

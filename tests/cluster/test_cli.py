@@ -107,7 +107,7 @@ def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> No
 
 
 def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster:
         address = cluster.scheduler_address
         dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
         dcpred("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)

@@ -318,3 +318,12 @@ def test_driver_killed_and_run_again(tmp_path: Path, model: Path) -> None:
     report = json.loads(result.stdout)
     assert report["status"] == {"1": 400_000}
     assert report["scored_blocks"] <= report["n_blocks"] - done
+
+
+def test_input_written_again_is_another_plan(tmp_path: Path, model: Path, data: Path) -> None:
+    """The same address, shape and dtype with other values must not count as done."""
+    run(model, data, tmp_path / "out")
+    array = zarr.open_array(data / "X", mode="r+")
+    array[...] = array[...][::-1].copy()
+    with pytest.raises(PlanConflictError, match="belongs to another plan"):
+        run(model, data, tmp_path / "out")

@@ -228,3 +228,19 @@ def test_a_task_larger_than_a_worker_is_refused(tmp_path: Path, blobs_zarr: Path
         with pytest.raises(SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"):
             workers.check_memory(99_999_999 * 2**20, "do this")
         workers.check_memory(2**20, "nothing")
+
+
+def test_data_written_again_are_other_data(tmp_path: Path, blobs: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
+    run(data, tmp_path / "model")
+    shutil.copytree(data, tmp_path / "copy.zarr")
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "copy.zarr", data)
+    assert run(data, tmp_path / "model").already_trained
+    shutil.rmtree(data)
+    make_group(data, blobs.X[::-1].copy(), blobs.y)
+    with pytest.raises(PlanConflictError, match="other data or settings"):
+        run(data, tmp_path / "model")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PlanConflictError, match="something else is there"):
+        run(data, tmp_path / "folder")

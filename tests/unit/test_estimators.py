@@ -130,7 +130,7 @@ def test_out_of_core_on_a_cluster(tmp_path: Path, data: Classes) -> None:
     X, y = over("dask", data.X, tmp_path), over("dask", data.X[:, 0] ** 2, tmp_path)
     parameters = {"n_leaves": 4, "random_state": 0}
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster),
     ):
         model = DCPredRegressor(**parameters, directory=str(tmp_path)).fit(X, y)
