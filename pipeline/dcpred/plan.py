@@ -3,9 +3,10 @@
 The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be resumed by any.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dcpred_tasks.job import LeafWork
 from dcpred_tasks.predictor import tile_rows
 from dcpred_tasks.settings import Settings
 
@@ -15,6 +16,7 @@ MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
 MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
+GROUP_ROWS = 2**12  # of small leaves that are gathered and fitted by one task
 GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
@@ -68,6 +70,21 @@ def leaf_bytes(n_rows: int, settings: Settings) -> int:
     rows = min(n_rows, settings.max_leaf_rows)
     n_basis = settings.landmarks + settings.products + settings.triangle
     return 8 * (GRAM_COPIES * rows**2 + 4 * rows * n_basis)
+
+
+def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
+    """Leaves for one task each, the largest first, since they set the wall time; small neighbours go together."""
+    total = sum(w.n_rows for w in work)
+    room = min(GROUP_ROWS, -(-total // BLOCKS))
+    groups: list[list[LeafWork]] = []
+    filled = room
+    for w in work:
+        if filled + w.n_rows > room:
+            groups.append([])
+            filled = 0
+        groups[-1].append(w)
+        filled += w.n_rows
+    return sorted((tuple(group) for group in groups), key=lambda group: -max(w.n_rows for w in group))
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:

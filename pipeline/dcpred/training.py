@@ -24,16 +24,17 @@ from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
 from dcpred.locking import hold
-from dcpred.plan import BlockPlan, leaf_bytes, plan_routing
-from dcpred.progress import SILENT, Reporter
+from dcpred.plan import BlockPlan, leaf_bytes, leaf_groups, plan_routing
+from dcpred.progress import SILENT, Reporter, Step
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
 from dcpred_tasks.assemble import assemble
 from dcpred_tasks.balance import Balanced, Split, balance
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
 from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
-from dcpred_tasks.job import Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
+from dcpred_tasks.job import LeafWork, Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
 from dcpred_tasks.labels import Label
 from dcpred_tasks.memory import peak_memory_bytes
 from dcpred_tasks.predictor import check_matrix
@@ -41,7 +42,7 @@ from dcpred_tasks.settings import Settings, settings_dict
 from dcpred_tasks.survey import Survey, check_survey, merge_surveys
 from dcpred_tasks.train_tasks import (
     Receipt,
-    fit_one_leaf,
+    fit_leaves,
     read_fitted_leaf,
     read_split,
     read_survey,
@@ -244,12 +245,11 @@ class _Training:
         """Run those tasks whose output is not there yet."""
         todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
         with self.say.step(title, total, "rows") as advance:
+            run_all(self.workers, body, todo, lambda _, receipt: self._note(receipt, advance))
 
-            def note(_: int, receipt: Receipt) -> None:
-                self.worker_peak = max(self.worker_peak, receipt.peak_memory_bytes)
-                advance(receipt.n_rows)
-
-            run_all(self.workers, body, todo, note)
+    def _note(self, receipt: Receipt, advance: Step) -> None:
+        self.worker_peak = max(self.worker_peak, receipt.peak_memory_bytes)
+        advance(receipt.n_rows)
 
     def _survey(self) -> Survey:
         survey = self._survey_with(self.sample_rows)
@@ -284,7 +284,7 @@ class _Training:
             write_division(self.job, stored)
         return division
 
-    def _route(self, division: Division, survey: Survey) -> np.ndarray:
+    def _route(self, division: Division, survey: Survey) -> IntArray:
         spans = list(self.plan.spans())
         pieces = [self.job.piece(0, block) for block, _, _ in spans]
         self._work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
@@ -294,7 +294,7 @@ class _Training:
         self._conserved("routing", int(total.sum()), survey.n_used)
         return np.asarray(total)
 
-    def _balance(self, division: Division, counts: np.ndarray) -> tuple[Balanced, list[list[Source]], np.ndarray]:
+    def _balance(self, division: Division, counts: IntArray) -> tuple[Balanced, list[list[Source]], IntArray]:
         settings = self.job.settings
         where: dict[int, Source] = {leaf: Source(0, leaf) for leaf in range(len(counts))}
         totals: dict[int, int] = dict(enumerate(int(n) for n in counts))
@@ -325,11 +325,12 @@ class _Training:
         self._conserved("balancing", int(rows.sum()), int(counts.sum()))
         return balanced, sources, rows
 
-    def _leaves(self, sources: list[list[Source]], rows: np.ndarray) -> None:
-        order = np.argsort(-rows, kind="stable")  # the largest leaf sets the wall time
-        tasks = [(self.job, int(leaf), sources[leaf], int(rows[leaf])) for leaf in order]
-        outputs = [self.job.leaf_file(int(leaf)) for leaf in order]
-        self._work(f"fitting {len(order):,} leaves", fit_one_leaf, tasks, int(rows.sum()), outputs)
+    def _leaves(self, sources: list[list[Source]], rows: IntArray) -> None:
+        work = [LeafWork(leaf, tuple(own), int(n)) for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))]
+        missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
+        with self.say.step(f"fitting {len(work):,} leaves", sum(w.n_rows for w in missing), "rows") as advance:
+            groups = [(self.job, group) for group in leaf_groups(missing)]
+            run_all(self.workers, fit_leaves, groups, lambda _, receipt: self._note(receipt, advance))
 
     def _labels(self, survey: Survey) -> tuple[Label, ...]:
         found: list[Label] = survey.classes.tolist()

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,15 @@ class Source:
 
 
 @dataclass(frozen=True)
+class LeafWork:
+    """A final leaf to fit: where its rows are, and how many."""
+
+    leaf: int
+    sources: tuple[Source, ...]
+    n_rows: int
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows on their way to a leaf, in the order of their numbers.
 
@@ -94,7 +104,7 @@ class Rows:
     weight: FloatArray
     number: IntArray
 
-    def take(self, index: NDArray[Any]) -> "Rows":
+    def take(self, index: NDArray[Any] | slice) -> "Rows":
         return Rows(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
@@ -181,13 +191,36 @@ def _piece_arrays(path: str) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
 
 def read_leaf(job: TrainJob, source: Source) -> Iterator[Rows]:
     """The rows of a routed leaf, piece by piece."""
-    offsets = np.load(job.offsets_file(source.generation), mmap_mode="r")
-    starts, stops = np.array(offsets[:, source.leaf]), np.array(offsets[:, source.leaf + 1])
-    for piece in np.flatnonzero(stops > starts):
-        X, side = _piece_arrays(str(job.piece(source.generation, int(piece))))
-        start, stop = int(starts[piece]), int(stops[piece])
-        target, weight, number = store.read_rows(side, start, stop).T
-        yield Rows(store.read_rows(X, start, stop), target, weight, number.astype(np.int64))
+    for _, rows in read_leaves(job, [source]):
+        yield rows
+
+
+def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Source, Rows]]:
+    """The rows of routed leaves, piece by piece. Leaves that stand beside each other are read at once: a read of a few
+    rows costs 2.5 ms whatever their number (2026-11), and a model may have thousands of small leaves."""
+    for run in _neighbours(sources):
+        offsets = np.load(job.offsets_file(run[0].generation), mmap_mode="r")
+        at = np.array(offsets[:, run[0].leaf : run[-1].leaf + 2])
+        for piece in np.flatnonzero(at[:, -1] > at[:, 0]):
+            X, side = _piece_arrays(str(job.piece(run[0].generation, int(piece))))
+            first, last = int(at[piece, 0]), int(at[piece, -1])
+            rows = store.read_rows(X, first, last)
+            target, weight, number = store.read_rows(side, first, last).T
+            everything = Rows(rows, target, weight, number.astype(np.int64))
+            for source, (start, stop) in zip(run, pairwise(at[piece] - first), strict=True):
+                if stop > start:
+                    yield source, everything.take(slice(start, stop))
+
+
+def _neighbours(sources: Sequence[Source]) -> list[list[Source]]:
+    """Sources in runs of the same generation and successive leaves."""
+    runs: list[list[Source]] = []
+    for source in sorted(sources, key=lambda s: (s.generation, s.leaf)):
+        if runs and runs[-1][-1] == Source(source.generation, source.leaf - 1):
+            runs[-1].append(source)
+        else:
+            runs.append([source])
+    return runs
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:

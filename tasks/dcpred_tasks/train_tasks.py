@@ -13,12 +13,14 @@ from dcpred_tasks.balance import SPLIT_SAMPLE_ROWS, Split, split_centres, split_
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.files import read_arrays, write_arrays
 from dcpred_tasks.job import (
+    LeafWork,
     Rows,
     Source,
     TrainJob,
     join_rows,
     read_division,
     read_leaf,
+    read_leaves,
     write_offsets,
     write_piece,
 )
@@ -102,33 +104,31 @@ def read_split(job: TrainJob, generation: int) -> Split:
     return Split(**read_arrays(job.split_file(generation)))
 
 
-def fit_one_leaf(job: TrainJob, leaf: int, sources: Sequence[Source], n_rows: int) -> Receipt:
-    """Gather the rows of a final leaf, thinned to the limit if they could not be divided, and fit it."""
+def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
+    """Gather the rows of one final leaf, or of several small ones, and fit each."""
+    of = {source: work.leaf for work in group for source in work.sources}
+    parts: dict[int, list[Rows]] = {work.leaf: [] for work in group}
+    held = dict.fromkeys(parts, 0)
+    for source, part in read_leaves(job, list(of)):
+        leaf = of[source]
+        parts[leaf].append(part)
+        held[leaf] += len(part.number)
+        if held[leaf] > 2 * job.settings.max_leaf_rows:  # keep the memory bounded while many pieces go by
+            parts[leaf] = [_thin(join_rows(parts[leaf]), job)]
+            held[leaf] = len(parts[leaf][0].number)
+    for work in group:
+        _fit_leaf(job, work.leaf, _thin(join_rows(parts.pop(work.leaf)), job))
+    return Receipt(sum(work.n_rows for work in group), peak_memory_bytes())
+
+
+def _fit_leaf(job: TrainJob, leaf: int, rows: Rows) -> None:
     division, settings = read_division(job), job.settings
-    parts: list[Rows] = []
-    held = 0
-    for source in sources:
-        for part in read_leaf(job, source):
-            parts.append(part)
-            held += len(part.number)
-            if held > 2 * settings.max_leaf_rows:  # keep the memory bounded while many pieces go by
-                parts = [_thin(join_rows(parts), job)]
-                held = len(parts[0].number)
-    rows = _thin(join_rows(parts), job)
-    regression = settings.task == "regression"
-    target = rows.target if regression else rows.target.astype(np.int64)
+    target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
+    outputs = n_outputs(len(division.classes))
     with threadpool_limits(1):
-        fitted = fit_leaf(
-            division.scaling(rows.X),
-            target,
-            rows.weight,
-            n_outputs(len(division.classes)),
-            division.kernels,
-            settings,
-            leaf,
-        )
+        X = division.scaling(rows.X)
+        fitted = fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf)
     write_arrays(job.leaf_file(leaf), asdict(fitted))
-    return Receipt(n_rows, peak_memory_bytes())
 
 
 def read_fitted_leaf(job: TrainJob, leaf: int) -> LeafModel:

@@ -91,22 +91,26 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeyp
     data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
     expected = run(data, tmp_path / "expected").hash
     fitted: list[int] = []
-    fit_one_leaf = train_tasks.fit_one_leaf
+    fit_leaves = train_tasks.fit_leaves
 
-    def stop_at_fifth(job, leaf, sources, n_rows):
-        if len(fitted) == 5:
+    def stop_at_fifth(job, group):
+        if len(fitted) >= 5:
             raise KeyboardInterrupt
-        fitted.append(leaf)
-        return fit_one_leaf(job, leaf, sources, n_rows)
+        fitted.extend(work.leaf for work in group)
+        return fit_leaves(job, group)
 
-    monkeypatch.setattr("dcpred.training.fit_one_leaf", stop_at_fifth)
+    monkeypatch.setattr("dcpred.training.fit_leaves", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run(data, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     again: list[int] = []
-    monkeypatch.setattr("dcpred.training.fit_one_leaf", lambda *a: (again.append(a[1]), fit_one_leaf(*a))[1])
+    monkeypatch.setattr(
+        "dcpred.training.fit_leaves",
+        lambda job, group: (again.extend(work.leaf for work in group), fit_leaves(job, group))[1],
+    )
     monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model").hash == expected
+    assert again
     assert not set(again) & set(fitted)
 
 

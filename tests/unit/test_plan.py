@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cost import measure_cost
-from dcpred.plan import MAX_BLOCKS, PIECE_BYTES, plan_routing, plan_scoring
+from dcpred.plan import GROUP_ROWS, MAX_BLOCKS, PIECE_BYTES, leaf_groups, plan_routing, plan_scoring
+from dcpred_tasks.job import LeafWork, Source
 from dcpred_tasks.settings import make_settings
 from dcpred_tasks.survey import survey_rows
 from dcpred_tasks.trainer import train_rows
@@ -33,6 +34,15 @@ def test_spans_cover_every_row_once(n_rows: int, n_features: int, input_rows: in
     edges = [0, *(stop for _, _, stop in spans)]
     assert edges[-1] == n_rows
     assert [start for _, start, _ in spans] == edges[:-1]
+
+
+@given(st.lists(st.integers(1, 9_000), min_size=1, max_size=300))
+def test_every_leaf_is_in_one_group(sizes: list[int]) -> None:
+    work = [LeafWork(leaf, (Source(0, leaf),), n) for leaf, n in enumerate(sizes)]
+    groups = leaf_groups(work)
+    assert sorted(w.leaf for group in groups for w in group) == list(range(len(sizes)))
+    assert all(len(group) == 1 or sum(w.n_rows for w in group) <= GROUP_ROWS for group in groups)
+    assert max(sizes) in [w.n_rows for w in groups[0]]
 
 
 def test_small_data_keep_several_workers_busy() -> None:
