@@ -41,7 +41,7 @@ class ScoreReport:
     rows_per_second: float  # while scoring, without the start of the workers; 0 where there was nothing to do
     status: dict[str, int]
     bad_rows: list[tuple[int, int]]
-    worker_peak_memory_bytes: int
+    worker_peak_memory_bytes: dict[str, int]  # by process, host:pid
     driver_peak_memory_bytes: int
     manifest: dict[str, Any]
 
@@ -191,7 +191,9 @@ def _manifest(ledger: Ledger, plan: BlockPlan, scored: int) -> dict[str, Any]:
     receipts = list(ledger.receipts())
     status: dict[str, int] = {}
     bad: list[tuple[int, int]] = []
+    peaks: dict[str, int] = {}
     for receipt in receipts:
+        peaks[receipt.process] = max(peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
         for code, n in receipt.status.items():
             status[code] = status.get(code, 0) + n
         bad += receipt.bad_rows[: LISTED_ROWS - len(bad)]
@@ -210,7 +212,7 @@ def _manifest(ledger: Ledger, plan: BlockPlan, scored: int) -> dict[str, Any]:
             "score": sum(r.score_seconds for r in receipts),
             "write": sum(r.write_seconds for r in receipts),
         },
-        "worker_peak_memory_bytes": max(r.peak_memory_bytes for r in receipts),
+        "worker_peak_memory_bytes": peaks,
         "versions": versions(),
         "machine": platform.machine(),
     }

@@ -56,7 +56,7 @@ from dcpred_tasks.tree import flatten
 
 @dataclass
 class TrainReport:
-    """What came of a training job. Seconds by step; memory is the peak of any worker and of the driver, in bytes."""
+    """What came of a training job. Seconds by step; peak memory of every worker process and of the driver."""
 
     model: str
     hash: str
@@ -69,7 +69,7 @@ class TrainReport:
     thinned_leaves: int
     already_trained: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
-    worker_peak_memory_bytes: int = 0
+    worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)  # by process, host:pid
     driver_peak_memory_bytes: int = 0
 
 
@@ -200,7 +200,7 @@ class _Training:
     ) -> None:
         self.job, self.plan, self.names, self.model, self.workers, self.say = job, plan, names, model, workers, say
         self.seconds: dict[str, float] = {}
-        self.worker_peak = 0
+        self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
         self.sample_rows = job.settings.sample_rows
 
@@ -226,7 +226,7 @@ class _Training:
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
             seconds=self.seconds,
-            worker_peak_memory_bytes=self.worker_peak,
+            worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": self.model.name}}
@@ -248,7 +248,7 @@ class _Training:
             run_all(self.workers, body, todo, lambda _, receipt: self._note(receipt, advance))
 
     def _note(self, receipt: Receipt, advance: Step) -> None:
-        self.worker_peak = max(self.worker_peak, receipt.peak_memory_bytes)
+        self.worker_peaks[receipt.process] = max(self.worker_peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
         advance(receipt.n_rows)
 
     def _survey(self) -> Survey:

@@ -1,8 +1,15 @@
 """How much memory this process has used."""
 
+import os
 import resource
+import socket
 import sys
 from pathlib import Path
+
+
+def process_name() -> str:
+    """This process among those of a job: host:pid."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def peak_memory_bytes() -> int:

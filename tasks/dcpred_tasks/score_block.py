@@ -21,7 +21,7 @@ from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.files import digest, read_json, resource_errors, write_json
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
-from dcpred_tasks.memory import peak_memory_bytes
+from dcpred_tasks.memory import peak_memory_bytes, process_name
 from dcpred_tasks.predictor import Model, score_rows
 
 OUTPUTS = ("label", "decision")
@@ -73,6 +73,7 @@ class BlockReceipt:
     read_seconds: float
     score_seconds: float
     write_seconds: float
+    process: str
     peak_memory_bytes: int
 
 
@@ -151,6 +152,7 @@ def score_block(run: ScoreRun, block: int) -> BlockReceipt:
         read_seconds=seconds["read"],
         score_seconds=seconds["score"],
         write_seconds=seconds["write"],
+        process=process_name(),
         peak_memory_bytes=peak_memory_bytes(),
     )
     write_json(run.record(block), asdict(receipt))

@@ -25,7 +25,7 @@ from dcpred_tasks.job import (
     write_piece,
 )
 from dcpred_tasks.leaf import LeafModel, fit_leaf
-from dcpred_tasks.memory import peak_memory_bytes
+from dcpred_tasks.memory import peak_memory_bytes, process_name
 from dcpred_tasks.sampling import drawn, thinned
 from dcpred_tasks.survey import Survey, survey_rows
 from dcpred_tasks.trainer import n_outputs, row_weights
@@ -36,7 +36,12 @@ class Receipt:
     """What a task tells the driver; its result is on disk."""
 
     n_rows: int
+    process: str
     peak_memory_bytes: int
+
+
+def _receipt(n_rows: int) -> Receipt:
+    return Receipt(n_rows, process_name(), peak_memory_bytes())
 
 
 def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
@@ -51,7 +56,7 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
         job.survey_file(block, sample_rows),
         {"sample": X[mine], "sample_weight": sample_weight, **{k: np.asarray(v) for k, v in asdict(survey).items()}},
     )
-    return Receipt(stop - start, peak_memory_bytes())
+    return _receipt(stop - start)
 
 
 def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, NDArray[Any], FloatArray]:
@@ -78,7 +83,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     with threadpool_limits(1):
         leaf = division.tree.descend(division.scaling(rows.X))
     write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
-    return Receipt(len(rows.X), peak_memory_bytes())
+    return _receipt(len(rows.X))
 
 
 def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> Receipt:
@@ -97,7 +102,7 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
             counts.append(write_piece(job.piece(generation, piece), part, child, max(len(centres), 1)))
     write_offsets(job, generation, counts)
     write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
-    return Receipt(n_rows, peak_memory_bytes())
+    return _receipt(n_rows)
 
 
 def read_split(job: TrainJob, generation: int) -> Split:
@@ -118,7 +123,7 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
             held[leaf] = len(parts[leaf][0].number)
     for work in group:
         _fit_leaf(job, work.leaf, _thin(join_rows(parts.pop(work.leaf)), job))
-    return Receipt(sum(work.n_rows for work in group), peak_memory_bytes())
+    return _receipt(sum(work.n_rows for work in group))
 
 
 def _fit_leaf(job: TrainJob, leaf: int, rows: Rows) -> None:

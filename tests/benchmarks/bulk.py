@@ -143,7 +143,7 @@ def main() -> None:
         table.add(f"memory of {name}, second quarter → last quarter", f"{early:,.0f} → {late:,.0f} MiB")
     table.add(
         "peak of any worker, of the driver",
-        f"{report.worker_peak_memory_bytes / MIB:,.0f}, {report.driver_peak_memory_bytes / MIB:,.0f} MiB",
+        f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f}, {report.driver_peak_memory_bytes / MIB:,.0f} MiB",
     )
     table.add("planned memory per task", f"{plan.task_bytes / MIB:,.0f} MiB")
     table.show()

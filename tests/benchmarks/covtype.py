@@ -50,9 +50,7 @@ def main() -> None:
         model = args.work / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(model, ignore_errors=True)
         begin = time.perf_counter()
-        report = train(
-            f"{data}/X", f"{data}/y", model, make_settings(COMMON | choice), partial(connect, args.workers, None)
-        )
+        report = train(f"{data}/X", f"{data}/y", model, make_settings(COMMON | choice), partial(connect, args.workers, None))
         seconds = time.perf_counter() - begin
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True)
         table.add(
@@ -63,7 +61,7 @@ def main() -> None:
             f"{found['cost_ratio']:.0f} × {1e3 * found['linear_us_per_row']:.0f} ns",
             f"{seconds:.0f} s",
             f"{report.seconds['leaves']:.0f} s",
-            f"{report.worker_peak_memory_bytes / MIB:,.0f}, {peak_memory_bytes() / MIB:,.0f} MiB",
+            f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f}, {peak_memory_bytes() / MIB:,.0f} MiB",
         )
     table.show()
 

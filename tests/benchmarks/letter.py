@@ -39,9 +39,7 @@ def main() -> None:
 
     table = Table("24 landmarks, up to 128 leaves: test accuracy, %", "plain k-means", "k-means by α²")
     for name, products in (("landmarks alone", 0), ("with 300 products", 300)):
-        table.add(
-            name, accuracy(products=products, landmark_floor=1.0), accuracy(products=products, landmark_floor=0.1)
-        )
+        table.add(name, accuracy(products=products, landmark_floor=1.0), accuracy(products=products, landmark_floor=0.1))
     for bound in ("lower", "upper"):
         table.add(
             f"with 100 triangle pseudo-landmarks ({bound})",

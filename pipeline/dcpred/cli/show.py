@@ -24,7 +24,7 @@ def trained(r: dict[str, Any]) -> str:
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",
-                f"{r['worker_peak_memory_bytes'] / MIB:,.0f} MiB in a worker, "
+                f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
                 f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver",
             ),
             ("hash", r["hash"]),
@@ -45,7 +45,7 @@ def scored(r: dict[str, Any]) -> str:
     pairs.append(
         (
             "peak memory",
-            f"{r['worker_peak_memory_bytes'] / MIB:,.0f} MiB in a worker, "
+            f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
             f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver",
         )
     )
@@ -80,6 +80,35 @@ def imported(r: dict[str, Any]) -> str:
             ("target", target),
         ]
     )
+
+
+def demonstrated(r: dict[str, Any]) -> str:
+    out = r["out"]
+    table = rows(
+        [
+            ("linear model", f"{100 * r['linear_accuracy']:.2f} %  ({r['rival_rows']:,} rows)"),
+            ("exact SVM", f"{100 * r['svm_accuracy']:.2f} %  ({r['rival_rows']:,} rows; {r['svm_us_per_row']:.0f} µs a row)"),
+            (
+                "dcpred",
+                f"{100 * r['accuracy']:.2f} %  ({r['n_rows']:,} rows; {r['us_per_row']:.2f} µs a row, "
+                f"{r['cost_ratio']:.0f} linear predictions)",
+            ),
+            ("its local SVMs", f"{100 * r['early_accuracy']:.2f} %  (early prediction)"),
+        ]
+    )
+    places = rows(
+        [
+            ("data", f"{out}/digits.zarr, {out}/held-out.zarr"),
+            ("model", f"{out}/model  ({r['n_leaves']} leaves, trained in {r['train_seconds']:.1f} s)"),
+            (
+                "scores",
+                f"{out}/scores/scores.zarr  ({r['rows_per_second']:,.0f} rows/s)"
+                if r["rows_per_second"]
+                else f"{out}/scores/scores.zarr",
+            ),
+        ]
+    )
+    return f"Accuracy on the originals held out\n{table}\n\nWhere everything lies\n{places}\n\nDone in {r['seconds']:.0f} s."
 
 
 def inspected(r: dict[str, Any]) -> str:

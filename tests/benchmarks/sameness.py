@@ -1,0 +1,59 @@
+"""The same training on 1 and 2 workers, and with different chunks of the input, gives the same model: every bit of it.
+
+    python tests/benchmarks/sameness.py [--work DIR] [--quick]
+
+Trains covtype (522,910 rows) four times and compares the hashes, which cover every array of the model.
+"""
+
+import argparse
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from common import Table, covtype, data_folder
+from numpy.typing import NDArray
+
+from dcpred.cluster import connect
+from dcpred.training import train
+from dcpred_tasks import store
+from dcpred_tasks.settings import make_settings
+
+N_TRAIN = 522_910
+SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 256, "head_gamma": 2e-5, "keep_support_vectors": True}
+# workers, rows of a chunk, rows of a shard
+VARIANTS = ((1, 65_536, None), (2, 65_536, None), (2, 20_000, None), (2, 4_096, 131_072))
+
+
+def write(path: Path, X: NDArray[np.int16], y: NDArray[np.int8], chunk_rows: int, shard_rows: int | None) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    group = store.create_group(path)
+    store.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
+    store.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("benchmark-sameness"))
+    parser.add_argument("--quick", action="store_true", help="10,000 rows, two variants")
+    args = parser.parse_args()
+    X, y = covtype(data_folder())
+    n, variants = (10_000, VARIANTS[1:3]) if args.quick else (N_TRAIN, VARIANTS)
+    args.work.mkdir(parents=True, exist_ok=True)
+    table = Table("workers", "rows of a chunk", "rows of a shard", "leaves", "hash of the model")
+    hashes = set()
+    for workers, chunk_rows, shard_rows in variants:
+        data, model = args.work / "data.zarr", args.work / "model"
+        write(data, X[:n], y[:n], chunk_rows // (20 if args.quick else 1), shard_rows)
+        shutil.rmtree(model, ignore_errors=True)
+        report = train(f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), partial(connect, workers, None))
+        hashes.add(report.hash)
+        shards = f"{shard_rows:,}" if shard_rows else "–"
+        table.add(str(workers), f"{chunk_rows:,}", shards, f"{report.n_leaves:,}", report.hash)
+    table.show()
+    if len(hashes) > 1:
+        raise SystemExit("the models differ")
+
+
+if __name__ == "__main__":
+    main()
