@@ -5,6 +5,8 @@ a few tasks per worker are in flight; the window is refilled as results arrive a
 """
 
 import logging
+import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import dask
 from distributed import Client, Future, LocalCluster, as_completed
 
 from dcpred.version import versions
-from dcpred_tasks.errors import SchedulerError
+from dcpred_tasks.errors import DcpredError, ResourceError, SchedulerError
 
 IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2
@@ -27,6 +29,8 @@ CONFIG = {
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
 }
+
+ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -77,6 +81,16 @@ class InlineWorkers:
         """There is no limit."""
 
 
+def _guarded(body: Callable[..., T], *task: Any) -> T | Failure:
+    """An error that dcpred raises on purpose is a result: trying again would not help."""
+    try:
+        return body(*task)
+    except ResourceError:
+        raise
+    except DcpredError as error:
+        return Failure(error)
+
+
 class DaskWorkers:
     """The workers of a Dask cluster."""
 
@@ -97,7 +111,7 @@ class DaskWorkers:
 
         def submit_next() -> None:
             for number, task in pending:
-                future = self.client.submit(body, *task, pure=False, retries=RETRIES, priority=-number)
+                future = self.client.submit(_guarded, body, *task, pure=False, retries=RETRIES, priority=-number)
                 numbers[future] = number
                 done.add(future)
                 return
@@ -154,6 +168,8 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
             with _local_cluster(n_workers) as client:
                 yield DaskWorkers(client)
             return
+        if not ADDRESS.fullmatch(scheduler):
+            raise SchedulerError(f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as tcp://host:8786")
         try:
             client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
@@ -175,10 +191,16 @@ def _local_cluster(n_workers: int | None) -> Iterator[Client]:
         processes=True,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-        silence_logs=logging.ERROR,
+        silence_logs=logging.CRITICAL,  # what fails is told in a sentence
     )
     with cluster, Client(cluster, set_as_default=False) as client:
+        client.run(_ignore_interrupts)
         yield client
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the driver alone answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def check_versions(client: Client) -> None:

@@ -37,7 +37,7 @@ SVMLIGHT = (".svm", ".libsvm", ".svmlight")
 SUFFIXES = (".csv", *SVMLIGHT, ".parquet", ".npy", ".npz")
 COMPRESSED = (".gz", ".bz2")  # for the text formats
 DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
-OPTIONS = {"x": (".npz",), "y": (".npz",), "target": (".csv", ".parquet")}  # the formats that have them
+OPTIONS = {"x": (".npz",), "y": (".npz",), "target": (".csv", ".parquet"), "features": SVMLIGHT}  # the formats that have them
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def import_data(
     y: str | None = None,
     target: str | None = None,
     chunk_rows: int | None = None,
+    features: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Imported:
     """Write the file `source` to the new Zarr group `dest`, which appears when it is complete, or not at all.
@@ -69,6 +70,7 @@ def import_data(
     x, y        names of arrays in an .npz file: X and y unless given, and y need not be there unless given
     target      name of the column of a .csv or .parquet file that becomes y; without it there is no y
     chunk_rows  rows of a chunk: about 8 MiB of X unless given, and never more than there are
+    features    of an svmlight file, where its rows do not use the last ones of the data it belongs to
     progress    called with (rows written, rows in all)
 
     The label of each line of an svmlight file becomes y. Raises DataError for what cannot be imported exactly, and
@@ -79,10 +81,10 @@ def import_data(
         raise SettingsError(f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk")
     _check_place(place)
     suffix = _check_source(path)
-    _check_options(path.name, suffix, {"x": x, "y": y, "target": target})
+    _check_options(path.name, suffix, {"x": x, "y": y, "target": target, "features": features})
     with _reading(path), _scratch(place) as scratch:
         if suffix in SVMLIGHT:
-            table = read_svmlight(path)
+            table = read_svmlight(path, features)
         elif suffix in OPTIONS["target"]:
             table = read_csv(path, target) if suffix == ".csv" else read_parquet(path, target)
         else:
@@ -137,7 +139,7 @@ def _check_source(path: Path) -> str:
     return suffix
 
 
-def _check_options(name: str, suffix: str, options: dict[str, str | None]) -> None:
+def _check_options(name: str, suffix: str, options: dict[str, str | int | None]) -> None:
     advice = {
         ".npy": "save X and y together with numpy.savez, and import the .npz file",
         ".npz": "name its arrays with --x and --y",

@@ -22,7 +22,7 @@ from dcpred.serving import ServedModel
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import class_numbers, score_rows
+from dcpred_tasks.predictor import Scores, class_numbers, score_rows
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.survey import check_survey, survey_rows
 from dcpred_tasks.trainer import train_rows
@@ -57,7 +57,7 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings()
         survey = survey_rows(X, target, weight, 0, self._task)
-        check_survey(survey, self._task)
+        check_survey(survey, self._task, classes or None)
         self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs)
         self._remember(settings)
 
@@ -77,7 +77,7 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
         self.n_leaves_ = self.model_.n_leaves
 
     def _values(self, X: Any, early: bool = False) -> Any:
-        """Decision values of checked rows: float32 (n_samples, n_outputs), lazily where X is."""
+        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is."""
         check_is_fitted(self, "model_")
         if outofcore.is_out_of_core(X):
             return outofcore.decision(self.model_, X, early)
@@ -216,7 +216,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
-        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
             used = weight > 0
@@ -319,12 +319,12 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
-        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), ())
         return self
 
     def predict(self, X: Any) -> Any:
-        """float32 (n_samples,)."""
+        """float64 (n_samples,)."""
         return self._values(X)[:, 0]
 
     def predict_early(self, X: Any) -> Any:
@@ -332,5 +332,5 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         return self._values(X, early=True)[:, 0]
 
 
-def _labels_of(decision: NDArray[np.float32], classes: NDArray[Any]) -> NDArray[Any]:
+def _labels_of(decision: Scores, classes: NDArray[Any]) -> NDArray[Any]:
     return classes[class_numbers(decision)]

@@ -15,7 +15,7 @@ from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, check_rows, class_numbers, score_rows
+from dcpred_tasks.predictor import Model, Scores, check_matrix, check_rows, class_numbers, score_rows
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Tally:
     right: int = 0
     squared_error: float = 0.0
 
-    def add(self, model: Model, decision: NDArray[np.float32], target: NDArray[Any]) -> None:
+    def add(self, model: Model, decision: Scores, target: NDArray[Any]) -> None:
         if model.task == "classification":
             self.right += int((class_numbers(decision) == target).sum())
         else:
@@ -64,6 +64,7 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, say: Reporter =
     if early:
         model = replace(model, support=read_support(path))
     X, target = store.open_array(x), store.open_array(y)
+    check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     _check(X, target, x, y)
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)

@@ -27,7 +27,8 @@ def inspect_path(path: Path) -> dict[str, Any]:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    described, model = describe_model(path), read_model(path)
+    described = describe_model(path)
+    model = read_model(path, support=described.has_support)  # so that every byte is checked
     rows = model.leaf_rows
     landmarks = np.diff(model.landmark_at)
     arrays = described.model["arrays"]
@@ -93,10 +94,12 @@ def _scores(path: Path) -> dict[str, Any]:
 
 def _data(path: Path) -> dict[str, Any]:
     try:
-        arrays = _arrays(store.open_group(path))
+        node = store.open_any(path)
     except DataError:
-        array = store.open_array(path)
-        arrays = {"X": _array(array)}
+        raise DataError(
+            f"a data set, a model or an output was asked for at {path}, but it holds none of them; check the path"
+        ) from None
+    arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
     return {
         "kind": "data",
         "path": str(path),

@@ -58,7 +58,8 @@ class Ledger:
 
     def _check(self, plan: dict[str, Any]) -> None:
         if plan.get("run") != self.run.run:
-            differs = [k for k, v in asdict(self.run).items() if plan.get(k) != _plain(v) and k != "run"]
+            told = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
+            differs = [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
             raise PlanConflictError(
                 f"{self.root} belongs to another plan (it differs in {', '.join(differs) or 'the data'}); name a new "
                 "directory, or run with the model, data and outputs that it was made with"

@@ -11,6 +11,13 @@ from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.files import resource_errors
 
 
+def check_free(folder: Path) -> None:
+    """Raise RunHeldError at once where another driver holds `folder`; write nothing."""
+    if (folder / "lock").exists():
+        with hold(folder):
+            pass
+
+
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Hold `folder` while the block runs. Raises RunHeldError where another driver holds it."""

@@ -15,7 +15,7 @@ from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
 from dcpred.training import train
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, check_rows, score_rows
+from dcpred_tasks.predictor import Model, Scores, check_rows, score_rows
 from dcpred_tasks.settings import Settings
 
 COPY_BYTES = 16 * 2**20
@@ -76,10 +76,10 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
         dask.delayed(model, pure=False),
         early,
         chunks=(rows.chunks[0], (model.n_outputs,)),
-        dtype=np.float32,
-        meta=np.empty((0, 0), np.float32),
+        dtype=model.score_dtype,
+        meta=np.empty((0, 0), model.score_dtype),
     )
 
 
-def _decision_block(X: NDArray[Any], model: Model, early: bool) -> NDArray[np.float32]:
+def _decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     return score_rows(model, X, early=early)[0]

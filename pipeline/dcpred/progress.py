@@ -107,6 +107,10 @@ def reporter() -> Reporter:
     return Bars(console) if console.is_terminal else Lines(console)
 
 
+def counted(n: int, one: str, many: str) -> str:
+    return f"{n:,} {one if n == 1 else many}"
+
+
 def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -14,8 +14,9 @@ import numpy as np
 
 from dcpred.cluster import Failure, Pool, Workers, run_all
 from dcpred.ledger import FORMAT, VERSION, Ledger, run_hash
+from dcpred.locking import check_free
 from dcpred.plan import BlockPlan, plan_scoring
-from dcpred.progress import SILENT, Reporter
+from dcpred.progress import SILENT, Reporter, counted
 from dcpred.version import versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model
@@ -23,7 +24,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, IncompleteError, RefusedError, ResourceError, SettingsError
 from dcpred_tasks.files import digest, read_json
 from dcpred_tasks.memory import peak_memory_bytes
-from dcpred_tasks.predictor import Model, check_rows
+from dcpred_tasks.predictor import Model, check_matrix, check_rows
 from dcpred_tasks.score_block import LISTED_ROWS, OUTPUTS, ScoreRun, create_scores, score_block, verify_block
 
 VERIFY_ROUNDS = 2
@@ -54,8 +55,9 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
     """Check everything that can be checked before anything is written. Raises RefusedErrors."""
     model = read_model(model_path)
     model_hash = read_json(model_path / "model.json")["hash"]
-    outputs = _check_outputs(outputs or default_outputs(model.task), model.task)
+    outputs = _check_outputs(default_outputs(model.task) if outputs is None else outputs, model.task)
     X = store.open_array(x)
+    check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
@@ -66,9 +68,8 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
             "write_empty_chunks=True if its rows are meant to be empty"
         )
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
-    x, place = store.absolute(x), str(output.absolute())
+    x, place = store.absolute(x), store.absolute(output)
     identity = {
-        "x": x,
         "content": store.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
@@ -80,7 +81,7 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
     run = ScoreRun(
         run=run_hash(identity),
         x=x,
-        model=str(model_path.absolute()),
+        model=store.absolute(model_path),
         model_hash=model_hash,
         output=place,
         outputs=outputs,
@@ -113,6 +114,7 @@ def score(
     if finished is not None:
         say.say("this run is finished; nothing was written")
         return _report(run, plan, _Done(0, 0.0), time.perf_counter() - begin, finished)
+    check_free(output)
     with pool() as workers, ledger.claimed():
         create_scores(run, model)
         workers.check_sees(output.absolute())
@@ -151,9 +153,10 @@ def _score_pending(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Repor
     if failed:
         block, error = min(failed.items())
         start, stop = ledger.run.rows(block)
+        others = "; the others are done" if len(failed) < len(pending) else ""
         raise IncompleteError(
-            f"{len(failed):,} of {plan.n_blocks:,} blocks could not be scored, the first being block {block} "
-            f"(rows {start:,} to {stop:,}): {_sentence(error)}; the others are done, run again to try these once more"
+            f"{counted(plan.n_blocks, 'block was', 'blocks were')} to be scored, but {len(failed):,} could not be, the first "
+            f"being block {block} (rows {start:,} to {stop:,}): {_sentence(error)}{others}; run again to try once more"
         )
     return _Done(len(pending), time.perf_counter() - begin)
 
@@ -237,6 +240,8 @@ def _report(run: ScoreRun, plan: BlockPlan, done: _Done, seconds: float, manifes
 
 def _check_outputs(outputs: tuple[str, ...], task: str) -> tuple[str, ...]:
     possible = default_outputs(task)
+    if not outputs:
+        raise SettingsError(f"no outputs were asked for, but a model for {task} gives {' and '.join(possible)}; name some")
     unknown = [name for name in outputs if name not in possible]
     if unknown:
         raise SettingsError(

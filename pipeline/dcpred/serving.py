@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifact import describe_model, read_model, read_support
-from dcpred_tasks.dtypes import SingleArray, Status
+from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, class_numbers, score_rows
+from dcpred_tasks.predictor import Model, Scores, class_numbers, score_rows
 
 
 class ServedModel:
@@ -29,8 +29,10 @@ class ServedModel:
     def n_features_in_(self) -> int:
         return self.model.n_features
 
-    def decision_function(self, X: ArrayLike) -> SingleArray:
-        """float32 (n_samples,), or (n_samples, n_classes) for more than two classes. A row with NaN or infinity gets NaN."""
+    def decision_function(self, X: ArrayLike) -> Scores:
+        """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
+
+        A row with NaN or infinity gets NaN."""
         return self._decision(X, early=False)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -42,7 +44,7 @@ class ServedModel:
         model approximates. Raises DataError if the model was saved without its support vectors."""
         return self._predict(X, early=True)
 
-    def _decision(self, X: ArrayLike, early: bool) -> SingleArray:
+    def _decision(self, X: ArrayLike, early: bool) -> Scores:
         if early and self.model.support is None and self.path is not None:
             self.model = replace(self.model, support=read_support(self.path))
         decision, _ = score_rows(self.model, np.asarray(X), early=early)
@@ -51,7 +53,7 @@ class ServedModel:
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
         rows = np.asarray(X)
         decision = self._decision(rows, early)
-        two_dimensional = decision.reshape(len(decision), -1)
+        two_dimensional = decision[:, None] if decision.ndim == 1 else decision
         bad = ~np.isfinite(two_dimensional).all(axis=1)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])

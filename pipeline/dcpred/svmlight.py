@@ -18,10 +18,11 @@ from dcpred_tasks.errors import DataError
 SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")  # labels and values with so many digits
 
 
-def read_svmlight(path: Path) -> Table:
+def read_svmlight(path: Path, n_features: int | None = None) -> Table:
     """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
 
-    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature.
+    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature, unless
+    n_features says that there are more.
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
     n_values, first_index, last_index = 0, 1, 0
@@ -38,7 +39,10 @@ def read_svmlight(path: Path) -> Table:
         n_values += X.nnz
     if survey.n_rows == 0:
         raise no_rows(path)
-    n_features = last_index + 1 - first_index
+    found = last_index + 1 - first_index
+    if n_features is not None and n_features < found:
+        raise DataError(f"{n_features:,} features were asked for, but {path.name} has {found:,}; ask for no fewer")
+    n_features = n_features or found
     if n_features == 0:
         raise DataError(f"features were to be imported, but no line of {path.name} has an index:value; add them")
     if n_values < survey.n_rows * n_features:

@@ -23,9 +23,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
-from dcpred.locking import hold
-from dcpred.plan import BlockPlan, leaf_bytes, leaf_groups, plan_routing
-from dcpred.progress import SILENT, Reporter, Step
+from dcpred.locking import check_free, hold
+from dcpred.plan import MIB, BlockPlan, leaf_bytes, leaf_groups, plan_routing
+from dcpred.progress import SILENT, Reporter, Step, counted
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
@@ -89,12 +89,14 @@ def train(
         return done
     scratch = model.with_name(f"{model.name}.scratch")
     _check_scratch(scratch, run, model)
+    check_free(scratch)
     with pool() as workers, _claimed(scratch, run, model):
         job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
         workers.check_sees(scratch.absolute())
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
         workers.check_memory(leaf_bytes(plan.n_rows, settings), "set max_leaf_rows lower")
-        say.say(f"training on {plan}")
+        leaf_mib = leaf_bytes(plan.n_rows, settings) / MIB
+        say.say(f"training on {plan}, up to {leaf_mib:,.0f} MiB for the largest leaf that the settings allow")
         try:
             report = _Training(job, plan, names, model, workers, say).run(run)
         except RefusedError:  # the data are at fault: nothing here is worth keeping
@@ -110,7 +112,12 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise DataError(f"X at {x} has shape {X.shape}, so that there is nothing to train on; pass rows and features")
-    for name, array in (("y", target), ("the sample weight", store.open_array(weight) if weight else target)):
+    columns = {"y": (y, target, "biufUSOT")}
+    if weight:
+        columns["the sample weight"] = weight, store.open_array(weight), "biuf"
+    for name, (_, array, kinds) in columns.items():
+        if np.dtype(array.dtype).kind not in kinds:
+            raise DataError(f"{name} has dtype {array.dtype}, which cannot be used; convert it to real numbers first")
         if array.shape != (X.shape[0],):
             raise DataError(
                 f"{name} must hold one value for each row of X, shape ({X.shape[0]},), but it has shape {array.shape}; "
@@ -118,7 +125,7 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
             )
     if settings.task == "regression" and np.dtype(target.dtype).kind not in "biuf":
         raise DataError(f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification")
-    for address, array in ((x, X), (y, target)):
+    for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
         missing = next(store.missing_chunks(array), None)
         if missing is not None:
             raise DataError(
@@ -134,7 +141,7 @@ def _run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: Bloc
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return digest_json(
         {
-            **{name: [address, store.fingerprint(store.open_array(address))] for name, address in arrays.items()},
+            **{name: store.fingerprint(store.open_array(address)) for name, address in arrays.items()},
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,
@@ -253,7 +260,7 @@ class _Training:
 
     def _survey(self) -> Survey:
         survey = self._survey_with(self.sample_rows)
-        check_survey(survey, self.job.settings.task)
+        check_survey(survey, self.job.settings.task, self.names)
         if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
             self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
             survey = self._survey_with(self.sample_rows)
@@ -307,7 +314,7 @@ class _Training:
                 self.job.rows(g).mkdir(exist_ok=True)
             total = sum(totals[leaf] for leaf, _ in requests)
             outputs = [self.job.split_file(g) for g in generations]
-            self._work(f"dividing {len(requests):,} large leaves", split_leaf, tasks, total, outputs)
+            self._work(f"dividing {counted(len(requests), 'large leaf', 'large leaves')}", split_leaf, tasks, total, outputs)
             results = [read_split(self.job, g) for g in generations]
             for (_, first), g, result in zip(requests, generations, results, strict=True):
                 for child, n in enumerate(result.counts):
@@ -328,7 +335,7 @@ class _Training:
     def _leaves(self, sources: list[list[Source]], rows: IntArray) -> None:
         work = [LeafWork(leaf, tuple(own), int(n)) for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))]
         missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
-        with self.say.step(f"fitting {len(work):,} leaves", sum(w.n_rows for w in missing), "rows") as advance:
+        with self.say.step(f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows") as advance:
             groups = [(self.job, group) for group in leaf_groups(missing)]
             run_all(self.workers, fit_leaves, groups, lambda _, receipt: self._note(receipt, advance))
 

@@ -42,15 +42,15 @@ COMPACT = {
     "triangle": MODEL_DTYPE,
     "beta_at": INDEX_DTYPE,
     "beta": MODEL_DTYPE,
-    "intercept": MODEL_DTYPE,
-    "bounds": MODEL_DTYPE,
+    "intercept": ACC_DTYPE,
+    "bounds": ACC_DTYPE,
     "leaf_rows": INDEX_DTYPE,
 }
 SUPPORT = {
     "support_at": INDEX_DTYPE,
     "support_vectors": MODEL_DTYPE,
     "support_dual": MODEL_DTYPE,
-    "support_intercept": MODEL_DTYPE,
+    "support_intercept": ACC_DTYPE,
 }
 
 

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 MODEL_DTYPE = np.float32  # what is fitted is stored in single precision: half the bytes, and what the engine reads
 ACC_DTYPE = np.float64  # |x|² − 2x·u + |u|² cancels when x is near u
-SCORE_DTYPE = np.float32
+SCORE_DTYPE = np.float32  # of decision values
+VALUE_DTYPE = np.float64  # of a regression: single precision would lose the digits of a target far from zero
 STATUS_DTYPE = np.uint8
 INDEX_DTYPE = np.int64  # rows, offsets
 LEAF_DTYPE = np.int32

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import SingleArray, Status
-from dcpred_tasks.predictor import class_numbers
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.predictor import Scores, class_numbers
 
 Label = int | float | str | bool
 
@@ -40,7 +40,7 @@ def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
     return LabelCoding(np.array(whole, np.float64), float("nan"), None)
 
 
-def encode_labels(coding: LabelCoding, decision: SingleArray, status: NDArray[np.uint8]) -> NDArray[Any]:
+def encode_labels(coding: LabelCoding, decision: Scores, status: NDArray[np.uint8]) -> NDArray[Any]:
     """The labels of scored rows, as the array holds them."""
     labels = coding.values[class_numbers(decision)]
     labels[status != Status.OK] = coding.missing

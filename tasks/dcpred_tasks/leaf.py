@@ -21,20 +21,20 @@ class LeafModel:
     """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or regression.
 
     landmarks float32 (m, n_features) · pairs int32 (p, 2) · triangle float32 (t, m)
-    beta float32 (m + p + t, k) · intercept float32 (k,)
-    bounds float32 (2,), the least and the largest target, which predictions stay within; (0,) for classification
-    support float32 (s, n_features) · dual float32 (s, k) · early_intercept float32 (k,)
+    beta float32 (m + p + t, k) · intercept float64 (k,)
+    bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for classification
+    support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,)
     """
 
     landmarks: SingleArray
     pairs: NDArray[np.int32]
     triangle: SingleArray
     beta: SingleArray
-    intercept: SingleArray
+    intercept: FloatArray
     support: SingleArray
     dual: SingleArray
-    early_intercept: SingleArray
-    bounds: SingleArray
+    early_intercept: FloatArray
+    bounds: FloatArray
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ def fit_leaf(
         pairs=basis.pairs,
         triangle=basis.triangle,
         beta=beta.astype(MODEL_DTYPE),
-        intercept=intercept.astype(MODEL_DTYPE),
+        intercept=intercept,
         support=X[kept],
         dual=local.dual[kept].astype(MODEL_DTYPE),
-        early_intercept=local.intercept.astype(MODEL_DTYPE),
+        early_intercept=local.intercept,
         bounds=_bounds(target, settings.task),
     )
 
@@ -99,26 +99,25 @@ def _constant(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatAr
     return decision
 
 
-def _bounds(target: NDArray[np.generic], task: str) -> SingleArray:
+def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
     """A compact model that extrapolates can be far off; the rows of its leaf say what is plausible."""
-    return np.array([target.min(), target.max()] if task == "regression" else [], MODEL_DTYPE)
+    return np.array([target.min(), target.max()] if task == "regression" else [], np.float64)
 
 
-def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: SingleArray) -> LeafModel:
+def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> LeafModel:
     d, k = X.shape[1], len(decision)
     none = np.empty((0, d), MODEL_DTYPE)
     no_weights = np.empty((0, k), MODEL_DTYPE)
-    value = decision.astype(MODEL_DTYPE)
     pairs, triangle = _no_pseudo(0)
     return LeafModel(
         landmarks=none,
         pairs=pairs,
         triangle=triangle,
         beta=no_weights,
-        intercept=value,
+        intercept=decision,
         support=none,
         dual=no_weights,
-        early_intercept=value,
+        early_intercept=decision,
         bounds=bounds,
     )
 

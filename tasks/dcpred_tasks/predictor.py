@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.descent import Tree
-from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, STATUS_DTYPE, FloatArray, IntArray, SingleArray, Status
+from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, FloatArray, IntArray, SingleArray, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.pseudo import Basis
 from dcpred_tasks.scaling import Scaling
 
+Scores = NDArray[np.float32] | NDArray[np.float64]
 TILE_BYTES = 64 * 2**20
 
 
@@ -29,7 +30,7 @@ class Support:
     at: IntArray  # (n_leaves + 1,)
     vectors: SingleArray  # (n_support, n_features), scaled
     dual: SingleArray  # (n_support, n_outputs)
-    intercept: SingleArray  # (n_leaves, n_outputs)
+    intercept: FloatArray  # (n_leaves, n_outputs)
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Model:
     triangle: SingleArray
     beta_at: IntArray
     beta: SingleArray  # (n_basis, n_outputs)
-    intercept: SingleArray  # (n_leaves, n_outputs)
-    bounds: SingleArray  # (n_leaves, 2), the range of predictions; (n_leaves, 0) for classification
+    intercept: FloatArray  # (n_leaves, n_outputs)
+    bounds: FloatArray  # (n_leaves, 2), the range of predictions; (n_leaves, 0) for classification
     leaf_rows: IntArray  # (n_leaves,), training rows
     local_kernel: Kernel
     support: Support | None = None
@@ -73,6 +74,10 @@ class Model:
         triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
         pairs = self.pairs[_span(self.pair_at, leaf)]
         return Basis(self.kernel, self.triangle_bound, landmarks, pairs, triangle)
+
+    @property
+    def score_dtype(self) -> np.dtype[np.floating]:
+        return np.dtype(VALUE_DTYPE if self.task == "regression" else SCORE_DTYPE)
 
     @property
     def nbytes(self) -> int:
@@ -111,15 +116,15 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
         raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")
 
 
-def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[SingleArray, NDArray[np.uint8]]:
+def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[Scores, NDArray[np.uint8]]:
     """Decision values and status of raw rows.
 
     X  (n_samples, n_features), any real dtype and memory order, not written
-    returns decision float32 (n_samples, n_outputs) and status uint8 (n_samples,). A row with NaN or infinity gets
-    status 2 and NaN, and changes nothing in the other rows.
+    returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,). A row with NaN
+    or infinity gets status 2 and NaN, and changes nothing in the other rows.
     """
     check_rows(X, model.n_features)
-    decision = np.full((len(X), model.n_outputs), np.nan, SCORE_DTYPE)
+    decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
     status = np.full(len(X), Status.OK, STATUS_DTYPE)
     step = tile_rows(model.n_features)
     for start in range(0, len(X), step):
@@ -128,7 +133,7 @@ def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> 
     return decision, status
 
 
-def _score_tile(model: Model, X: NDArray[np.generic], decision: SingleArray, status: NDArray[np.uint8], early: bool) -> None:
+def _score_tile(model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool) -> None:
     """Score one tile in place."""
     with np.errstate(over="ignore", invalid="ignore"):  # a value too large for float32 becomes a status, not a warning
         rows = model.scaling(X)
@@ -139,7 +144,7 @@ def _score_tile(model: Model, X: NDArray[np.generic], decision: SingleArray, sta
         rows = rows[order]
         for leaf, span in spans:
             values[span] = _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
-        decision[order] = values.astype(SCORE_DTYPE)
+        decision[order] = values.astype(model.score_dtype)
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
     status[~finite] = Status.NON_FINITE_FEATURE
     decision[status != Status.OK] = np.nan
@@ -156,7 +161,7 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
 def _values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
     own = _span(model.beta_at, leaf)
     if own.start == own.stop:
-        return np.broadcast_to(model.intercept[leaf].astype(ACC_DTYPE), (len(rows), model.n_outputs))
+        return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
     value: FloatArray = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
@@ -169,7 +174,7 @@ def _early_values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
         )
     own = _span(model.support.at, leaf)
     if own.start == own.stop:
-        return np.broadcast_to(model.support.intercept[leaf].astype(ACC_DTYPE), (len(rows), model.n_outputs))
+        return np.broadcast_to(model.support.intercept[leaf], (len(rows), model.n_outputs))
     K = model.local_kernel(rows, model.support.vectors[own])
     value: FloatArray = K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
     return value
@@ -179,7 +184,7 @@ def _span(at: IntArray, leaf: int) -> slice:
     return slice(int(at[leaf]), int(at[leaf + 1]))
 
 
-def class_numbers(decision: SingleArray) -> NDArray[np.int64]:
+def class_numbers(decision: Scores) -> NDArray[np.int64]:
     """The class number that decision values stand for: the sign of one column, else the largest of several."""
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int64)

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, read_model
-from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, Status
+from dcpred_tasks.dtypes import STATUS_DTYPE, Status
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.files import digest, read_json, resource_errors, write_json
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
@@ -107,7 +107,7 @@ def create_scores(run: ScoreRun, model: Model) -> None:
             dtype, fill = coding.values.dtype, coding.missing  # type: ignore[assignment]
             attributes = {} if coding.names is None else {"labels": list(coding.names)}
         else:
-            dtype, fill = np.dtype(SCORE_DTYPE), float("nan")  # type: ignore[assignment]
+            dtype, fill = model.score_dtype, float("nan")  # type: ignore[assignment]
             shape = (run.n_rows, model.n_outputs) if model.n_outputs > 1 else shape
             attributes = {"classes": list(model.classes)} if model.classes else {}
         store.create_array(group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes)

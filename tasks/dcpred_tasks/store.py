@@ -5,7 +5,9 @@ value deletes it unless `write_empty_chunks` is set by whoever opened the array;
 """
 
 import itertools
+import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ def local_path(address: str | Path) -> str:
 def absolute(address: str | Path) -> str:
     """The address as any process would find it."""
     path = local_path(address)
-    return path if "://" in path else str(Path(path).absolute())
+    return path if "://" in path else os.path.realpath(path)
 
 
 def open_group(address: str | Path) -> zarr.Group:
@@ -69,13 +71,18 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
     return f"a Zarr {kind} was asked for at {path}, but it {so}; make one with `dcpred import SOURCE DEST.zarr`"
 
 
-def find_array(address: str | Path, name: str) -> str:
-    """The address of array `name` of a data set; the address of an array stands for itself where X is asked for."""
+def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
+    """An existing group or array, read-only."""
     path = local_path(address)
     try:
-        node = zarr.open(path, mode="r")
+        return zarr.open(path, mode="r")
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
+
+
+def find_array(address: str | Path, name: str) -> str:
+    """The address of array `name` of a data set; the address of an array stands for itself where X is asked for."""
+    path, node = local_path(address), open_any(address)
     if isinstance(node, zarr.Array):
         if name == "X":
             return path
@@ -92,7 +99,26 @@ def chunk_rows(array: zarr.Array[Any]) -> int:
 
 
 def read_rows(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
-    return np.asarray(array[start:stop])
+    """Rows start to stop. Raises DataError where their chunks are damaged."""
+    try:
+        return np.asarray(array[start:stop])
+    except (RuntimeError, ValueError, TypeError, BaseZarrError) as error:  # what decoders raise
+        where = _first_damaged(array, start, stop)
+        raise DataError(
+            f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but their chunk is "
+            f"damaged ({error}); restore it and run again"
+        ) from error
+
+
+def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, int]:
+    """The rows of the first chunk that cannot be read, as far as one alone can be told."""
+    size = chunk_rows(array)
+    for first in range(start // size * size, stop, size):
+        try:
+            array[first : min(first + size, array.shape[0])]
+        except Exception:
+            return first, min(first + size, array.shape[0])
+    return start, stop
 
 
 def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
@@ -115,15 +141,19 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
 
 
 def fingerprint(array: zarr.Array[Any]) -> str:
-    """A digest that changes when an array is written again with other values, without reading all of it: its metadata, the
-    names (and, on a local store, sizes) of its chunks, and the bytes of a few chunks. A copy has the same."""
+    """A digest that changes when an array is written again, without reading all of it: its metadata and the names of its
+    chunks, with their sizes and times of writing on a local store, and with the bytes of a few of them elsewhere."""
     base = array.store_path.store
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
     keys = sorted(sync(_keys(array, prefix)))
-    parts: list[bytes] = []
-    for key in keys:
-        size = (base.root / key).stat().st_size if isinstance(base, LocalStore) else 0
-        parts.append(f"{key.removeprefix(prefix)} {size}\n".encode())
+    parts = [json.dumps(array.metadata.to_dict(), sort_keys=True, default=str).encode()]
+    if isinstance(base, LocalStore):
+        for key in keys:
+            if key != f"{prefix}zarr.json":
+                state = (base.root / key).stat()
+                parts.append(f"{key.removeprefix(prefix)} {state.st_size} {state.st_mtime_ns}\n".encode())
+        return digest(*parts)
+    parts.append("\n".join(key.removeprefix(prefix) for key in keys).encode())
     for number in np.unique(np.linspace(0, max(len(keys) - 1, 0), PROBED_CHUNKS).astype(int)) if keys else []:
         data = sync(base.get(keys[number], default_buffer_prototype()))
         parts.append(b"" if data is None else data.to_bytes())

@@ -1,6 +1,6 @@
 """What must be known of all rows before anything is trained: limits, classes, and that every value is usable."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,14 +91,16 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
     )
 
 
-def check_survey(survey: Survey, task: str) -> None:
-    """Raise DataError where nothing can be learned."""
+def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:
+    """Raise DataError where nothing can be learned. `names` are those of classes that are numbered."""
     if survey.n_used == 0:
         raise DataError("there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows")
     if task == "classification":
         _check_number_of_classes(len(survey.classes))
     if task == "classification" and len(survey.classes) < 2:
+        only = survey.classes[0]
+        name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
         raise DataError(
-            f"classification needs at least two classes, but y has only one class, {survey.classes[0]}; "
-            "check the target, or use --task regression"
+            f"classification needs at least two classes, but y has only one class, {name}; check the target and the sample "
+            "weights, or train a regression"
         )

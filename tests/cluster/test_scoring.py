@@ -254,7 +254,7 @@ def test_a_chunk_that_goes_missing_later_stops_its_block_only(tmp_path: Path, mo
         def check_sees(self, folder: Path) -> None:
             (data / "X" / "c" / "3" / "0").unlink()
 
-    with pytest.raises(IncompleteError, match=r"1 of .* blocks could not be scored.*c/3/0") as caught:
+    with pytest.raises(IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*c/3/0") as caught:
         run(model, data, tmp_path / "out", pool=lambda: nullcontext(Losing()))
     assert caught.value.exit_code == 4
     status = read(tmp_path / "out")["status"]
@@ -326,4 +326,30 @@ def test_input_written_again_is_another_plan(tmp_path: Path, model: Path, data: 
     array = zarr.open_array(data / "X", mode="r+")
     array[...] = array[...][::-1].copy()
     with pytest.raises(PlanConflictError, match="belongs to another plan"):
+        run(model, data, tmp_path / "out")
+
+
+def test_the_same_places_by_other_names_are_the_same_run(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(model, data, tmp_path / "out")
+    (tmp_path / "link").symlink_to(data)
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path / "folder")
+    again = run(model.parent / ".." / model.parent.name / "model", Path("../link"), Path("../out"), pool=None)
+    assert again.scored_blocks == 0
+
+
+def test_one_chunk_written_again_in_the_same_size(tmp_path: Path, model: Path, small_blocks: None) -> None:
+    X = make_blobs(4_000, n_features=5, n_classes=3, seed=6).X
+    array = zarr.create_group(tmp_path / "raw.zarr").create_array("X", data=X, chunks=(50, 5), compressors=None)
+    run(model, tmp_path / "raw.zarr", tmp_path / "out")
+    array[100:150] = -X[100:150]
+    with pytest.raises(PlanConflictError, match="differs in the data"):
+        run(model, tmp_path / "raw.zarr", tmp_path / "out")
+
+
+def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path, data: Path) -> None:
+    _flip(data / "X" / "c" / "3" / "0")
+    with pytest.raises(IncompleteError, match=r"1 could not be.*rows 150 to 200 of .*X were to be read.*the others are done"):
         run(model, data, tmp_path / "out")

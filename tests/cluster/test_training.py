@@ -248,3 +248,54 @@ def test_data_written_again_are_other_data(tmp_path: Path, blobs: Classes) -> No
     (tmp_path / "folder").mkdir()
     with pytest.raises(PlanConflictError, match="something else is there"):
         run(data, tmp_path / "folder")
+
+
+def test_a_missing_chunk_of_weights_is_no_weight_of_zero(tmp_path: Path, blobs: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, w=np.ones(600))
+    (data / "w" / "c" / "2").unlink()
+    with pytest.raises(DataError, match=r"chunk c/2 of .*w is missing"):
+        run(data, tmp_path / "model", pool=None, weight=f"{data}/w")
+
+
+@pytest.mark.parametrize("pool", [inline, partial(connect, 1, None)], ids=["inline", "dask"])
+def test_a_damaged_chunk_is_named(tmp_path: Path, blobs_zarr: Path, pool) -> None:
+    chunk = blobs_zarr / "X" / "c" / "2" / "0"
+    raw = bytearray(chunk.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    chunk.write_bytes(raw)
+    with pytest.raises(DataError, match=r"rows 256 to 384 of .*X were to be read, but their chunk is damaged"):
+        run(blobs_zarr, tmp_path / "model", pool)
+    assert [p.name for p in tmp_path.iterdir()] == ["blobs.zarr"]
+
+
+def test_targets_and_weights_that_are_no_numbers(tmp_path: Path, blobs: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y.astype(complex), w=np.ones(600, complex))
+    with pytest.raises(DataError, match="y has dtype complex128"):
+        run(data, tmp_path / "model", pool=None)
+    good = make_group(tmp_path / "g.zarr", blobs.X, blobs.y)
+    with pytest.raises(DataError, match="the sample weight has dtype complex128"):
+        run(good, tmp_path / "model", pool=None, weight=f"{data}/w")
+
+
+def test_one_class_is_named(tmp_path: Path, blobs: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", blobs.X, np.ones(600, np.int8), labels=["ash", "oak"])
+    with pytest.raises(DataError, match="only one class, oak"):
+        run(data, tmp_path / "model")
+
+
+def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+    with connect(1, None) as workers:
+        ((_, failure),) = list(workers.each(_refuse_and_count, [(str(tmp_path),)]))
+    assert isinstance(failure.error, DataError)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def _refuse_and_count(folder: str) -> None:
+    (Path(folder) / str(len(list(Path(folder).iterdir())))).touch()
+    raise DataError("no")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "tcp://somewhere"])
+def test_a_scheduler_without_a_port(address: str) -> None:
+    with pytest.raises(SchedulerError, match="write it as tcp://host:8786"), connect(None, address):
+        pytest.fail("connected")

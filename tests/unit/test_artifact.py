@@ -108,8 +108,8 @@ def test_classes_keep_their_values_and_types(model: Model, tmp_path: Path, class
 
 
 def test_every_bit_of_a_number_is_kept(model: Model, tmp_path: Path) -> None:
-    odd = np.array([0.0, -0.0, 1e-45, -3.4e38, 1 / 3], np.float32)
-    intercept = np.resize(odd, model.intercept.shape).astype(np.float32)
+    odd = np.array([0.0, -0.0, 5e-324, -1.7e308, 1 / 3])
+    intercept = np.resize(odd, model.intercept.shape)
     kernel = Kernel("rbf", 0.1 + 0.2, 3, 5e-324)
     changed = replace(model, intercept=intercept, kernel=kernel)
     write_model(tmp_path / "m", changed, {}, {})

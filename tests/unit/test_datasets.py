@@ -613,3 +613,16 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         import_data(str(path), str(tmp_path / "out.zarr"), chunk_rows=2, progress=interrupt)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
+    source = tmp_path / "a.svm"
+    source.write_text("1 1:2 3:4\n-1 2:1\n")
+    import_data(str(source), str(tmp_path / "a.zarr"), features=5)
+    X = zarr.open_group(tmp_path / "a.zarr", mode="r")["X"][...]
+    np.testing.assert_array_equal(X, [[2, 0, 4, 0, 0], [0, 1, 0, 0, 0]])
+    with pytest.raises(DataError, match=r"2 features were asked for, but a\.svm has 3"):
+        import_data(str(source), str(tmp_path / "b.zarr"), features=2)
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(DataError, match="--features 3 is for"):
+        import_data(str(tmp_path / "a.npy"), str(tmp_path / "c.zarr"), features=3)

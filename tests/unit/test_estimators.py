@@ -166,3 +166,25 @@ def test_sample_weight_out_of_core(tmp_path: Path, data: Classes) -> None:
         *(over("dask", a, tmp_path) for a in (data.X, data.y)), sample_weight=over("dask", weight, tmp_path)
     )
     np.testing.assert_allclose(model.model_.intercept, own.model_.intercept, rtol=1e-4, atol=1e-4)
+
+
+def test_mistakes_are_told_in_the_users_words(data: Classes) -> None:
+    with pytest.raises(DataError, match="only one class, yes"):
+        small().fit(data.X, np.full(2_000, "yes"))
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        small().fit(data.X, data.y, sample_weight=-np.ones(2_000))
+
+
+def test_a_target_far_from_zero_keeps_its_digits(data: Classes) -> None:
+    y = data.X[:, 0].astype(float)
+    near = DCPredRegressor(n_leaves=4, random_state=0).fit(data.X, y).score(data.X, y)
+    far = DCPredRegressor(n_leaves=4, random_state=0).fit(data.X, y + 1e9).score(data.X, y + 1e9)
+    assert far == pytest.approx(near, abs=1e-3)
+    assert near > 0.9
+
+
+def test_no_rows(tmp_path: Path, data: Classes) -> None:
+    small(keep_support_vectors=True).fit(data.X, data.y).save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    for predict in (served.predict, served.predict_early):
+        assert predict(data.X[:0]).shape == (0,)

@@ -95,7 +95,7 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
 def check_against_definition(model: Model, X: Any2D, early: bool) -> None:
     decision, status = score_rows(model, X, early=early)
     assert decision.shape == (len(X), model.n_outputs)
-    assert decision.dtype == np.float32
+    assert decision.dtype == (np.float64 if model.task == "regression" else np.float32)
     assert status.shape == (len(X),)
     assert status.dtype == np.uint8
     for row, ours, code in zip(X, decision, status, strict=True):

@@ -48,7 +48,6 @@ def test_a_name_like_no_other_offers_none() -> None:
         ("C", "1e3", 1000.0),
         ("C", 3, 3.0),
         ("gamma", "scale", 0.0),
-        ("gamma", "auto", 0.0),
         ("gamma", "0.5", 0.5),
         ("landmarks", "32", 32),
         ("max_leaf_rows", "1_000", 1000),

@@ -15,7 +15,7 @@ from dcpred_tasks import store
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.store import (
     array_address,
-    chunk_unit,
+    chunk_rows,
     create_array,
     create_group,
     find_array,
@@ -182,8 +182,8 @@ def test_shards_are_whole_and_edges_too(tmp_path: Path) -> None:
     array[...] = values
     stored = open_array(tmp_path / "g" / "a")
     assert (stored.chunks, stored.shards) == ((2, 3), (4, 3))
-    assert chunk_unit(stored) == 4
-    assert chunk_unit(make(tmp_path / "b", values, (3, 2))) == 3
+    assert chunk_rows(stored) == 2
+    assert chunk_rows(make(tmp_path / "b", values, (3, 2))) == 3
     assert stored.attrs["labels"] == ["x"]
     for start, stop in ((0, 7), (3, 5), (6, 7), (6, 99), (4, 4)):
         np.testing.assert_array_equal(read_rows(stored, start, stop), values[start:stop])

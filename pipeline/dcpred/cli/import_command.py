@@ -17,10 +17,18 @@ from dcpred.progress import reporter
 @click.option("--y", "y", metavar="NAME", help="Array of targets in an .npz file [default: y, if there is one].")
 @click.option("--target", metavar="COLUMN", help="Column of targets in a .csv or .parquet file [default: no target].")
 @click.option("--chunk-rows", type=click.IntRange(1), metavar="N", help="Rows of a chunk [default: about 8 MiB].")
+@click.option("--features", type=click.IntRange(1), metavar="N", help="Features of an .svm file that does not use the last ones.")
 @json_option
 @reports_errors
 def import_command(
-    source: str, dest: str, x: str | None, y: str | None, target: str | None, chunk_rows: int | None, as_json: bool
+    source: str,
+    dest: str,
+    x: str | None,
+    y: str | None,
+    target: str | None,
+    chunk_rows: int | None,
+    features: int | None,
+    as_json: bool,
 ) -> None:
     """Bring a data file into a Zarr group with arrays X and y.
 
@@ -35,5 +43,5 @@ def import_command(
             advance(done - before)
             before = done
 
-        result = import_data(source, dest, x=x, y=y, target=target, chunk_rows=chunk_rows, progress=note)
+        result = import_data(source, dest, x=x, y=y, target=target, chunk_rows=chunk_rows, features=features, progress=note)
     emit(asdict(result), as_json, show.imported)

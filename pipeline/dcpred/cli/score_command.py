@@ -46,7 +46,7 @@ def score_command(
     where it stopped when the same command is given again; a finished run does nothing.
     """
     check_cluster_options(workers, scheduler)
-    wanted = tuple(name.strip() for name in outputs.split(",")) if outputs else None
+    wanted = tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
     pool = partial(connect, workers, scheduler)
     report = score(model, find_array(data, x), output, pool, outputs=wanted, say=reporter())
     emit(asdict(report), as_json, show.scored)
