@@ -205,7 +205,7 @@ def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], 
     stored = group[name]
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
     if shape != declared["shape"] or of != declared["dtype"] or of != np.dtype(dtype).name:
-        raise _altered(path, f"array {name} is {of} {shape} and not {declared['dtype']} {declared['shape']}")
+        raise _altered(path, f"array {name} is {of} {shape} and not {np.dtype(dtype).name} {declared['shape']}")
     value = np.asarray(stored[...])
     if digest(value) != declared["digest"]:
         raise _altered(path, f"array {name} does not match its digest")
