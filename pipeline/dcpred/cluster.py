@@ -46,9 +46,6 @@ class Failure:
 class Workers(Protocol):
     """Runs task bodies."""
 
-    @property
-    def n_workers(self) -> int: ...
-
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         """Run body(*task) for every task, in their order as far as possible, and give (number, result) as they end."""
 
@@ -64,8 +61,6 @@ Pool = Callable[[], AbstractContextManager[Workers]]
 
 class InlineWorkers:
     """This process, one task at a time."""
-
-    n_workers = 1
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         for number, task in enumerate(tasks):
@@ -96,10 +91,6 @@ class DaskWorkers:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-
-    @property
-    def n_workers(self) -> int:
-        return max(len(self.client.nthreads()), 1)
 
     def _threads(self) -> int:
         return max(int(sum(self.client.nthreads().values())), 1)
@@ -139,7 +130,6 @@ class DaskWorkers:
                     f"worker {worker} does not see {folder}, which driver and workers must share; put it on storage that "
                     "all of them mount at the same path"
                 )
-
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()

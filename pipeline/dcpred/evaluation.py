@@ -112,9 +112,7 @@ def _check(X: Any, target: Any, x: str, y: str) -> None:
             "correct the one that is wrong"
         )
     for address, array in ((x, X), (y, target)):
-        missing = next(store.missing_chunks(array), None)
-        if missing is not None:
-            raise DataError(f"chunk {missing} of {address} is missing, and would read as fill values; restore it")
+        store.check_complete(address, array)
 
 
 def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:

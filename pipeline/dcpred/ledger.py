@@ -15,7 +15,7 @@ from typing import Any
 
 from dcpred.locking import hold
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
+from dcpred_tasks.files import read_own_json, resource_errors, write_json
 from dcpred_tasks.score_block import BlockReceipt, ScoreRun, read_receipt
 
 FORMAT = "dcpred-scores"
@@ -50,7 +50,7 @@ class Ledger:
         """Raise PlanConflictError where the directory belongs to something else; write nothing."""
         path = self.root / "plan.json"
         if path.exists():
-            self._check(read_json(path))
+            self._check(read_own_json(path))
         elif self.root.exists() and (
             not self.root.is_dir() or any(not _ours(e.name) for e in self.root.iterdir())
         ):
@@ -80,14 +80,10 @@ class Ledger:
 
     def manifest(self) -> dict[str, Any] | None:
         path = self.root / "manifest.json"
-        return read_json(path) if path.exists() else None
+        return read_own_json(path) if path.exists() else None
 
     def finish(self, manifest: dict[str, Any]) -> None:
         write_json(self.root / "manifest.json", manifest)
-
-
-def run_hash(identity: dict[str, Any]) -> str:
-    return digest_json(identity)
 
 
 def _ours(name: str) -> bool:

@@ -12,7 +12,7 @@ from dcpred_tasks.files import resource_errors
 
 
 def check_free(folder: Path) -> None:
-    """Raise RunHeldError at once where another driver holds `folder`; write nothing."""
+    """Raise RunHeldError at once where another driver holds `folder`."""
     if (folder / "lock").exists():
         with hold(folder):
             pass

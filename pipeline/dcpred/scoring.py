@@ -5,6 +5,7 @@ what is missing; a finished run writes nothing.
 """
 
 import platform
+import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from dcpred.cluster import Failure, Pool, Workers, run_all
-from dcpred.ledger import FORMAT, VERSION, Ledger, run_hash
+from dcpred.ledger import FORMAT, VERSION, Ledger
 from dcpred.locking import check_free
 from dcpred.plan import BlockPlan, plan_scoring
-from dcpred.progress import SILENT, Reporter, counted
+from dcpred.progress import SILENT, Reporter, Step, counted
 from dcpred.version import versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError, IncompleteError, RefusedError, ResourceError, SettingsError
-from dcpred_tasks.files import digest, read_json
+from dcpred_tasks.errors import DataError, IncompleteError, RefusedError, ResourceError, SchedulerError, SettingsError
+from dcpred_tasks.files import digest, digest_json, read_json
 from dcpred_tasks.memory import peak_memory_bytes
 from dcpred_tasks.predictor import Model, check_matrix, check_rows
 from dcpred_tasks.score_block import LISTED_ROWS, OUTPUTS, ScoreRun, create_scores, score_block, verify_block
@@ -61,12 +62,7 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
-    missing = next(store.missing_chunks(X), None)
-    if missing is not None:
-        raise DataError(
-            f"chunk {missing} of {x} is missing, and would read as fill values; restore it, or write the array again with "
-            "write_empty_chunks=True if its rows are meant to be empty"
-        )
+    store.check_complete(x, X)
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
     x, place = store.absolute(x), store.absolute(output)
     identity = {
@@ -79,7 +75,7 @@ def plan_run(model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | 
         "block_rows": plan.block_rows,
     }
     run = ScoreRun(
-        run=run_hash(identity),
+        run=digest_json(identity),
         x=x,
         model=store.absolute(model_path),
         model_hash=model_hash,
@@ -115,16 +111,23 @@ def score(
         say.say("this run is finished; nothing was written")
         return _report(run, plan, _Done(0, 0.0), time.perf_counter() - begin, finished)
     check_free(output)
-    with pool() as workers, ledger.claimed():
-        create_scores(run, model)
-        workers.check_sees(output.absolute())
+    new = not output.exists()
+    with pool() as workers:
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
-        say.say(f"scoring {plan}")
-        scored = _score_pending(ledger, plan, workers, say)
-        again = _verify(ledger, plan, workers, say)
-        scored = _Done(scored.blocks + again, scored.seconds)
-        manifest = _manifest(ledger, plan, scored.blocks)
-        ledger.finish(manifest)
+        with ledger.claimed():
+            try:
+                workers.check_sees(output.absolute())
+            except SchedulerError:
+                if new:
+                    shutil.rmtree(output, ignore_errors=True)
+                raise
+            create_scores(run, model)
+            say.say(f"scoring {plan}")
+            scored = _score_pending(ledger, plan, workers, say)
+            again = _verify(ledger, plan, workers, say)
+            scored = _Done(scored.blocks + again, scored.seconds)
+            manifest = _manifest(ledger, plan, scored.blocks)
+            ledger.finish(manifest)
     return _report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
@@ -167,16 +170,13 @@ def _verify(ledger: Ledger, plan: BlockPlan, workers: Workers, say: Reporter) ->
     for _ in range(VERIFY_ROUNDS):
         wrong: list[int] = []
 
-        def note(block: int, good: bool, wrong: list[int] = wrong) -> None:
-            if not good:
-                wrong.append(block)
-
         with say.step("verifying", plan.n_rows, "rows") as advance:
 
-            def verified(block: int, good: bool) -> None:
+            def verified(block: int, good: bool, wrong: list[int] = wrong, advance: Step = advance) -> None:
                 start, stop = ledger.run.rows(block)
                 advance(stop - start)
-                note(block, good)
+                if not good:
+                    wrong.append(block)
 
             run_all(workers, verify_block, [(ledger.run, block) for block in range(plan.n_blocks)], verified)
         if not wrong:

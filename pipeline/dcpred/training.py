@@ -33,7 +33,7 @@ from dcpred_tasks.assemble import assemble
 from dcpred_tasks.balance import Balanced, Split, balance
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
-from dcpred_tasks.files import digest_json, read_json, resource_errors, write_json
+from dcpred_tasks.files import digest_json, read_own_json, resource_errors, write_json
 from dcpred_tasks.job import LeafWork, Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
 from dcpred_tasks.labels import Label
 from dcpred_tasks.memory import peak_memory_bytes
@@ -90,19 +90,21 @@ def train(
     scratch = model.with_name(f"{model.name}.scratch")
     _check_scratch(scratch, run, model)
     check_free(scratch)
-    with pool() as workers, _claimed(scratch, run, model):
-        job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
-        workers.check_sees(scratch.absolute())
+    largest_leaf_bytes = leaf_bytes(plan.n_rows, settings)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
+    with pool() as workers:
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
-        workers.check_memory(leaf_bytes(plan.n_rows, settings), "set max_leaf_rows lower")
-        leaf_mib = leaf_bytes(plan.n_rows, settings) / MIB
-        say.say(f"training on {plan}, up to {leaf_mib:,.0f} MiB for the largest leaf that the settings allow")
-        try:
-            report = _Training(job, plan, names, model, workers, say).run(run)
-        except RefusedError:  # the data are at fault: nothing here is worth keeping
+        workers.check_memory(largest_leaf_bytes, "set max_leaf_rows lower")
+        with _claimed(scratch, run, model):
+            say.say(f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that settings allow")
+            try:
+                workers.check_sees(scratch.absolute())
+                report = _Training(job, plan, names, model, workers, say).run(run)
+            except RefusedError:
+                if not job.division_file.exists():  # what follows the division is work that a second call goes on from
+                    shutil.rmtree(scratch, ignore_errors=True)
+                raise
             shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        shutil.rmtree(scratch, ignore_errors=True)
     return report
 
 
@@ -126,12 +128,7 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
     if settings.task == "regression" and np.dtype(target.dtype).kind not in "biuf":
         raise DataError(f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification")
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
-        missing = next(store.missing_chunks(array), None)
-        if missing is not None:
-            raise DataError(
-                f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write the array "
-                "again with write_empty_chunks=True if its rows are meant to be empty"
-            )
+        store.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X))
     labels = target.attrs.get("labels")
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
@@ -169,7 +166,7 @@ def _check_scratch(scratch: Path, run: str, model: Path) -> None:
     if not scratch.exists():
         return
     if path.exists():
-        if read_json(path).get("run") != run:
+        if read_own_json(path).get("run") != run:
             raise PlanConflictError(
                 f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
                 "remove the directory"
@@ -213,6 +210,7 @@ class _Training:
 
     def run(self, run: str) -> TrainReport:
         survey = self._timed("survey", self._survey)
+        classes = self._labels(survey)
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
@@ -220,7 +218,7 @@ class _Training:
         begin = time.perf_counter()
         leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
         stored = self.job.settings
-        model = assemble(leaves, rows, flatten(balanced.root), division.scaling, division.kernels, self._labels(survey), stored)
+        model = assemble(leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored)
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
             model=str(self.model),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.errors import PlanConflictError, ResourceError
 
 DIGEST_BYTES = 16
 RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -72,6 +72,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds no JSON object")
     return value
+
+
+def read_own_json(path: Path) -> dict[str, Any]:
+    """A file that only dcpred should have written. Raises PlanConflictError where somebody else did."""
+    try:
+        return read_json(path)
+    except (ValueError, IsADirectoryError):
+        raise PlanConflictError(f"{path} is not what dcpred writes there; name another directory") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

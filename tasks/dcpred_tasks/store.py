@@ -140,6 +140,16 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
             yield from _missing_inner_chunks(array, key, coordinates)
 
 
+def check_complete(address: str, array: zarr.Array[Any]) -> None:
+    """Raise DataError where a chunk is missing."""
+    missing = next(missing_chunks(array), None)
+    if missing is not None:
+        raise DataError(
+            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write the array again "
+            "with write_empty_chunks=True if its rows are meant to be empty"
+        )
+
+
 def fingerprint(array: zarr.Array[Any]) -> str:
     """A digest that changes when an array is written again, without reading all of it: its metadata and the names of its
     chunks, with their sizes and times of writing on a local store, and with the bytes of a few of them elsewhere."""

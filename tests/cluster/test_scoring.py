@@ -28,6 +28,7 @@ from dcpred_tasks.errors import (
     PlanConflictError,
     ResourceError,
     RunHeldError,
+    SchedulerError,
     SettingsError,
 )
 from dcpred_tasks.predictor import score_rows
@@ -353,3 +354,20 @@ def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path,
     _flip(data / "X" / "c" / "3" / "0")
     with pytest.raises(IncompleteError, match=r"1 could not be.*rows 150 to 200 of .*X were to be read.*the others are done"):
         run(model, data, tmp_path / "out")
+
+
+def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, model: Path, data: Path) -> None:
+    class Blind(InlineWorkers):
+        def check_sees(self, folder: Path) -> None:
+            raise SchedulerError(f"no worker sees {folder}")
+
+    with pytest.raises(SchedulerError):
+        run(model, data, tmp_path / "out", pool=lambda: nullcontext(Blind()))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_that_is_not_ours(tmp_path: Path, model: Path, data: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text("[1, 2]")
+    with pytest.raises(PlanConflictError, match="is not what dcpred writes there"):
+        run(model, data, tmp_path / "out", pool=None)

@@ -299,3 +299,40 @@ def _refuse_and_count(folder: str) -> None:
 def test_a_scheduler_without_a_port(address: str) -> None:
     with pytest.raises(SchedulerError, match="write it as tcp://host:8786"), connect(None, address):
         pytest.fail("connected")
+
+
+class Blind(InlineWorkers):
+    """Workers that do not share the driver's storage."""
+
+    def check_sees(self, folder: Path) -> None:
+        raise SchedulerError(f"no worker sees {folder}")
+
+
+def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, blobs_zarr: Path) -> None:
+    with pytest.raises(SchedulerError):
+        run(blobs_zarr, tmp_path / "model", pool=lambda: nullcontext(Blind()))
+    assert [p.name for p in tmp_path.iterdir()] == ["blobs.zarr"]
+
+
+def test_work_that_was_done_outlives_a_refusal(tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(blobs_zarr, tmp_path / "expected").hash
+
+    def refuse(job, group):
+        raise DataError("a chunk went bad")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.fit_leaves", refuse)
+        with pytest.raises(DataError):
+            run(blobs_zarr, tmp_path / "model")
+    assert (tmp_path / "model.scratch" / "rows-0").exists()
+    with pytest.raises(SchedulerError):
+        run(blobs_zarr, tmp_path / "model", pool=lambda: nullcontext(Blind()))
+    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    assert run(blobs_zarr, tmp_path / "model").hash == expected
+
+
+def test_label_names_are_checked_before_anything_is_trained(tmp_path: Path, blobs: Classes) -> None:
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, labels=["ash", "oak"])
+    with pytest.raises(DataError, match="names only 2 classes"):
+        run(data, tmp_path / "model")
+    assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
