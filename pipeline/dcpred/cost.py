@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import SingleArray
-from dcpred_tasks.predictor import Model, score_rows
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.scorer import score_rows
 
 STREAM_BYTES = 256 * 2**20
 CACHE_BYTES = 2**19

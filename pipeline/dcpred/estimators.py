@@ -22,7 +22,8 @@ from dcpred.serving import ServedModel
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Scores, class_numbers, score_rows
+from dcpred_tasks.predictor import Scores, class_numbers
+from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.survey import check_survey, survey_rows
 from dcpred_tasks.trainer import train_rows

@@ -15,7 +15,8 @@ from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, Scores, check_matrix, check_rows, class_numbers, score_rows
+from dcpred_tasks.predictor import Model, Scores, check_matrix, check_rows, class_numbers
+from dcpred_tasks.scorer import score_rows
 
 
 @dataclass

@@ -15,7 +15,8 @@ from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
 from dcpred.training import train
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, Scores, check_rows, score_rows
+from dcpred_tasks.predictor import Model, Scores, check_rows
+from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings
 
 COPY_BYTES = 16 * 2**20

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from dcpred_tasks.artifact import describe_model, read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, Scores, class_numbers, score_rows
+from dcpred_tasks.predictor import Model, Scores, class_numbers
+from dcpred_tasks.scorer import score_rows
 
 
 class ServedModel:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, IntArray, SingleArray
+from dcpred_tasks.kernels import Rows
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Tree:
             depths[below[below >= 0]] = depths[node] + 1
         return int(depths.max()) + 1 if self.n_nodes else 0
 
-    def descend(self, X: SingleArray) -> NDArray[np.int32]:
+    def descend(self, X: Rows) -> NDArray[np.int32]:
         """The leaf of each scaled row, int32 (n_samples,).
 
         Products are summed in double precision and compared in single precision: a row as near to one centre as to

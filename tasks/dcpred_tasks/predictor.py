@@ -13,9 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.descent import Tree
-from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, FloatArray, IntArray, SingleArray, Status
+from dcpred_tasks.dtypes import (
+    ACC_DTYPE,
+    MODEL_DTYPE,
+    SCORE_DTYPE,
+    STATUS_DTYPE,
+    VALUE_DTYPE,
+    FloatArray,
+    IntArray,
+    SingleArray,
+    Status,
+)
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.kernels import Kernel, Rows
 from dcpred_tasks.pseudo import Basis
 from dcpred_tasks.scaling import Scaling
 
@@ -33,7 +43,7 @@ class Support:
     intercept: FloatArray  # (n_leaves, n_outputs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # two models are the same only where they are one: what is made of a model is kept by it
 class Model:
     """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes."""
 
@@ -136,8 +146,8 @@ def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> 
 def _score_tile(model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool) -> None:
     """Score one tile in place."""
     with np.errstate(over="ignore", invalid="ignore"):  # a value too large for float32 becomes a status, not a warning
-        rows = model.scaling(X)
-        finite = np.isfinite(rows).all(axis=1)
+        rows = model.scaling.exact(X)
+        finite = np.isfinite(rows.astype(MODEL_DTYPE)).all(axis=1)
         rows[~finite] = 0.0
         values = np.empty((len(rows), model.n_outputs), ACC_DTYPE)
         order, spans = _by_leaf(model.tree.descend(rows))
@@ -158,7 +168,7 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
     return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
-def _values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
+def _values(model: Model, leaf: int, rows: Rows) -> FloatArray:
     own = _span(model.beta_at, leaf)
     if own.start == own.stop:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
@@ -166,7 +176,7 @@ def _values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
-def _early_values(model: Model, leaf: int, rows: SingleArray) -> FloatArray:
+def _early_values(model: Model, leaf: int, rows: Rows) -> FloatArray:
     if model.support is None:
         raise DataError(
             "early prediction was asked for, but the model was saved without its support vectors; "

@@ -20,10 +20,14 @@ class Scaling:
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
         """float32 C-ordered (n_samples, n_features); the difference is taken in double precision, since a
         feature far from zero (a timestamp) would lose its digits in single precision."""
+        return self.exact(X).astype(MODEL_DTYPE)
+
+    def exact(self, X: NDArray[np.generic]) -> FloatArray:
+        """The same in double precision."""
         out = np.array(X, dtype=ACC_DTYPE, order="C")
         out -= self.shift
         out *= self.factor
-        return out.astype(MODEL_DTYPE)
+        return out
 
 
 def fit_scaling(name: str, sample: NDArray[np.generic], weight: FloatArray, minimum: FloatArray, maximum: FloatArray) -> Scaling:

@@ -22,7 +22,8 @@ from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.files import digest, read_json, resource_errors, write_json
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
 from dcpred_tasks.memory import peak_memory_bytes, process_name
-from dcpred_tasks.predictor import Model, score_rows
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.scorer import score_rows, warm_up
 
 OUTPUTS = ("label", "decision")
 LISTED_ROWS = 100  # bad rows named in a commit record
@@ -86,7 +87,9 @@ def open_model(path: str, model_hash: str) -> Model:
             f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the model back, "
             "or score into a new directory"
         )
-    return read_model(Path(path))
+    model = read_model(Path(path))
+    warm_up(model)
+    return model
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:

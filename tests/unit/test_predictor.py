@@ -57,12 +57,9 @@ def plain_leaf(model: Model, x: list[float]) -> int:
 
 def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list[float], float, int]:
     """Decision values of one raw row, the size of the terms that were summed, and the status."""
-    scaled = [
-        np.float32((float(v) - m) * s) for v, m, s in zip(row, model.scaling.shift, model.scaling.factor, strict=True)
-    ]
-    if not all(math.isfinite(v) for v in scaled):
+    x = [float((float(v) - m) * s) for v, m, s in zip(row, model.scaling.shift, model.scaling.factor, strict=True)]
+    if not all(math.isfinite(np.float32(v)) for v in x):
         return [math.nan] * model.n_outputs, 0.0, 2
-    x = [float(v) for v in scaled]
     leaf = plain_leaf(model, x)
     if early:
         assert model.support is not None

@@ -1,0 +1,208 @@
+"""Raw rows of any real dtype, converted, scaled and centred into a buffer of single precision: numba intrinsics.
+
+    z = (x − a) ∘ s,   a = μ + centre / s,   which is x' − centre without rounding x' first
+
+A dtype that single precision holds exactly is converted there, with a in two parts: (x − a_high) − a_low loses nothing that
+matters, however far from 0 the feature lies, and takes a third of the time of double precision. The others (double precision,
+integers of 32 and 64 bits) are reduced by a in double precision. The error of z is at most 4 units of its own last place.
+
+No copy of a batch is made: a row is read where it lies, from its address, so that one compiled function serves every dtype,
+stride and alignment.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from dcpred_tasks.compiled import compiled
+from dcpred_tasks.lanes import LANES, VECTOR, Loop, constant, fma, integer, lane_sum, operands, splat, takes
+
+DTYPES = tuple(np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"))
+_F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+
+
+def dtype_code(dtype: "np.dtype[Any]") -> int:
+    """The number by which `load_rows` knows a dtype, or −1 for one that it does not (another byte order, long double)."""
+    return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
+
+
+def _element(dtype: "np.dtype[Any]") -> Any:
+    return {"f8": _F64, "f4": _F32}.get(dtype.str[1:], ir.IntType(8 * dtype.itemsize))
+
+
+def _number(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
+    """n raw elements in single precision where that is exact, else in double."""
+    exact = dtype.itemsize <= 2 or dtype == np.float32
+    vector = ir.VectorType(_F32 if exact else _F64, n)
+    if dtype.kind == "f":
+        return _from_half(b, raw, n) if dtype.itemsize == 2 else raw
+    return b.sitofp(raw, vector) if dtype.kind == "i" else b.uitofp(raw, vector)
+
+
+def _from_half(b: Any, raw: Any, n: int) -> Any:
+    """Half precision by integer arithmetic: shift the bits, and let a product right the exponent, of subnormals too.
+
+    Not LLVM's own conversion, which calls a library function on processors that have no instruction for it."""
+    ints, floats = ir.VectorType(_I32, n), ir.VectorType(_F32, n)
+
+    def every(value: int) -> Any:
+        return ir.Constant(ints, [value] * n)
+
+    wide = b.zext(raw, ints)
+    magnitude = b.and_(wide, every(0x7FFF))
+    small = b.bitcast(b.shl(magnitude, every(13)), floats)
+    righted = b.bitcast(b.fmul(small, ir.Constant(floats, [2.0**112] * n)), ints)
+    special = b.icmp_unsigned(">=", magnitude, every(0x7C00))
+    righted = b.select(special, b.or_(righted, every(0x7F800000)), righted)
+    return b.bitcast(b.or_(righted, b.shl(b.and_(wide, every(0x8000)), every(16))), floats)
+
+
+def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any) -> Any:
+    """z of n elements from feature j on, stored and returned."""
+    source, high, low, factor, target = places
+
+    def part(where: Any, align: int) -> Any:
+        vector = ir.VectorType(where.type.pointee, n)
+        return b.load(b.bitcast(b.gep(where, [j]), vector.as_pointer()), align=align)
+
+    x, floats = _number(b, part(source, 1), dtype, n), ir.VectorType(_F32, n)
+    for a in (part(high, 4), part(low, 4)):
+        x = b.fsub(x, a if x.type == floats else b.fpext(a, x.type))
+    z = b.fmul(x if x.type == floats else b.fptrunc(x, floats), part(factor, 4))
+    b.store(z, b.bitcast(b.gep(target, [j]), z.type.as_pointer()), align=4)
+    return z
+
+
+def _loader(dtype: "np.dtype[Any]") -> Any:
+    """The intrinsic that converts rows of this dtype."""
+
+    @intrinsic
+    def load(_, address, n, d, factor, high, low, at, out, width, norms):
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            _convert(b, dtype, operands(context, b, signature, args))
+            return context.get_dummy_value()
+
+        return takes(types.void, address, n, d, factor, high, low, at, out, width, norms), generate
+
+    return load
+
+
+def _doubler(dtype: "np.dtype[Any]") -> Any:
+    """The intrinsic that reads one row of this dtype in double precision."""
+
+    @intrinsic
+    def read(_, address, n, out):
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            address, n, out = operands(context, b, signature, args)
+            source = b.inttoptr(address, _element(dtype).as_pointer())
+            with Loop(b, n, []) as (j, _, _):
+                raw = b.bitcast(b.gep(source, [j]), ir.VectorType(source.type.pointee, 1).as_pointer())
+                x = _number(b, b.load(raw, align=1), dtype, 1)
+                double = x if x.type.element == _F64 else b.fpext(x, ir.VectorType(_F64, 1))
+                b.store(b.extract_element(double, ir.Constant(_I32, 0)), b.gep(out, [j]))
+            return context.get_dummy_value()
+
+        return takes(types.void, address, n, out), generate
+
+    return read
+
+
+def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
+    """See load_rows. A row is read in whole vectors and nothing past it: the last 16 features once more where their number is
+    no multiple of 16, features one by one where there are fewer than 16."""
+    address, n, d, factor, high, low, at, out, width, norms = operands
+    tail = b.sub(d, integer(LANES))
+    wide = b.icmp_signed(">=", tail, integer(0))
+    stop = b.select(wide, b.and_(d, integer(-LANES)), integer(0))
+    numbers = ir.Constant(ir.VectorType(_I64, LANES), list(range(LANES)))
+    fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail)))  # features of the tail not summed before
+    rest = b.and_(wide, b.icmp_signed("!=", stop, d))
+    one = ir.VectorType(_F32, 1)
+    with b.goto_entry_block():
+        squares, alone = b.alloca(VECTOR), b.alloca(one)
+    with Loop(b, n, []) as (r, _, _):
+        source = b.inttoptr(b.load(b.gep(address, [r])), _element(dtype).as_pointer())
+        centre = b.load(b.gep(at, [r]))
+        places = [source, b.gep(high, [centre]), b.gep(low, [centre]), factor, b.gep(out, [b.mul(r, width)])]
+        whole = Loop(b, stop, [constant(0.0)], step=LANES)
+        with whole as (j, (total,), following):
+            z = _chunk(b, dtype, LANES, places, j)
+            following.append(fma(b, z, z, total))
+        b.store(whole.values[0], squares)
+        b.store(ir.Constant(one, [0.0]), alone)
+        with b.if_then(rest):
+            z = b.select(fresh, _chunk(b, dtype, LANES, places, tail), constant(0.0))
+            b.store(fma(b, z, z, whole.values[0]), squares)
+        with b.if_then(b.not_(wide)):
+            narrow = Loop(b, d, [ir.Constant(one, [0.0])])
+            with narrow as (j, (total,), following):
+                z = _chunk(b, dtype, 1, places, j)
+                following.append(b.fadd(b.fmul(z, z), total))
+            b.store(narrow.values[0], alone)
+        few = b.extract_element(b.load(alone), ir.Constant(_I32, 0))
+        b.store(b.fadd(lane_sum(b, b.load(squares)), few), b.gep(norms, [r]))
+
+
+_f8, _f4, _f2, _i1, _u1, _i2, _u2, _i4, _u4, _i8, _u8, _ = (_loader(dtype) for dtype in DTYPES)
+
+
+@compiled
+def load_rows(code, address, n, d, factor, high, low, at, out, width, norms):
+    """z of n rows of d features at address[r] into out[width r : width r + d]; a = high + low from element at[r] on.
+
+    norms[r] becomes ‖z‖², which is not finite where a feature is not."""
+    if code == 0:
+        _f8(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 1:
+        _f4(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 2:
+        _f2(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 3:
+        _i1(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 5:
+        _i2(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 6:
+        _u2(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 7:
+        _i4(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 8:
+        _u4(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 9:
+        _i8(address, n, d, factor, high, low, at, out, width, norms)
+    elif code == 10:
+        _u8(address, n, d, factor, high, low, at, out, width, norms)
+    else:  # a boolean is a byte that is 0 or 1
+        _u1(address, n, d, factor, high, low, at, out, width, norms)
+
+
+_d8, _d4, _d2, _di1, _du1, _di2, _du2, _di4, _du4, _di8, _du8, _ = (_doubler(dtype) for dtype in DTYPES)
+
+
+@compiled
+def read_row(code, address, n, out):
+    """The n features at an address in double precision."""
+    if code == 0:
+        _d8(address, n, out)
+    elif code == 1:
+        _d4(address, n, out)
+    elif code == 2:
+        _d2(address, n, out)
+    elif code == 3:
+        _di1(address, n, out)
+    elif code == 5:
+        _di2(address, n, out)
+    elif code == 6:
+        _du2(address, n, out)
+    elif code == 7:
+        _di4(address, n, out)
+    elif code == 8:
+        _du4(address, n, out)
+    elif code == 9:
+        _di8(address, n, out)
+    elif code == 10:
+        _du8(address, n, out)
+    else:
+        _du1(address, n, out)

@@ -1,0 +1,297 @@
+"""The engine's inner loops: LLVM vectors of 16 single-precision lanes, as numba intrinsics.
+
+LLVM splits 16 lanes into what the processor has (one register of AVX-512, two of AVX2, four of NEON), so that nothing here
+names an instruction set. A lane is a centre, a landmark or an output; a row is broadcast against 16 of them, so that a product
+needs no sum across lanes. Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same bits
+alone and among others.
+
+Intrinsics read and write memory without a look at array bounds; their callers in engine.py touch the last element first.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 16
+ROWS = 8  # rows that share one load of a centre: 4 leave half of an AVX-512 unit idle
+UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
+OWN = 4  # rows with a centre each: as many loads as products, and a register for every address
+
+_F32, _F64, _I8, _I16, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
+VECTOR = ir.VectorType(_F32, LANES)
+_INTS = ir.VectorType(_I32, LANES)
+
+
+def _exp2m1_coefficients() -> list[float]:
+    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's leave 2e-7."""
+    nodes = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
+    series = np.polynomial.Chebyshev.fit(nodes, np.expm1(nodes * np.log(2)) / nodes, 5)
+    return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]
+
+
+EXP2M1 = _exp2m1_coefficients()
+
+
+# --- vocabulary -----------------------------------------------------------------------------------------------------
+
+
+def integer(value: int) -> ir.Constant:
+    return ir.Constant(_I64, value)
+
+
+def constant(value: float) -> ir.Constant:
+    return ir.Constant(VECTOR, [value] * LANES)
+
+
+def splat(b: Any, scalar: Any) -> Any:
+    """16 times the same."""
+    vector = ir.VectorType(scalar.type, LANES)
+    one = b.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    return b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
+
+
+def load(b: Any, where: Any, index: Any) -> Any:
+    """16 floats from where[index]."""
+    return b.load(b.bitcast(b.gep(where, [index]), VECTOR.as_pointer()), align=4)
+
+
+def store(b: Any, value: Any, where: Any, index: Any) -> None:
+    b.store(value, b.bitcast(b.gep(where, [index]), value.type.as_pointer()), align=4)
+
+
+def call(b: Any, name: str, returned: Any, *arguments: Any) -> Any:
+    """Call an LLVM intrinsic by its full name."""
+    known = b.module.globals
+    kind = ir.FunctionType(returned, [a.type for a in arguments])
+    return b.call(known[name] if name in known else ir.Function(b.module, kind, name=name), arguments)
+
+
+def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
+    return call(b, "llvm.fma.v16f32", VECTOR, x, y, z)
+
+
+def turned(b: Any, vector: Any, by: int) -> Any:
+    order = ir.Constant(_INTS, [(i + by) % LANES for i in range(LANES)])
+    return b.shuffle_vector(vector, ir.Constant(VECTOR, ir.Undefined), order)
+
+
+def lane_sum(b: Any, vector: Any) -> Any:
+    """The sum of 16 lanes, always in the same order."""
+    for width in (8, 4, 2, 1):
+        vector = b.fadd(vector, turned(b, vector, width))
+    return b.extract_element(vector, ir.Constant(_I32, 0))
+
+
+def pointer(context: Any, b: Any, kind: Any, value: Any) -> Any:
+    """Where the elements of a numba array lie."""
+    return context.make_array(kind)(context, b, value).data
+
+
+def takes(returned: Any, *kinds: Any) -> Any:
+    """The signature of an intrinsic; any integer is taken as one of 64 bits."""
+    return returned(*(types.int64 if isinstance(kind, types.Integer) else kind for kind in kinds))
+
+
+def operands(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
+    """Arguments as scalars and pointers."""
+    pairs = zip(signature.args, args, strict=True)
+    return [pointer(context, b, kind, value) if isinstance(kind, types.Array) else value for kind, value in pairs]
+
+
+class Loop:
+    """`with Loop(b, stop, start) as (i, values, following)`: append what `values` become; `.values` are the last ones."""
+
+    def __init__(self, b: Any, stop: Any, start: list[Any], step: int = 1, first: Any = None) -> None:
+        self.b, self.stop, self.start, self.step = b, stop, start, step
+        self.first = integer(0) if first is None else first
+
+    def __enter__(self) -> tuple[Any, list[Any], list[Any]]:
+        b = self.b
+        before, self.head, body = b.block, b.append_basic_block("head"), b.append_basic_block("body")
+        self.after = b.append_basic_block("after")
+        b.branch(self.head)
+        b.position_at_end(self.head)
+        self.i = b.phi(_I64)
+        self.i.add_incoming(self.first, before)
+        self.values = [b.phi(v.type) for v in self.start]
+        for phi, value in zip(self.values, self.start, strict=True):
+            phi.add_incoming(value, before)
+        b.cbranch(b.icmp_signed("<", self.i, self.stop), body, self.after)
+        b.position_at_end(body)
+        self.following: list[Any] = []
+        return self.i, self.values, self.following
+
+    def __exit__(self, *exc: object) -> None:
+        b = self.b
+        self.i.add_incoming(b.add(self.i, integer(self.step)), b.block)
+        for phi, value in zip(self.values, self.following, strict=True):
+            phi.add_incoming(value, b.block)
+        b.branch(self.head)
+        b.position_at_end(self.after)
+
+
+# --- rows × centres -------------------------------------------------------------------------------------------------
+
+
+def _project(b: Any, operands: list[Any], shared: bool) -> None:
+    rows, row_at, centres, centre_at, at, first, last, out = operands
+    width = ROWS if shared else OWN
+    for start in range(0, ROWS, width):
+        numbers = [b.add(at, integer(r)) for r in range(start, start + width)]
+        xs = [b.gep(rows, [b.load(b.gep(row_at, [r]))]) for r in numbers]
+        cs = [b.gep(centres, [b.load(b.gep(centre_at, [r]))]) for r in (numbers[:1] if shared else numbers)]
+        targets = [b.gep(out, [b.mul(r, integer(LANES))]) for r in numbers]
+        begun = b.icmp_signed("!=", first, integer(0))
+        starts = [b.select(begun, load(b, target, integer(0)), constant(0.0)) for target in targets]
+        loop = Loop(b, last, starts, step=2, first=first)
+        with loop as (j, sums, following):
+            for feature in (j, b.add(j, integer(1))):
+                group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
+                sums = [
+                    fma(b, splat(b, b.load(b.gep(x, [feature]))), c, s) for x, c, s in zip(xs, group, sums, strict=True)
+                ]
+            following.extend(sums)
+        for target, s in zip(targets, loop.values, strict=True):
+            store(b, s, target, integer(0))
+
+
+@intrinsic
+def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out):
+    """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at + ROWS, over an even
+    number of features first ≤ j < last; out counts as 0 where first is 0."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        _project(b, operands(context, b, signature, args), shared=True)
+        return context.get_dummy_value()
+
+    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+
+
+@intrinsic
+def project_own(_, rows, row_at, centres, centre_at, at, first, last, out):
+    """The same with a group of each row's own, centre_at[r]; the same bits."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        _project(b, operands(context, b, signature, args), shared=False)
+        return context.get_dummy_value()
+
+    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+
+
+@intrinsic
+def nearest_child(_, products, row, half_norms, reach, children, node, norm, error, far):
+    """The child with the largest products[16 row + t] − half_norms[16 node + t]; `far` if another is too near to be told from it.
+
+    Both products are off by at most `error` · ‖x‖‖c‖, and what rounds to one distance counts as a tie (exact.py)."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        products, row, half_norms, reach, children, node, norm, error, far = operands(context, b, signature, args)
+        lanes = b.mul(node, integer(LANES))
+        scores = b.fsub(load(b, products, b.mul(row, integer(LANES))), load(b, half_norms, lanes))
+        c = b.load(b.gep(reach, [node]))
+        both = b.fadd(norm, c)
+        margin = b.fadd(b.fmul(error, b.fmul(norm, c)), b.fmul(ir.Constant(_F32, UNIT), b.fmul(both, both)))
+        largest = scores
+        for width in (8, 4, 2, 1):
+            other = turned(b, largest, width)
+            largest = b.select(b.fcmp_ordered(">", largest, other), largest, other)
+        near = b.fcmp_ordered(">=", scores, b.fsub(largest, splat(b, margin)))
+        bits = b.zext(b.bitcast(near, _I16), _I64)
+        lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
+        others = b.and_(bits, b.sub(bits, integer(1)))
+        alone = b.and_(b.icmp_signed("==", others, integer(0)), b.icmp_signed("!=", bits, integer(0)))
+        child = b.load(b.gep(children, [b.add(lanes, b.and_(lane, integer(LANES - 1)))]))
+        return b.select(alone, b.sext(child, _I64), far)
+
+    return takes(types.int64, products, row, half_norms, reach, children, node, norm, error, far), generate
+
+
+# --- kernel values and outputs --------------------------------------------------------------------------------------
+
+
+@intrinsic
+def kernel_values(_, products, row, norm, offset, origin, group, out, at):
+    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − norm − offset[16 group : …].
+
+    With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        products, row, norm, offset, origin, group, out, at = operands(context, b, signature, args)
+        lanes = b.mul(group, integer(LANES))
+        t = b.fsub(b.fsub(load(b, products, b.mul(row, integer(LANES))), splat(b, norm)), load(b, offset, lanes))
+        t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
+        t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
+        whole = call(b, "llvm.rint.v16f32", VECTOR, t)
+        rest = b.fsub(t, whole)
+        series = constant(EXP2M1[-1])
+        for coefficient in EXP2M1[-2::-1]:
+            series = fma(b, series, rest, constant(coefficient))
+        exponent = b.add(b.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * LANES))
+        power = b.bitcast(b.shl(exponent, ir.Constant(_INTS, [23] * LANES)), VECTOR)
+        value = fma(b, power, b.fmul(series, rest), b.fsub(power, load(b, origin, lanes)))
+        store(b, value, out, at)
+        return context.get_dummy_value()
+
+    return takes(types.void, products, row, norm, offset, origin, group, out, at), generate
+
+
+@intrinsic
+def quadratic_form(_, e, at, linear, group, own, left, weights, first, last):
+    """e_gᵀ (linear_g + Σ_q e[left[q]] · weights[16 q : 16 q + 16]), first ≤ q < last, for one group g of 16 landmarks.
+
+    e starts at `at`, e_g at `own` in it; last − first is a multiple of 4."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        e, at, linear, group, own, left, weights, first, last = operands(context, b, signature, args)
+        values = b.gep(e, [at])
+        start = load(b, linear, b.mul(group, integer(LANES)))
+        loop = Loop(b, last, [start, *[constant(0.0)] * 3], step=4, first=first)
+        with loop as (i, sums, following):
+            for u, total in enumerate(sums):
+                q = b.add(i, integer(u))
+                partner = b.load(b.gep(values, [b.load(b.gep(left, [q]))]))
+                following.append(fma(b, splat(b, partner), load(b, weights, b.mul(q, integer(LANES))), total))
+        s = loop.values
+        form = b.fadd(b.fadd(s[0], s[1]), b.fadd(s[2], s[3]))
+        return lane_sum(b, b.fmul(form, load(b, values, own)))
+
+    return takes(types.float32, e, at, linear, group, own, left, weights, first, last), generate
+
+
+@intrinsic
+def output_lanes(_, e, at, left, right, weights, first, last, stride, lane, out):
+    """out[:16] = Σ_q e[left[q]] · e[right[q]] · weights[stride q + lane : … + 16], first ≤ q < last, a multiple of 4."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        e, at, left, right, weights, first, last, stride, lane, out = operands(context, b, signature, args)
+        values = b.gep(e, [at])
+        loop = Loop(b, last, [constant(0.0)] * 4, step=4, first=first)
+        with loop as (i, sums, following):
+            for u, total in enumerate(sums):
+                q = b.add(i, integer(u))
+                product = b.fmul(*(b.load(b.gep(values, [b.load(b.gep(which, [q]))])) for which in (left, right)))
+                following.append(fma(b, splat(b, product), load(b, weights, b.add(b.mul(q, stride), lane)), total))
+        s = loop.values
+        store(b, b.fadd(b.fadd(s[0], s[1]), b.fadd(s[2], s[3])), out, integer(0))
+        return context.get_dummy_value()
+
+    return takes(types.void, e, at, left, right, weights, first, last, stride, lane, out), generate
+
+
+@intrinsic
+def prefetch(_, values, at, n_bytes):
+    """Ask for values[at] and what follows, line by line; `values` is an array of floats, or an address in bytes."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        where, at, n_bytes = operands(context, b, signature, args)
+        by_address = where.type == _I64
+        start = b.inttoptr(b.add(where, at), _I8.as_pointer()) if by_address else b.bitcast(b.gep(where, [at]), _I8.as_pointer())
+        with Loop(b, n_bytes, [], step=64) as (i, _, _):
+            read, near, data = (ir.Constant(_I32, v) for v in (0, 3, 1))
+            call(b, "llvm.prefetch.p0", ir.VoidType(), b.gep(start, [i]), read, near, data)
+        return context.get_dummy_value()
+
+    return takes(types.void, values, at, n_bytes), generate

@@ -1,0 +1,261 @@
+"""A model's arrays as the engine reads them: groups of 16 lanes, feature-major, on cache lines.
+
+**Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its digits:
+argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m.
+
+**Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' − μ_l:
+
+    c_j = exp(−γ‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g‖z‖² − o_j) − h_j,   w_j = 2γ log₂e · v_j, g = γ log₂e
+
+with (h, o, a) = (1, 0, exp(−γ‖v_j‖²)) where γ‖v_j‖² < 2, else (0, g‖v_j‖², 1). Output weights of a compact model are large and
+cancel; written in e, which is 0 at z = 0 and small near it, they cancel before single precision comes in. Constants are summed
+here in double precision. Largest error of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c,
+4e-5 in e; cal_housing 5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
+
+**Outputs.** One output: a quadratic form in e, in rows of 16 lanes, so that 64 products of 16 landmarks cost 16 vector products.
+Several outputs: lanes are outputs, terms e_i·e_j with a constant e = 1 beside the landmarks.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.lanes import LANES, UNIT
+from dcpred_tasks.predictor import Model
+
+FAR = np.float32(3e38)  # half norm of a lane that holds no centre
+NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
+UNROLLED = 4  # terms are padded to a multiple of this
+
+
+Terms = tuple[IntArray, IntArray, FloatArray]  # left, right, weights
+
+
+class Packed(NamedTuple):
+    """What the compiled functions take. Offsets count elements, not bytes."""
+
+    n_features: int
+    n_outputs: int
+    width: int  # row length in buffers: features padded to a multiple of 16
+    even: int  # features padded to a multiple of 2, as in groups
+    stride: int  # lanes of the output weights of a term
+    room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
+    regression: bool
+    factor: SingleArray  # (n_features,), s
+    origin: SingleArray  # (n_features,), μ + m / s and what single precision lost of it
+    origin_rest: SingleArray
+    error: np.float32  # of products with centres, relative to ‖x‖‖c‖
+    nodes: SingleArray  # (n_nodes · even · 16,)
+    half_norms: SingleArray  # (n_nodes · 16,)
+    reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
+    children: NDArray[np.int32]  # (n_nodes · 16,)
+    scale: np.float32  # g
+    means: SingleArray  # (n_leaves · n_features,), μ + μ_l / s and what single precision lost of it
+    means_rest: SingleArray
+    group_at: IntArray  # (n_leaves + 1,)
+    groups: SingleArray  # (n_groups · even · 16,), w
+    offset: SingleArray  # (n_groups · 16,), o
+    difference: SingleArray  # (n_groups · 16,), h
+    linear: SingleArray  # (n_groups · 16,), one output
+    term_at: IntArray  # (n_groups + 1,) for one output, (n_leaves + 1,) for several
+    left: IntArray
+    right: IntArray
+    weights: SingleArray  # (n_terms · lanes of outputs,)
+    constant: FloatArray  # (n_leaves, n_outputs)
+    bounds: FloatArray  # (n_leaves, 2)
+    bounded: NDArray[np.bool_]  # (n_leaves,)
+
+
+def pack(model: Model) -> Packed:
+    """Lay a model out for the engine."""
+    d = model.n_features
+    even = d + d % 2
+    in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and _factors_fit(model)
+    counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * in_lanes
+    group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
+    means, groups, lanes, constant, terms = _pack_leaves(model, counts, group_at, even)
+    left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
+    high, low = _halves(model, means)
+    has_bounds = model.bounds.shape[1] > 0
+    return Packed(
+        n_features=d,
+        n_outputs=model.n_outputs,
+        width=-(-max(d, 1) // LANES) * LANES,
+        even=even,
+        stride=weight_lanes(model.n_outputs),
+        room=(int(np.diff(group_at).max()) + 1) * LANES,
+        regression=model.task == "regression",
+        factor=aligned(model.scaling.factor.astype(np.float32)),
+        **_pack_tree(model, even),
+        error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
+        scale=np.float32(model.kernel.gamma * np.log2(np.e)),
+        means=high,
+        means_rest=low,
+        group_at=group_at,
+        groups=aligned(groups.ravel()),
+        offset=aligned(lanes[0].ravel()),
+        difference=aligned(lanes[1].ravel()),
+        linear=aligned(lanes[2].ravel()),
+        term_at=np.cumsum([0, *(len(t[0]) for t in terms)]),
+        left=left,
+        right=right,
+        weights=aligned(weights.astype(np.float32).ravel()),
+        constant=constant,
+        bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
+        bounded=(np.diff(model.beta_at) > 0) & has_bounds,
+    )
+
+
+def _factors_fit(model: Model) -> bool:
+    """Whether single precision holds the factors of the scaling with all digits."""
+    factor = np.abs(model.scaling.factor)
+    return bool(((factor == 0) | ((factor > 1e-30) & (factor < 1e30))).all())
+
+
+def aligned_empty(length: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """An array that starts on a cache line: a vector load across two lines takes twice as long."""
+    n_bytes = length * np.dtype(dtype).itemsize
+    room = np.empty(n_bytes + 64, np.uint8)
+    start = -room.__array_interface__["data"][0] % 64
+    return room[start : start + n_bytes].view(dtype)
+
+
+def aligned(values: NDArray[Any]) -> NDArray[Any]:
+    """A copy of a flat array that starts on a cache line."""
+    out = aligned_empty(len(values), values.dtype.type)
+    out[:] = values
+    return out
+
+
+def _centre(model: Model, points: FloatArray) -> FloatArray:
+    """Points to centre on, (n, n_features) in scaled features: 0 where the way back to raw features is too far."""
+    factor = np.where(model.scaling.factor == 0, np.nan, model.scaling.factor)
+    with np.errstate(all="ignore"):
+        usable = np.abs(points / factor) < 1e30
+    return np.where(usable, points, 0.0).astype(np.float32).astype(ACC_DTYPE)
+
+
+def _halves(model: Model, centres: FloatArray) -> tuple[SingleArray, SingleArray]:
+    """μ + centre / s in two parts of single precision, flat."""
+    factor = np.where(model.scaling.factor == 0, 1.0, model.scaling.factor)
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite part makes the engine leave the row to double precision
+        a = model.scaling.shift + centres / factor
+        high = a.astype(np.float32)
+        low = (a - high).astype(np.float32)
+    return aligned(high.ravel()), aligned(low.ravel())
+
+
+def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
+    tree, d = model.tree, model.n_features
+    centres = tree.centres.astype(ACC_DTYPE)
+    origin = _centre(model, centres.mean(axis=0) if len(centres) else np.zeros(d))
+    groups = np.zeros((tree.n_nodes, even, LANES), np.float32)
+    half_norms = np.full((tree.n_nodes, LANES), FAR)
+    children = np.zeros((tree.n_nodes, LANES), np.int32)
+    reach = np.zeros(tree.n_nodes, np.float32)
+    for node in range(tree.n_nodes):
+        own = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
+        moved = (centres[own] - origin).astype(np.float32)
+        norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
+        groups[node, :d, : len(moved)] = moved.T
+        half_norms[node, : len(moved)] = norms / 2
+        children[node, : len(moved)] = tree.children[own]
+        reach[node] = np.sqrt(norms.max())
+    high, low = _halves(model, origin)
+    return {
+        "origin": high,
+        "origin_rest": low,
+        "nodes": aligned(groups.ravel()),
+        "half_norms": aligned(half_norms.astype(np.float32).ravel()),
+        "reach": reach,
+        "children": children.ravel(),
+    }
+
+
+def _pack_leaves(
+    model: Model, counts: IntArray, group_at: IntArray, even: int
+) -> tuple[FloatArray, SingleArray, SingleArray, FloatArray, list[Terms]]:
+    """(means, groups, lanes, constant, terms); lanes are offset, difference and linear."""
+    d, n_groups = model.n_features, int(group_at[-1])
+    means = np.zeros((model.n_leaves, d))
+    groups = np.zeros((n_groups, even, LANES), np.float32)
+    lanes = np.zeros((3, n_groups, LANES), np.float32)
+    constant = np.array(model.intercept, ACC_DTYPE, order="C")
+    terms: list[Terms] = []
+    for leaf, m in enumerate(counts):
+        if m == 0:
+            terms.extend([] if model.n_outputs == 1 else [_no_terms(model.n_outputs)])
+            continue
+        U = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].astype(ACC_DTYPE)
+        means[leaf] = _centre(model, U.mean(axis=0))
+        v = U - means[leaf]
+        exponent = model.kernel.gamma * np.einsum("ij,ij->i", v, v)
+        h = (exponent < NEAR).astype(ACC_DTYPE)
+        group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
+        groups[group, :d, lane] = v * (2 * model.kernel.gamma * np.log2(np.e))
+        lanes[0, group, lane] = np.where(h > 0, 0.0, exponent * np.log2(np.e))
+        lanes[1, group, lane] = h
+        first, second, pairs, added = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
+        constant[leaf] += added
+        if model.n_outputs == 1:
+            lanes[2, group, lane] = first[:, 0]
+            terms.extend(_quadratic(pairs, second[:, 0], m))
+        else:
+            terms.append(_output_terms(first, pairs, second))
+    return means, groups, lanes, constant, terms
+
+
+def _in_differences(
+    model: Model, leaf: int, a: FloatArray, h: FloatArray
+) -> tuple[FloatArray, FloatArray, NDArray[np.int32], FloatArray]:
+    """Output weights of e_j and of e_i·e_j, the pairs, and the constant, after c_j = a_j (e_j + h_j)."""
+    beta = model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]].astype(ACC_DTYPE)
+    pairs = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]
+    i, j = pairs[:, 0], pairs[:, 1]
+    first = beta[: len(a)] * a[:, None]
+    second = beta[len(a) :] * (a[i] * a[j])[:, None]
+    constant = (first * h[:, None]).sum(axis=0) + (second * (h[i] * h[j])[:, None]).sum(axis=0)
+    np.add.at(first, i, second * h[j][:, None])
+    np.add.at(first, j, second * h[i][:, None])
+    return first, second, pairs, constant
+
+
+
+
+def _no_terms(n_outputs: int) -> Terms:
+    empty = np.zeros(0, np.int64)
+    return empty, empty, np.zeros((0, weight_lanes(n_outputs)))
+
+
+def weight_lanes(n_outputs: int) -> int:
+    """Lanes that the weights of one term take."""
+    return -(-n_outputs // LANES) * LANES
+
+
+def _quadratic(pairs: NDArray[np.int32], weights: FloatArray, m: int) -> list[Terms]:
+    """For each group g of 16 landmarks: e[left] times 16 weights, for every landmark that is multiplied with one of the group."""
+    n_groups = -(-m // LANES)
+    form = np.zeros((n_groups, m, LANES))
+    np.add.at(form, (pairs[:, 1] // LANES, pairs[:, 0], pairs[:, 1] % LANES), weights)
+    found = []
+    for block in form:
+        partner = np.flatnonzero(block.any(axis=1))
+        partner = np.concatenate([partner, np.zeros(-len(partner) % UNROLLED, np.int64)]).astype(np.int64)
+        own = block[partner]
+        own[len(np.flatnonzero(block.any(axis=1))) :] = 0.0
+        found.append((partner, np.zeros_like(partner), own))
+    return found
+
+
+def _output_terms(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
+    """Terms e[left] · e[right] with a row of output weights each; e[m padded to 16] is 1."""
+    m, n_outputs = first.shape
+    one = -(-m // LANES) * LANES
+    left = np.concatenate([np.arange(m), pairs[:, 0]])
+    right = np.concatenate([np.full(m, one), pairs[:, 1]])
+    padding = -len(left) % UNROLLED
+    weights = np.zeros((len(left) + padding, weight_lanes(n_outputs)))
+    weights[: len(left), :n_outputs] = np.vstack([first, second])
+    return np.pad(left, (0, padding)).astype(np.int64), np.pad(right, (0, padding)).astype(np.int64), weights
