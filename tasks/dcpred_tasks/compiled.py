@@ -18,7 +18,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
 }
-SOURCES = ("lanes", "conversion", "exact", "engine")
+CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
+SOURCES = ("compiled", "lanes", "conversion", "exact", "passes")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -71,5 +72,5 @@ def cache_folder() -> Path | None:
 
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    parts = [numba.__version__, sys.version, *((here / f"{name}.py").read_text() for name in SOURCES)]
+    parts = [numba.__version__, sys.version, str(CHECKED), *((here / f"{name}.py").read_text() for name in SOURCES)]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()

@@ -19,34 +19,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.compiled import compiled, compiled_and_kept, inlined
-from dcpred_tasks.conversion import dtype_code, load_rows, read_row
-from dcpred_tasks.dtypes import STATUS_DTYPE, Status
-from dcpred_tasks.exact import Exact, exact_arrays, exact_leaf, exact_row, exact_values
-from dcpred_tasks.lanes import (
-    LANES,
-    ROWS,
-    kernel_values,
-    nearest_child,
-    output_lanes,
-    prefetch,
-    project_own,
-    project_shared,
-    quadratic_form,
-)
+from dcpred_tasks.conversion import dtype_code
+from dcpred_tasks.dtypes import STATUS_DTYPE
+from dcpred_tasks.exact import Exact, exact_arrays
+from dcpred_tasks.lanes import LANES
 from dcpred_tasks.packing import Packed, aligned_empty, pack
+from dcpred_tasks.passes import BLOCK, SLAB, score_tiles
 from dcpred_tasks.predictor import Model, Scores, check_rows
 
-DESCENT_BYTES = 2**19  # converted rows of a descent tile: half of a second-level cache of 1 MiB
+DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
 LEAF_ROWS = 16  # rows of a leaf that a leaf tile aims at
 LEAF_TILE = (2**12, 2**16)
-BLOCK = 64  # rows that go through a leaf's products together
-SLAB = 256  # features whose 16 lanes (16 KiB) stay in first-level cache while rows pass by
-HUGE = 1e30  # squares and products of single precision stay finite below it
-NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
-FAR = 1 << 40  # no child: the row is walked down in double precision
 
-OK, NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.OK), int(Status.NON_FINITE_FEATURE), int(Status.NON_FINITE_RESULT)
 
 
 class Source(NamedTuple):
@@ -77,12 +61,13 @@ class Room(NamedTuple):
     address: NDArray[np.int64]  # of raw rows
     row_at: NDArray[np.int64]
     ahead: NDArray[np.int64]  # addresses of rows that come next
+    block: NDArray[np.int64]
+    rest: NDArray[np.int64]
     centre_at: NDArray[np.int64]
     zeros: NDArray[np.int64]
     products: NDArray[np.float32]
     counts: NDArray[np.int64]
     leaf: NDArray[np.uint32]  # (leaf rows,)
-    tile_order: NDArray[np.uint32]
     tile_sorted: NDArray[np.uint32]
     e: NDArray[np.float32]  # kernel values of one row
     sums: NDArray[np.float32]
@@ -101,7 +86,7 @@ class Engine:
         self.score_dtype = model.score_dtype
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
-        self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 12))
+        self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 9))
         wanted = LEAF_ROWS * (len(p.group_at) - 1)
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
 
@@ -119,7 +104,7 @@ class Engine:
             part = slice(start, stop)
             source = Source(dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0])
             out = Out(singles[part], doubles[part], status[part])
-            _score(p, self.exact, source, stop - start, out, room, self.descent_rows, self.leaf_rows)
+            score_tiles(p, self.exact, source, stop - start, out, room, self.descent_rows, self.leaf_rows)
         return decision, status
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
@@ -154,13 +139,14 @@ class Engine:
             spare=numbers(padded),
             address=ints(padded),
             row_at=ints(padded),
-            ahead=ints(padded),
+            ahead=np.zeros(padded + SLAB, np.int64),
+            block=ints(padded),
+            rest=ints(padded),
             centre_at=ints(padded),
             zeros=np.zeros(padded, np.int64),
             products=aligned_empty(padded * LANES, np.float32),
             counts=ints(max(len(p.reach), len(p.group_at)) + 2),
             leaf=numbers(large),
-            tile_order=numbers(large),
             tile_sorted=numbers(large),
             e=aligned_empty(BLOCK * p.room, np.float32),
             sums=aligned_empty(LANES, np.float32),
@@ -169,221 +155,3 @@ class Engine:
             r=np.empty(max(self.exact.most, 1)),
             values=np.empty(p.n_outputs),
         )
-
-
-@compiled_and_kept
-def _score(p, q, source, n, out, room, small, large):
-    """Score n rows, `small` at a time down the tree and `large` at a time in the leaves."""
-    for start in range(0, n, large):
-        stop = min(start + large, n)
-        for a in range(start, stop, small):
-            _descend(p, q, source, a, min(a + small, stop) - a, room.leaf[a - start :], out.status, room)
-        count = 0
-        for i in range(stop - start):
-            leaf = room.leaf[i]
-            if leaf != NOWHERE and p.group_at[leaf] < p.group_at[leaf + 1]:
-                room.tile_order[count] = i
-                count += 1
-            else:
-                _finish_plain(p, q, source, leaf, start + i, out, room)
-        _sort(room.leaf, room.tile_order, count, room.counts, 0, len(p.group_at) - 2, room.tile_sorted)
-        for at in range(0, count, BLOCK):
-            _leaf_block(p, q, source, start, at, min(BLOCK, count - at), count, out, room)
-
-
-@inlined
-def _sort(keys, order, n, counts, low, high, out):
-    """out[:n] = order[:n] by keys[order], which lie from low to high; equal keys keep their order."""
-    counts[: high - low + 2] = 0
-    for i in range(n):
-        counts[keys[order[i]] - low + 1] += 1
-    for k in range(high - low + 1):
-        counts[k + 1] += counts[k]
-    for i in range(n):
-        k = keys[order[i]] - low
-        out[counts[k]] = order[i]
-        counts[k] += 1
-
-
-@inlined
-def _project(p, room, centres, n, itemsize):
-    """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n; the two have room for a whole number of ROWS.
-
-    Slab by slab of features, so that a group of centres is read from first-level cache by all rows that want it."""
-    last = -(-n // ROWS) * ROWS
-    for r in range(n, last):
-        room.row_at[r] = room.row_at[n - 1]
-        room.centre_at[r] = room.centre_at[n - 1]
-    for first in range(0, p.even, SLAB):
-        stop = min(first + SLAB, p.even)
-        for r in range(0, last, ROWS):
-            if itemsize > 0:
-                for i in range(r, min(r + ROWS, n)):
-                    prefetch(room.ahead[i], first * itemsize, (stop - first) * itemsize)
-            if room.centre_at[r] == room.centre_at[r + ROWS - 1]:
-                project_shared(room.rows, room.row_at, centres, room.centre_at, r, first, stop, room.products)
-            else:
-                project_own(room.rows, room.row_at, centres, room.centre_at, r, first, stop, room.products)
-
-
-@compiled
-def _descend(p, q, source, start, n, leaf, status, room):
-    """The leaf of each of n rows from `start` on; NOWHERE and status 2 for a row that cannot be scored."""
-    for i in range(n):
-        room.address[i] = source.address + (start + i) * source.stride
-    _load(p, source, n, p.origin, p.origin_rest, room.zeros, room)
-    order, spare = room.order, room.spare
-    active = 0
-    for i in range(n):
-        status[start + i] = OK
-        leaf[i] = 0
-        norm = room.norm[i]
-        if not (norm < HUGE):
-            leaf[i] = _walk(q, source, start + i, status, room)
-        elif len(p.reach) > 0:
-            room.norm[i] = np.sqrt(norm)
-            room.node[i] = 0
-            order[active] = i
-            active += 1
-    low = high = 0
-    first = True
-    while active > 0:
-        if high > low:
-            _sort(room.node, order, active, room.counts, low, high, spare)
-            order, spare = spare, order
-        for r in range(active):
-            i = order[r]
-            room.row_at[r] = i * p.width
-            room.centre_at[r] = room.node[i] * p.even * LANES
-        if first:
-            for r in range(active):
-                room.ahead[r] = source.address + (start + n + order[r]) * source.stride
-        _project(p, room, p.nodes, active, source.itemsize if first else 0)
-        low, high, left = len(p.reach), 0, 0
-        for r in range(active):
-            i = order[r]
-            node = room.node[i]
-            child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
-            if child == FAR:
-                leaf[i] = _walk(q, source, start + i, status, room)
-                continue
-            if child < 0:
-                leaf[i] = ~child
-            else:
-                room.node[i] = child
-                low, high = min(low, child), max(high, child)
-                order[left] = i
-                left += 1
-        active = left
-        first = False
-
-
-@inlined
-def _load(p, source, n, high, low, at, room):
-    """Convert the rows at n addresses into room.rows."""
-    load_rows(source.code, room.address, n, p.n_features, p.factor, high, low, at, room.rows, p.width, room.norm)
-
-
-@compiled
-def _walk(q, source, i, status, room):
-    """The leaf of row i in double precision, or NOWHERE and its status."""
-    read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
-    if exact_row(q, room.x):
-        return np.int64(exact_leaf(q, room.x))
-    status[i] = NON_FINITE_FEATURE
-    return NOWHERE
-
-
-@compiled
-def _leaf_block(p, q, source, start, at, n, count, out, room):
-    """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`."""
-    size = p.even * LANES
-    most = 0
-    for r in range(n):
-        i = room.tile_sorted[at + r]
-        leaf = room.leaf[i]
-        room.node[r] = leaf
-        room.address[r] = source.address + (start + i) * source.stride
-        room.centre_at[r] = leaf * p.n_features
-        most = max(most, p.group_at[leaf + 1] - p.group_at[leaf])
-        ahead = room.tile_sorted[min(at + r + BLOCK, count - 1)]  # of the block after this one
-        room.ahead[r] = source.address + (start + ahead) * source.stride
-        if room.leaf[ahead] != leaf:
-            prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, 512))
-    _load(p, source, n, p.means, p.means_rest, room.centre_at, room)
-    for g in range(most):
-        for r in range(n):
-            leaf = room.node[r]
-            room.row_at[r] = r * p.width
-            room.centre_at[r] = min(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size
-        _project(p, room, p.groups, n, source.itemsize if g == 0 else 0)
-        for r in range(n):
-            group = p.group_at[room.node[r]] + g
-            if group < p.group_at[room.node[r] + 1]:
-                norm = room.norm[r] * p.scale
-                kernel_values(room.products, r, norm, p.offset, p.difference, group, room.e, r * p.room + g * LANES)
-    for r in range(n):
-        i = room.tile_sorted[at + r]
-        if room.norm[r] < HUGE:
-            _outputs(p, room.node[r], r * p.room, room)
-            _finish(p, room.node[r], start + i, out, room)
-        else:
-            _finish_plain(p, q, source, room.node[r], start + i, out, room)
-
-
-@inlined
-def _outputs(p, leaf, e, room):
-    """Decision values from the kernel values of one row."""
-    first, last = p.group_at[leaf], p.group_at[leaf + 1]
-    if p.n_outputs == 1:
-        total = np.float32(0.0)
-        for g in range(first, last):
-            own, terms = (g - first) * LANES, (p.term_at[g], p.term_at[g + 1])
-            total += quadratic_form(room.e, e, p.linear, g, own, p.left, p.weights, terms[0], terms[1])
-        room.values[0] = total + p.constant[leaf, 0]
-        return
-    room.e[e + (last - first) * LANES] = np.float32(1.0)
-    for lane in range(0, p.stride, LANES):
-        output_lanes(room.e, e, p.left, p.right, p.weights, p.term_at[leaf], p.term_at[leaf + 1], p.stride, lane, room.sums)
-        for k in range(lane, min(lane + LANES, p.n_outputs)):
-            room.values[k] = room.sums[k - lane] + p.constant[leaf, k]
-
-
-@compiled
-def _finish_plain(p, q, source, leaf, i, out, room):
-    """A row without kernel work in lanes: not scored, of a constant leaf, or scored in double precision."""
-    if leaf == NOWHERE:
-        for k in range(p.n_outputs):
-            if p.regression:
-                out.doubles[i, k] = np.nan
-            else:
-                out.singles[i, k] = np.nan
-        return
-    if q.beta_at[leaf] < q.beta_at[leaf + 1]:
-        read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
-        exact_row(q, room.x)
-    exact_values(q, leaf, room.x, room.c, room.r, room.values)
-    _finish(p, leaf, i, out, room)
-
-
-@inlined
-def _finish(p, leaf, i, out, room):
-    """Write the decision values of row i; NaN and status 4 where one of them is not finite."""
-    fine = True
-    for k in range(p.n_outputs):
-        value = room.values[k]
-        if p.regression:
-            if p.bounded[leaf]:
-                value = min(max(value, p.bounds[leaf, 0]), p.bounds[leaf, 1])
-            out.doubles[i, k] = value
-            fine = fine and np.isfinite(value)
-        else:
-            out.singles[i, k] = np.float32(value)
-            fine = fine and np.isfinite(out.singles[i, k])
-    if not fine:
-        out.status[i] = NON_FINITE_RESULT
-        for k in range(p.n_outputs):
-            if p.regression:
-                out.doubles[i, k] = np.nan
-            else:
-                out.singles[i, k] = np.nan

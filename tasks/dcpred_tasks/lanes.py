@@ -95,6 +95,12 @@ def takes(returned: Any, *kinds: Any) -> Any:
     return returned(*(types.int64 if isinstance(kind, types.Integer) else kind for kind in kinds))
 
 
+def ask(b: Any, where: Any) -> None:
+    """Prefetch one line."""
+    read, near, data = (ir.Constant(_I32, v) for v in (0, 3, 1))
+    call(b, "llvm.prefetch.p0", ir.VoidType(), where, read, near, data)
+
+
 def operands(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
     """Arguments as scalars and pointers."""
     pairs = zip(signature.args, args, strict=True)
@@ -136,49 +142,72 @@ class Loop:
 # --- rows × centres -------------------------------------------------------------------------------------------------
 
 
-def _project(b: Any, operands: list[Any], shared: bool) -> None:
+def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None) -> None:
     rows, row_at, centres, centre_at, at, first, last, out = operands
+    shared = index is None
     width = ROWS if shared else OWN
     for start in range(0, ROWS, width):
         numbers = [b.add(at, integer(r)) for r in range(start, start + width)]
+        numbers = numbers if shared else [b.load(b.gep(index, [r])) for r in numbers]
         xs = [b.gep(rows, [b.load(b.gep(row_at, [r]))]) for r in numbers]
         cs = [b.gep(centres, [b.load(b.gep(centre_at, [r]))]) for r in (numbers[:1] if shared else numbers)]
         targets = [b.gep(out, [b.mul(r, integer(LANES))]) for r in numbers]
         begun = b.icmp_signed("!=", first, integer(0))
         starts = [b.select(begun, load(b, target, integer(0)), constant(0.0)) for target in targets]
-        loop = Loop(b, last, starts, step=2, first=first)
-        with loop as (j, sums, following):
+        loop = Loop(b, last, [*starts, *(ahead.start if ahead else [])], step=2, first=first)
+        with loop as (j, values, following):
+            sums, fetch = values[:width], values[width:]
             for feature in (j, b.add(j, integer(1))):
                 group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
                 sums = [
                     fma(b, splat(b, b.load(b.gep(x, [feature]))), c, s) for x, c, s in zip(xs, group, sums, strict=True)
                 ]
-            following.extend(sums)
-        for target, s in zip(targets, loop.values, strict=True):
+            following.extend([*sums, *(ahead.step(*fetch) if ahead else [])])
+        for target, s in zip(targets, loop.values[:width], strict=True):
             store(b, s, target, integer(0))
 
 
+class _Ahead:
+    """Ask for one line of rows to come in every turn of a loop: row by row from ahead[at] on, bytes from `low` to `high` in steps
+    of `stride`. More at once would wait for each other, and later the work would wait for them."""
+
+    def __init__(self, b: Any, ahead: Any, at: Any, low: Any, high: Any, stride: Any) -> None:
+        self.b, self.ahead, self.low, self.high, self.stride = b, ahead, low, high, stride
+        self.start = [at, low]
+
+    def step(self, row: Any, offset: Any) -> list[Any]:
+        b = self.b
+        where = b.inttoptr(b.add(b.load(b.gep(self.ahead, [row])), offset), _I8.as_pointer())
+        ask(b, where)
+        following = b.add(offset, self.stride)
+        over = b.icmp_signed(">=", following, self.high)
+        return [b.select(over, b.add(row, integer(1)), row), b.select(over, self.low, following)]
+
+
 @intrinsic
-def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out):
+def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride):
     """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at + ROWS, over an even
-    number of features first ≤ j < last; out counts as 0 where first is 0."""
+    number of features first ≤ j < last; out counts as 0 where first is 0. Meanwhile ask for bytes low, low + stride, … < high
+    of the rows at the addresses ahead[ahead_at], …"""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        _project(b, operands(context, b, signature, args), shared=True)
+        *own, ahead, ahead_at, low, high, stride = operands(context, b, signature, args)
+        _project(b, own, ahead=_Ahead(b, ahead, ahead_at, low, high, stride))
         return context.get_dummy_value()
 
-    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride), generate
 
 
 @intrinsic
-def project_own(_, rows, row_at, centres, centre_at, at, first, last, out):
-    """The same with a group of each row's own, centre_at[r]; the same bits."""
+def project_own(_, rows, row_at, centres, centre_at, index, at, first, last, out):
+    """The same for r = index[at], …, index[at + ROWS − 1] with a group of each row's own, centre_at[r]; the same bits."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        _project(b, operands(context, b, signature, args), shared=False)
+        rows, row_at, centres, centre_at, index, *others = operands(context, b, signature, args)
+        _project(b, [rows, row_at, centres, centre_at, *others], index)
         return context.get_dummy_value()
 
-    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+    return takes(types.void, rows, row_at, centres, centre_at, index, at, first, last, out), generate
 
 
 @intrinsic
@@ -198,7 +227,8 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
         for width in (8, 4, 2, 1):
             other = turned(b, largest, width)
             largest = b.select(b.fcmp_ordered(">", largest, other), largest, other)
-        near = b.fcmp_ordered(">=", scores, b.fsub(largest, splat(b, margin)))
+        floor = b.fsub(b.extract_element(largest, ir.Constant(_I32, 0)), margin)
+        near = b.fcmp_ordered(">=", scores, splat(b, floor))
         bits = b.zext(b.bitcast(near, _I16), _I64)
         lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
         others = b.and_(bits, b.sub(bits, integer(1)))
@@ -290,8 +320,7 @@ def prefetch(_, values, at, n_bytes):
         by_address = where.type == _I64
         start = b.inttoptr(b.add(where, at), _I8.as_pointer()) if by_address else b.bitcast(b.gep(where, [at]), _I8.as_pointer())
         with Loop(b, n_bytes, [], step=64) as (i, _, _):
-            read, near, data = (ir.Constant(_I32, v) for v in (0, 3, 1))
-            call(b, "llvm.prefetch.p0", ir.VoidType(), b.gep(start, [i]), read, near, data)
+            ask(b, b.gep(start, [i]))
         return context.get_dummy_value()
 
     return takes(types.void, values, at, n_bytes), generate

@@ -44,6 +44,7 @@ class Packed(NamedTuple):
     room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
     regression: bool
     factor: SingleArray  # (n_features,), s
+    depth: int  # levels of the longest walk, at least 1
     origin: SingleArray  # (n_features,), μ + m / s and what single precision lost of it
     origin_rest: SingleArray
     error: np.float32  # of products with centres, relative to ‖x‖‖c‖
@@ -88,6 +89,7 @@ def pack(model: Model) -> Packed:
         room=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
         factor=aligned(model.scaling.factor.astype(np.float32)),
+        depth=max(model.tree.depth, 1),
         **_pack_tree(model, even),
         error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
         scale=np.float32(model.kernel.gamma * np.log2(np.e)),

@@ -33,12 +33,14 @@ class Node:
 
 
 def levels_for(n_leaves: int) -> tuple[int, ...]:
-    """Arities whose product is the largest power of two that is ≤ n_leaves: 1,024 → (16, 16, 4)."""
+    """Arities whose product is the largest power of two that is ≤ n_leaves: 1,024 → (4, 16, 16).
+
+    The odd one comes first: as many leaves with a fourth of the nodes, which the engine keeps in cache."""
     n_leaves = 1 << (max(n_leaves, 1).bit_length() - 1)
-    levels = []
+    levels: list[int] = []
     while n_leaves > 1:
         arity = min(MAX_ARITY, n_leaves)
-        levels.append(arity)
+        levels.insert(0, arity)
         n_leaves //= arity
     return tuple(levels)
 
