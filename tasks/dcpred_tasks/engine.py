@@ -14,6 +14,7 @@ A row whose two nearest centres are closer than single precision can tell (a rig
 and so is one whose squares overflow (exact.py).
 """
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from dcpred_tasks.predictor import Model, Scores, check_rows
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
 LEAF_ROWS = 16  # rows of a leaf that a leaf tile aims at
 LEAF_TILE = (2**12, 2**16)
+COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 
 
 
@@ -84,9 +86,10 @@ class Engine:
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model)
         self.score_dtype = model.score_dtype
+        self._kept = threading.local()
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
-        self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 9))
+        self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 8))
         wanted = LEAF_ROWS * (len(p.group_at) - 1)
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
 
@@ -99,7 +102,7 @@ class Engine:
         status = np.empty(n, STATUS_DTYPE)
         none = np.empty((0, p.n_outputs), np.float32 if p.regression else np.float64)
         singles, doubles = (none, decision) if p.regression else (decision, none)
-        room = self._room(n)
+        room = self._room()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
             source = Source(dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0])
@@ -108,19 +111,28 @@ class Engine:
         return decision, status
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
-        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or copies of leaf tiles."""
+        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or copies of parts."""
         code = dtype_code(X.dtype)
         if code >= 0 and (X.strides[1] == X.itemsize or X.shape[1] == 1 or len(X) == 0):
             yield 0, len(X), X
             return
         dtype = X.dtype.newbyteorder("=") if dtype_code(X.dtype.newbyteorder("=")) >= 0 else np.dtype(np.float64)
-        for start in range(0, len(X), self.leaf_rows):
-            stop = min(start + self.leaf_rows, len(X))
+        step = int(np.clip(COPY_BYTES // (X.shape[1] * dtype.itemsize), 1, self.leaf_rows))
+        for start in range(0, len(X), step):
+            stop = min(start + step, len(X))
             yield start, stop, np.ascontiguousarray(X[start:stop], dtype)
 
-    def _room(self, n: int) -> Room:
+    def _room(self) -> Room:
+        """The buffers of this thread, made once: a call of few rows would spend half its time on them."""
+        sizes = self.descent_rows, self.leaf_rows
+        if getattr(self._kept, "sizes", None) != sizes:
+            self._kept.room, self._kept.sizes = self._new_room(), sizes
+        room: Room = self._kept.room
+        return room
+
+    def _new_room(self) -> Room:
         p = self.packed
-        small, large = min(self.descent_rows, n), min(self.leaf_rows, n)
+        small, large = self.descent_rows, self.leaf_rows
         padded = max(small, BLOCK) + BLOCK
 
         def ints(length: int) -> NDArray[np.int64]:
@@ -149,7 +161,7 @@ class Engine:
             leaf=numbers(large),
             tile_sorted=numbers(large),
             e=aligned_empty(BLOCK * p.room, np.float32),
-            sums=aligned_empty(LANES, np.float32),
+            sums=aligned_empty(p.stride, np.float32),
             x=np.empty(p.n_features),
             c=np.empty(max(self.exact.most, 1)),
             r=np.empty(max(self.exact.most, 1)),

@@ -97,7 +97,7 @@ def takes(returned: Any, *kinds: Any) -> Any:
 
 def ask(b: Any, where: Any) -> None:
     """Prefetch one line."""
-    read, near, data = (ir.Constant(_I32, v) for v in (0, 3, 1))
+    read, near, data = (ir.Constant(_I32, v) for v in (0, 2, 1))
     call(b, "llvm.prefetch.p0", ir.VoidType(), where, read, near, data)
 
 
@@ -293,7 +293,7 @@ def quadratic_form(_, e, at, linear, group, own, left, weights, first, last):
 
 @intrinsic
 def output_lanes(_, e, at, left, right, weights, first, last, stride, lane, out):
-    """out[:16] = Σ_q e[left[q]] · e[right[q]] · weights[stride q + lane : … + 16], first ≤ q < last, a multiple of 4."""
+    """out[lane : lane + 16] = Σ_q e[left[q]] · e[right[q]] · weights[stride q + lane : …], first ≤ q < last, a multiple of 4."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         e, at, left, right, weights, first, last, stride, lane, out = operands(context, b, signature, args)
@@ -305,7 +305,7 @@ def output_lanes(_, e, at, left, right, weights, first, last, stride, lane, out)
                 product = b.fmul(*(b.load(b.gep(values, [b.load(b.gep(which, [q]))])) for which in (left, right)))
                 following.append(fma(b, splat(b, product), load(b, weights, b.add(b.mul(q, stride), lane)), total))
         s = loop.values
-        store(b, b.fadd(b.fadd(s[0], s[1]), b.fadd(s[2], s[3])), out, integer(0))
+        store(b, b.fadd(b.fadd(s[0], s[1]), b.fadd(s[2], s[3])), out, lane)
         return context.get_dummy_value()
 
     return takes(types.void, e, at, left, right, weights, first, last, stride, lane, out), generate

@@ -18,11 +18,13 @@ from dcpred_tasks.lanes import (
     quadratic_form,
 )
 
+NARROW = 32  # features up to which a sort by node costs more than a group of centres for each row
 BLOCK = 64  # rows that go through a leaf's products together
 SLAB = 256  # features whose 16 lanes (16 KiB) stay in first-level cache while rows pass by
 LONG = 1024  # bytes of a row from which on the processor's own prefetching does better
 LINE = 64  # bytes that come from memory at once
 HUGE = 1e30  # squares and products of single precision stay finite below it
+ROOT_OF_HUGE = 1e15
 NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
 FAR = 1 << 40  # no child: the row is walked down in double precision
 
@@ -122,33 +124,20 @@ def _descend(p, q, source, start, n, leaf, status, room):
     """The leaf of each of n rows from `start` on; NOWHERE and status 2 for a row that cannot be scored."""
     for i in range(n):
         room.address[i] = source.address + (start + i) * source.stride
+        room.ahead[i] = source.address + (start + n + i) * source.stride
     _load(p, source, n, p.origin, p.origin_rest, room.zeros, room)
     order, spare = room.order, room.spare
-    active = 0
-    for i in range(n):
-        status[start + i] = OK
-        leaf[i] = 0
-        norm = room.norm[i]
-        if not (norm < HUGE):
-            leaf[i] = _walk(q, source, start + i, status, room)
-        elif len(p.reach) > 0:
-            room.norm[i] = np.sqrt(norm)
-            room.node[i] = 0
-            order[active] = i
-            active += 1
-    low = high = 0
-    level = 0
+    active = _begin(p, q, source, start, n, leaf, status, room)
+    level = low = high = 0
     itemsize = source.itemsize if source.itemsize * p.n_features <= LONG else 0
     while active > 0:
-        if high > low:
+        if high > low and p.even > NARROW:
             _sort(room.node, order, active, room.counts, low, high, spare)
             order, spare = spare, order
         for r in range(active):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        for r in range(active):
-            room.ahead[r] = source.address + (start + n + r) * source.stride
         _project(p, room, p.nodes, active, itemsize, level, p.depth)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
@@ -159,11 +148,10 @@ def _descend(p, q, source, start, n, leaf, status, room):
                 _touch(p.children, node * LANES, LANES)
                 _touch(p.reach, node, 1)
             child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
-            if child == FAR:
-                leaf[i] = _walk(q, source, start + i, status, room)
-                continue
             if child < 0:
                 leaf[i] = ~child
+            elif child == FAR:
+                leaf[i] = _walk(q, source, start + i, status, room)
             else:
                 room.node[i] = child
                 low, high = min(low, child), max(high, child)
@@ -171,6 +159,29 @@ def _descend(p, q, source, start, n, leaf, status, room):
                 left += 1
         active = left
         level += 1
+
+
+@inlined
+def _begin(p, q, source, start, n, leaf, status, room):
+    """Put all rows at the root, and return how many there are to be walked down: not those that squares overflow for."""
+    usual = True
+    for i in range(n):
+        status[start + i] = OK
+        leaf[i] = 0
+        room.node[i] = 0
+        room.order[i] = i
+        usual &= room.norm[i] < HUGE
+        room.norm[i] = np.sqrt(room.norm[i])
+    if usual:
+        return n if len(p.reach) > 0 else 0
+    active = 0
+    for i in range(n):
+        if not (room.norm[i] < ROOT_OF_HUGE):
+            leaf[i] = _walk(q, source, start + i, status, room)
+        elif len(p.reach) > 0:
+            room.order[active] = i
+            active += 1
+    return active
 
 
 @inlined
@@ -217,7 +228,7 @@ def _leaf_block(p, q, source, start, at, n, count, out, room):
         ahead = room.tile_sorted[min(at + r + BLOCK, count - 1)]  # of the block after this one
         room.ahead[r] = source.address + (start + ahead) * source.stride
         if room.leaf[ahead] != leaf:
-            prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, 512))
+            prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, LINE))
     _load(p, source, n, p.means, p.means_rest, room.centre_at, room)
     for g in range(most):
         for r in range(n):
@@ -258,14 +269,20 @@ def _outputs(p, leaf, e, i, out, room):
             out.singles[i, 0] = np.float32(value)
             return
         room.values[0] = value
-    else:
-        room.e[e + (last - first) * LANES] = np.float32(1.0)
-        for lane in range(0, p.stride, LANES):
-            terms = p.term_at[leaf], p.term_at[leaf + 1]
-            output_lanes(room.e, e, p.left, p.right, p.weights, terms[0], terms[1], p.stride, lane, room.sums)
-            for k in range(lane, min(lane + LANES, p.n_outputs)):
-                room.values[k] = room.sums[k - lane] + p.constant[leaf, k]
-    _finish(p, leaf, i, out, room)
+        _finish(p, leaf, i, out, room)
+        return
+    room.e[e + (last - first) * LANES] = np.float32(1.0)
+    terms = p.term_at[leaf], p.term_at[leaf + 1]
+    for lane in range(0, p.stride, LANES):
+        output_lanes(room.e, e, p.left, p.right, p.weights, terms[0], terms[1], p.stride, lane, room.sums)
+    fine = not p.regression
+    for k in range(p.n_outputs):
+        room.values[k] = room.sums[k] + p.constant[leaf, k]
+        if not p.regression:
+            out.singles[i, k] = np.float32(room.values[k])
+            fine &= np.isfinite(out.singles[i, k])
+    if not fine:
+        _finish(p, leaf, i, out, room)
 
 
 @compiled

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("common", "test_quick"))
+BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("common", "synthetic", "test_quick"))
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
