@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
 }
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
-SOURCES = ("compiled", "lanes", "conversion", "exact", "passes")
+SOURCES = ("compiled", "lanes", "conversion", "packing", "exact", "passes", "engine")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -49,25 +49,43 @@ def cache_folder() -> Path | None:
     """The first of these that can be written: $NUMBA_CACHE_DIR, the user's cache, a temporary folder; None if none can.
 
     Its name carries a hash of the sources that are compiled: numba looks at the file of the outermost function only. One that
-    can be read but not written (baked into an image, mounted read-only) is copied to the temporary folder, for numba uses no
-    cache that it cannot write to.
+    can be read but not written (baked into an image, mounted read-only) is copied, for numba uses no cache that it cannot
+    write to.
     """
     name = f"dcpred-{_fingerprint()}"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    bases = [home, Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"]
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        bases.insert(0, Path(os.environ["NUMBA_CACHE_DIR"]))
-    baked = next((base / name for base in bases if (base / name).is_dir()), None)
-    for base in bases:
+    folders = [base / name for base in _bases()]
+    filled = next((folder for folder in folders if folder.is_dir() and any(folder.rglob("*.nbi"))), None)
+    for folder in folders:
         with suppress(OSError):
-            folder = base / name
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryFile(dir=folder):
                 pass
-            if baked is not None and baked != folder:
-                shutil.copytree(baked, folder, dirs_exist_ok=True)
+            if filled is not None and not any(folder.rglob("*.nbi")):
+                _copy(filled, folder)
             return folder
     return None
+
+
+def _bases() -> Iterator[Path]:
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(os.environ["NUMBA_CACHE_DIR"])
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
+    with suppress(OSError):
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        if temporary.stat().st_uid == os.getuid():  # machine code is run as it is found: nobody else may have put it there
+            yield temporary
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy files, the index last, each of them whole or not at all."""
+    for file in sorted((f for f in source.rglob("*.nb?")), key=lambda f: f.suffix == ".nbi"):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+        shutil.copyfile(file, partial)
+        partial.replace(place)
 
 
 def _fingerprint() -> str:

@@ -37,6 +37,8 @@ def _number(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
     """n raw elements in single precision where that is exact, else in double."""
     exact = dtype.itemsize <= 2 or dtype == np.float32
     vector = ir.VectorType(_F32 if exact else _F64, n)
+    if dtype.kind == "b":  # as NumPy reads them: whatever is not 0
+        return b.uitofp(b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * n)), vector)
     if dtype.kind == "f":
         return _from_half(b, raw, n) if dtype.itemsize == 2 else raw
     return b.sitofp(raw, vector) if dtype.kind == "i" else b.uitofp(raw, vector)
@@ -146,7 +148,7 @@ def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(b.fadd(lane_sum(b, b.load(squares)), few), b.gep(norms, [r]))
 
 
-_f8, _f4, _f2, _i1, _u1, _i2, _u2, _i4, _u4, _i8, _u8, _ = (_loader(dtype) for dtype in DTYPES)
+_f8, _f4, _f2, _i1, _u1, _i2, _u2, _i4, _u4, _i8, _u8, _b = (_loader(dtype) for dtype in DTYPES)
 
 
 @compiled
@@ -174,11 +176,13 @@ def load_rows(code, address, n, d, factor, high, low, at, out, width, norms):
         _i8(address, n, d, factor, high, low, at, out, width, norms)
     elif code == 10:
         _u8(address, n, d, factor, high, low, at, out, width, norms)
-    else:  # a boolean is a byte that is 0 or 1
+    elif code == 11:
+        _b(address, n, d, factor, high, low, at, out, width, norms)
+    else:
         _u1(address, n, d, factor, high, low, at, out, width, norms)
 
 
-_d8, _d4, _d2, _di1, _du1, _di2, _du2, _di4, _du4, _di8, _du8, _ = (_doubler(dtype) for dtype in DTYPES)
+_d8, _d4, _d2, _di1, _du1, _di2, _du2, _di4, _du4, _di8, _du8, _db = (_doubler(dtype) for dtype in DTYPES)
 
 
 @compiled
@@ -204,5 +208,7 @@ def read_row(code, address, n, out):
         _di8(address, n, out)
     elif code == 10:
         _du8(address, n, out)
+    elif code == 11:
+        _db(address, n, out)
     else:
         _du1(address, n, out)

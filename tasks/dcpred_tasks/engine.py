@@ -120,7 +120,9 @@ class Engine:
         step = int(np.clip(COPY_BYTES // (X.shape[1] * dtype.itemsize), 1, self.leaf_rows))
         for start in range(0, len(X), step):
             stop = min(start + step, len(X))
-            yield start, stop, np.ascontiguousarray(X[start:stop], dtype)
+            with np.errstate(over="ignore"):  # of long doubles: a row that overflows gets its status
+                rows = np.ascontiguousarray(X[start:stop], dtype)
+            yield start, stop, rows
 
     def _room(self) -> Room:
         """The buffers of this thread, made once: a call of few rows would spend half its time on them."""

@@ -142,7 +142,8 @@ class Loop:
 # --- rows × centres -------------------------------------------------------------------------------------------------
 
 
-def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None) -> None:
+def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, apart: bool = False) -> None:
+    """Products of rows and centres, or squared distances where `apart`."""
     rows, row_at, centres, centre_at, at, first, last, out = operands
     shared = index is None
     width = ROWS if shared else OWN
@@ -159,9 +160,9 @@ def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None) 
             sums, fetch = values[:width], values[width:]
             for feature in (j, b.add(j, integer(1))):
                 group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
-                sums = [
-                    fma(b, splat(b, b.load(b.gep(x, [feature]))), c, s) for x, c, s in zip(xs, group, sums, strict=True)
-                ]
+                features = [splat(b, b.load(b.gep(x, [feature]))) for x in xs]
+                factors = [(d, d) for d in map(b.fsub, features, group)] if apart else list(zip(features, group, strict=True))
+                sums = [fma(b, *pair, s) for pair, s in zip(factors, sums, strict=True)]
             following.extend([*sums, *(ahead.step(*fetch) if ahead else [])])
         for target, s in zip(targets, loop.values[:width], strict=True):
             store(b, s, target, integer(0))
@@ -211,10 +212,34 @@ def project_own(_, rows, row_at, centres, centre_at, index, at, first, last, out
 
 
 @intrinsic
+def distances_shared(_, rows, row_at, centres, centre_at, at, first, last, out):
+    """As project_shared with (rows − centres)² instead of products, and without asking for rows to come."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        _project(b, operands(context, b, signature, args), apart=True)
+        return context.get_dummy_value()
+
+    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+
+
+@intrinsic
+def distances_own(_, rows, row_at, centres, centre_at, index, at, first, last, out):
+    """As project_own with (rows − centres)² instead of products."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        rows, row_at, centres, centre_at, index, *others = operands(context, b, signature, args)
+        _project(b, [rows, row_at, centres, centre_at, *others], index, apart=True)
+        return context.get_dummy_value()
+
+    return takes(types.void, rows, row_at, centres, centre_at, index, at, first, last, out), generate
+
+
+@intrinsic
 def nearest_child(_, products, row, half_norms, reach, children, node, norm, error, far):
     """The child with the largest products[16 row + t] − half_norms[16 node + t]; `far` if another is too near to be told from it.
 
-    Both products are off by at most `error` · ‖x‖‖c‖, and what rounds to one distance counts as a tie (exact.py)."""
+    Both products are off by at most `error` · ‖x‖‖c‖ / 2, both half norms by 3/2 units of ‖c‖², and distances that round to the
+    same single count as a tie (exact.py)."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         products, row, half_norms, reach, children, node, norm, error, far = operands(context, b, signature, args)
@@ -222,7 +247,7 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
         scores = b.fsub(load(b, products, b.mul(row, integer(LANES))), load(b, half_norms, lanes))
         c = b.load(b.gep(reach, [node]))
         both = b.fadd(norm, c)
-        margin = b.fadd(b.fmul(error, b.fmul(norm, c)), b.fmul(ir.Constant(_F32, UNIT), b.fmul(both, both)))
+        margin = b.fadd(b.fmul(error, b.fmul(norm, c)), b.fmul(ir.Constant(_F32, 4 * UNIT), b.fmul(both, both)))
         largest = scores
         for width in (8, 4, 2, 1):
             other = turned(b, largest, width)
@@ -243,15 +268,16 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
 
 
 @intrinsic
-def kernel_values(_, products, row, norm, offset, origin, group, out, at):
-    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − norm − offset[16 group : …].
+def kernel_values(_, products, row, scale, norm, offset, origin, group, out, at):
+    """out[at : at + 16] = 2^t − origin[16 group : …], t = scale · products[16 row : …] − norm − offset[16 group : …].
 
     With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        products, row, norm, offset, origin, group, out, at = operands(context, b, signature, args)
+        products, row, scale, norm, offset, origin, group, out, at = operands(context, b, signature, args)
         lanes = b.mul(group, integer(LANES))
-        t = b.fsub(b.fsub(load(b, products, b.mul(row, integer(LANES))), splat(b, norm)), load(b, offset, lanes))
+        scaled = b.fmul(load(b, products, b.mul(row, integer(LANES))), splat(b, scale))
+        t = b.fsub(b.fsub(scaled, splat(b, norm)), load(b, offset, lanes))
         t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
         t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
         whole = call(b, "llvm.rint.v16f32", VECTOR, t)
@@ -265,7 +291,7 @@ def kernel_values(_, products, row, norm, offset, origin, group, out, at):
         store(b, value, out, at)
         return context.get_dummy_value()
 
-    return takes(types.void, products, row, norm, offset, origin, group, out, at), generate
+    return takes(types.void, products, row, scale, norm, offset, origin, group, out, at), generate
 
 
 @intrinsic

@@ -7,7 +7,9 @@ argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m.
 
     c_j = exp(−γ‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g‖z‖² − o_j) − h_j,   w_j = 2γ log₂e · v_j, g = γ log₂e
 
-with (h, o, a) = (1, 0, exp(−γ‖v_j‖²)) where γ‖v_j‖² < 2, else (0, g‖v_j‖², 1). Output weights of a compact model are large and
+with (h, o, a) = (1, 0, exp(−γ‖v_j‖²)) where γ‖v_j‖² < 2, else (0, g‖v_j‖², 1). In a leaf much wider than the kernel the exponent
+is a small difference of large numbers; there it is −g‖z − v_j‖² − o, at two operations a feature instead of one, and o is less by
+g‖v_j‖²; and a leaf wider still goes row by row in double precision (exact.py). Output weights of a compact model are large and
 cancel; written in e, which is 0 at z = 0 and small near it, they cancel before single precision comes in. Constants are summed
 here in double precision. Largest error of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c,
 4e-5 in e; cal_housing 5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
@@ -16,6 +18,7 @@ here in double precision. Largest error of a decision value in standard deviatio
 Several outputs: lanes are outputs, terms e_i·e_j with a constant e = 1 beside the landmarks.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +28,9 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.lanes import LANES, UNIT
 from dcpred_tasks.predictor import Model
 
-FAR = np.float32(3e38)  # half norm of a lane that holds no centre
+FAR = 3e38  # half norm of a lane that holds no centre
+WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
+TOO_WIDE = 1e4  # in double precision
 NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
 UNROLLED = 4  # terms are padded to a multiple of this
 
@@ -53,6 +58,8 @@ class Packed(NamedTuple):
     reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
     children: NDArray[np.int32]  # (n_nodes · 16,)
     scale: np.float32  # g
+    rank: IntArray  # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
+    n_narrow: int  # of the first kind
     means: SingleArray  # (n_leaves · n_features,), μ + μ_l / s and what single precision lost of it
     means_rest: SingleArray
     group_at: IntArray  # (n_leaves + 1,)
@@ -74,9 +81,10 @@ def pack(model: Model) -> Packed:
     d = model.n_features
     even = d + d % 2
     in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and _factors_fit(model)
-    counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * in_lanes
+    means, width = _centred(model)
+    counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
-    means, groups, lanes, constant, terms = _pack_leaves(model, counts, group_at, even)
+    groups, lanes, constant, terms = _pack_leaves(model, counts, group_at, means, width > WIDE)
     left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
     high, low = _halves(model, means)
     has_bounds = model.bounds.shape[1] > 0
@@ -93,6 +101,8 @@ def pack(model: Model) -> Packed:
         **_pack_tree(model, even),
         error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
         scale=np.float32(model.kernel.gamma * np.log2(np.e)),
+        rank=np.argsort(np.argsort(width > WIDE, kind="stable"), kind="stable"),
+        n_narrow=int((width <= WIDE).sum()),
         means=high,
         means_rest=low,
         group_at=group_at,
@@ -170,19 +180,29 @@ def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
         "origin": high,
         "origin_rest": low,
         "nodes": aligned(groups.ravel()),
-        "half_norms": aligned(half_norms.astype(np.float32).ravel()),
+        "half_norms": aligned(np.minimum(half_norms, FAR).astype(np.float32).ravel()),
         "reach": reach,
         "children": children.ravel(),
     }
 
 
+def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
+    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks."""
+    means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
+    for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
+        if start < stop:
+            U = model.landmarks[start:stop].astype(ACC_DTYPE)
+            means[leaf] = _centre(model, U.mean(axis=0))
+            width[leaf] = model.kernel.gamma * ((U - means[leaf]) ** 2).sum(axis=1).max()
+    return means, width
+
+
 def _pack_leaves(
-    model: Model, counts: IntArray, group_at: IntArray, even: int
-) -> tuple[FloatArray, SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(means, groups, lanes, constant, terms); lanes are offset, difference and linear."""
+    model: Model, counts: IntArray, group_at: IntArray, means: FloatArray, wide: NDArray[np.bool_]
+) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
+    """(groups, lanes, constant, terms); lanes are offset, difference and linear."""
     d, n_groups = model.n_features, int(group_at[-1])
-    means = np.zeros((model.n_leaves, d))
-    groups = np.zeros((n_groups, even, LANES), np.float32)
+    groups = np.zeros((n_groups, d + d % 2, LANES), np.float32)
     lanes = np.zeros((3, n_groups, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
@@ -191,13 +211,12 @@ def _pack_leaves(
             terms.extend([] if model.n_outputs == 1 else [_no_terms(model.n_outputs)])
             continue
         U = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].astype(ACC_DTYPE)
-        means[leaf] = _centre(model, U.mean(axis=0))
         v = U - means[leaf]
         exponent = model.kernel.gamma * np.einsum("ij,ij->i", v, v)
         h = (exponent < NEAR).astype(ACC_DTYPE)
         group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
-        groups[group, :d, lane] = v * (2 * model.kernel.gamma * np.log2(np.e))
-        lanes[0, group, lane] = np.where(h > 0, 0.0, exponent * np.log2(np.e))
+        groups[group, :d, lane] = v if wide[leaf] else v * (2 * model.kernel.gamma * np.log2(np.e))
+        lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - wide[leaf] * exponent) * np.log2(np.e)
         lanes[1, group, lane] = h
         first, second, pairs, added = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
         constant[leaf] += added
@@ -206,7 +225,7 @@ def _pack_leaves(
             terms.extend(_quadratic(pairs, second[:, 0], m))
         else:
             terms.append(_output_terms(first, pairs, second))
-    return means, groups, lanes, constant, terms
+    return groups, lanes, constant, terms
 
 
 def _in_differences(

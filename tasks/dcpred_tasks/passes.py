@@ -9,6 +9,8 @@ from dcpred_tasks.exact import exact_leaf, exact_row, exact_values
 from dcpred_tasks.lanes import (
     LANES,
     ROWS,
+    distances_own,
+    distances_shared,
     kernel_values,
     nearest_child,
     output_lanes,
@@ -38,32 +40,38 @@ def score_tiles(p, q, source, n, out, room, small, large):
         stop = min(start + large, n)
         for a in range(start, stop, small):
             _descend(p, q, source, a, min(a + small, stop) - a, room.leaf[a - start :], out.status, room)
-        count = _sort_by_leaf(p, q, source, start, stop - start, out, room)
-        for at in range(0, count, BLOCK):
-            _leaf_block(p, q, source, start, at, min(BLOCK, count - at), count, out, room)
+        narrow, count = _sort_by_leaf(p, q, source, start, stop - start, out, room)
+        at = 0
+        while at < count:
+            apart = at >= narrow
+            rows = min(BLOCK, (count if apart else narrow) - at)
+            _leaf_block(p, q, source, start, at, rows, count, out, room, apart)
+            at += rows
 
 
 @inlined
 def _sort_by_leaf(p, q, source, start, n, out, room):
-    """The rows of a tile that have landmarks, by leaf, into tile_sorted, and how many; the others are done."""
+    """The rows of a tile that have landmarks, by rank of their leaf, into tile_sorted; how many narrow ones, how many in all.
+    The others are done."""
     counts = room.counts
     counts[: len(p.group_at)] = 0
     for i in range(n):
         leaf = room.leaf[i]
         if leaf != NOWHERE and p.group_at[leaf] < p.group_at[leaf + 1]:
-            counts[leaf + 1] += 1
+            counts[p.rank[leaf] + 1] += 1
         else:
             _finish_plain(p, q, source, leaf, start + i, out, room)
             room.leaf[i] = NOWHERE
     for leaf in range(len(p.group_at) - 1):
         counts[leaf + 1] += counts[leaf]
-    count = counts[len(p.group_at) - 1]
+    narrow, count = counts[p.n_narrow], counts[len(p.group_at) - 1]
     for i in range(n):
         leaf = room.leaf[i]
         if leaf != NOWHERE:
-            room.tile_sorted[counts[leaf]] = i
-            counts[leaf] += 1
-    return count
+            rank = p.rank[leaf]
+            room.tile_sorted[counts[rank]] = i
+            counts[rank] += 1
+    return narrow, count
 
 
 @inlined
@@ -81,8 +89,8 @@ def _sort(keys, order, n, counts, low, high, out):
 
 
 @inlined
-def _project(p, room, centres, n, itemsize, phase, phases):
-    """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side.
+def _project(p, room, centres, n, itemsize, phase, phases, apart):
+    """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side; distances if `apart`.
 
     Rows share a group of centres in whole blocks of ROWS; what is left of each group goes with a group of its own. Slab by slab
     of features, so that a group is read from first-level cache by all rows that want it. Meanwhile every phases-th line of the
@@ -110,6 +118,12 @@ def _project(p, room, centres, n, itemsize, phase, phases):
     for slab in range(0, p.even, SLAB):
         stop = min(slab + SLAB, p.even)
         low, high = slab * itemsize + phase * LINE, stop * itemsize
+        if apart:
+            for i in range(blocks):
+                distances_shared(room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products)
+            for i in range(0, rest, ROWS):
+                distances_own(room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products)
+            continue
         for i in range(blocks):
             project_shared(
                 room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products,
@@ -138,7 +152,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        _project(p, room, p.nodes, active, itemsize, level, p.depth)
+        _project(p, room, p.nodes, active, itemsize, level, p.depth, False)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
             i = order[r]
@@ -214,9 +228,10 @@ def _walk(q, source, i, status, room):
 
 
 @compiled
-def _leaf_block(p, q, source, start, at, n, count, out, room):
+def _leaf_block(p, q, source, start, at, n, count, out, room, apart):
     """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`."""
     size = p.even * LANES
+    scale = -p.scale if apart else np.float32(1.0)
     most = 0
     for r in range(n):
         i = room.tile_sorted[at + r]
@@ -235,7 +250,7 @@ def _leaf_block(p, q, source, start, at, n, count, out, room):
             leaf = room.node[r]
             room.row_at[r] = r * p.width
             room.centre_at[r] = min(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size
-        _project(p, room, p.groups, n, source.itemsize if g == 0 else 0, 0, 1)
+        _project(p, room, p.groups, n, source.itemsize if g == 0 else 0, 0, 1, apart)
         for r in range(n):
             group = p.group_at[room.node[r]] + g
             if group < p.group_at[room.node[r] + 1]:
@@ -243,8 +258,8 @@ def _leaf_block(p, q, source, start, at, n, count, out, room):
                     _touch(p.offset, group * LANES, LANES)
                     _touch(p.difference, group * LANES, LANES)
                     _touch(room.e, r * p.room + g * LANES, LANES)
-                norm = room.norm[r] * p.scale
-                kernel_values(room.products, r, norm, p.offset, p.difference, group, room.e, r * p.room + g * LANES)
+                norm = np.float32(0.0) if apart else room.norm[r] * p.scale
+                kernel_values(room.products, r, scale, norm, p.offset, p.difference, group, room.e, r * p.room + g * LANES)
     for r in range(n):
         i = room.tile_sorted[at + r]
         if room.norm[r] < HUGE:

@@ -51,5 +51,6 @@ def _compiler() -> Any:
             raise ImportError("numba's compiler is switched off (NUMBA_DISABLE_JIT)")
         return import_module("dcpred_tasks.engine")
     except ImportError as error:
-        warnings.warn(f"rows are scored by NumPy, which is 10 to 30 times slower, because {error}", RuntimeWarning, stacklevel=5)
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}", RuntimeWarning, stacklevel=5)
         return None

@@ -1,0 +1,268 @@
+"""Random compact models, rows for them in any memory layout, and how near two scorers of one model must be."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.scaling import Scaling
+
+Any2D = NDArray[Any]
+SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
+SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny")
+DTYPES = ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", ">f8", ">f4", ">f2", ">i2", ">u4", ">i8", "g")
+LAYOUTS = ("C", "F", "rows", "columns", "up", "left", "both", "readonly", "unaligned", "wide", "transposed")
+
+
+def offsets(sizes: list[int]) -> NDArray[np.int64]:
+    return np.cumsum([0, *sizes]).astype(np.int64)
+
+
+def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 40) -> Tree:
+    """Nodes of 2 to 16 centres, whose children are nodes, new leaves, or now and then a leaf that was seen before."""
+    starts, children, leaves = [0], [], 0
+    centres = [np.empty((0, d))]
+    nodes = [(1, np.zeros(d))] if depth else []
+    for at, (level, middle) in enumerate(nodes):  # grows while it is walked
+        arity = int(rng.choice([2, 2, 3, 5, 15, 16]))
+        own = middle + rng.normal(size=(arity, d)) / level
+        for t in range(arity):
+            if level < depth and leaves + len(nodes) - at < max_leaves and (t == 0 or rng.random() < 0.3):
+                nodes.append((level + 1, own[t]))
+                children.append(len(nodes) - 1)
+            elif leaves and rng.random() < 0.25:
+                children.append(~int(rng.integers(leaves)))
+            else:
+                children.append(~leaves)
+                leaves += 1
+        centres.append(own)
+        starts.append(len(children))
+    return Tree(np.array(starts, np.int64), np.array(children, np.int32), np.concatenate(centres).astype(np.float32))
+
+
+def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
+    shift, factor = np.zeros(d), np.ones(d)
+    if kind in ("standard", "zero", "tiny"):
+        shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
+    if kind == "far":
+        shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
+    if kind == "zero":
+        factor[rng.integers(d)] = 0.0
+    if kind == "tiny":  # small enough that single precision drops digits of the factor, or the factor
+        factor[rng.integers(d)] = rng.choice([1e-20, 1e-32, 1e-42, 1e-60])
+    return Scaling(shift, factor)
+
+
+def random_model(
+    seed: int,
+    kernel: str = "rbf",
+    *,
+    d: int = 3,
+    n_outputs: int = 1,
+    task: str = "classification",
+    depth: int = 2,
+    scaling: str = "standard",
+    triangle: str | None = None,
+    sizes: tuple[int, ...] = SIZES,
+) -> Model:
+    """Leaves of any size. `triangle` is the bound of pseudo-landmarks by the triangle inequality, None for none."""
+    rng = np.random.default_rng(seed)
+    tree = random_tree(rng, d, depth)
+    n_leaves = tree.n_leaves
+    m = [int(rng.choice(sizes)) for _ in range(n_leaves)]
+    pairs = [_random_pairs(rng, n) for n in m]
+    t = [int(rng.integers(0, 4)) if triangle and n else 0 for n in m]
+    n_basis = [a + len(b) + c for a, b, c in zip(m, pairs, t, strict=True)]
+    gamma = float(rng.uniform(0.05, 1)) / (1 if d < 4 else d)
+    regression = task == "regression"
+    power = 1 if kernel == "laplacian" else 2
+    home = _leaf_middles(tree, d)
+    landmarks = np.concatenate([home[leaf] + rng.normal(size=(n, d)) for leaf, n in enumerate(m)])
+    scale, origin = (1e6, 1.6e9) if scaling == "timestamps" else (1.0, 0.0)  # features that nobody scaled
+    intercept = rng.normal(size=(n_leaves, n_outputs)) + (1e6 if regression else 0.0)
+    return Model(
+        task=task,
+        classes=() if regression else tuple(range(n_outputs if n_outputs > 1 else 2)),
+        kernel=Kernel(kernel, gamma / scale**power, int(rng.integers(1, 4)), float(rng.choice([0, 1]))),
+        triangle_bound=triangle or "lower",
+        scaling=random_scaling(rng, scaling, d),
+        tree=Tree(tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)),
+        landmark_at=offsets(m),
+        landmarks=(origin + scale * landmarks).astype(np.float32),
+        pair_at=offsets([len(p) for p in pairs]),
+        pairs=np.concatenate(pairs).astype(np.int32),
+        triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
+        triangle=(scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(np.float32),
+        beta_at=offsets(n_basis),
+        beta=rng.normal(size=(sum(n_basis), n_outputs)).astype(np.float32),
+        intercept=intercept,
+        bounds=np.sort(intercept + rng.normal(size=(n_leaves, 2)) * 4, axis=1) if regression else np.zeros((n_leaves, 0)),
+        leaf_rows=np.ones(n_leaves, np.int64),
+        local_kernel=Kernel(kernel, gamma),
+    )
+
+
+def _random_pairs(rng: np.random.Generator, m: int) -> NDArray[np.int64]:
+    """None, some or all of the products of m landmarks, squares among them, and either factor first."""
+    i, j = np.triu_indices(m)
+    some = rng.permutation(len(i))[: int(rng.choice([0, 3, 64, len(i)]))]
+    pairs = np.column_stack([i[some], j[some]])
+    return np.where(rng.random((len(some), 1)) < 0.5, pairs, pairs[:, ::-1])
+
+
+def _leaf_middles(tree: Tree, d: int) -> NDArray[np.float64]:
+    home = np.zeros((tree.n_leaves, d))
+    at_leaf = tree.children < 0
+    home[~tree.children[at_leaf]] = tree.centres[at_leaf]
+    return home
+
+
+def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float = 0.0) -> Any2D:
+    """Raw rows near the model's centres and landmarks; a share `bad` of those of a float dtype is NaN, infinite or huge."""
+    rng = np.random.default_rng(seed)
+    d = model.n_features
+    points = np.concatenate([model.tree.centres.reshape(-1, d), model.landmarks, np.zeros((1, d), np.float32)]).astype(float)
+    spread = 1.0 if points.max() < 1e6 else 1e6
+    near = points[rng.integers(len(points), size=n)] + spread * rng.normal(size=(n, d)) * rng.choice([0.0, 0.3, 2.0], (n, 1))
+    factor = model.scaling.factor
+    raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return raw > 0
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return np.clip(np.rint(raw), float(limits.min), np.nextafter(float(limits.max), 0)).astype(kind)
+    with np.errstate(over="ignore"):
+        X = np.clip(raw, -6e4, 6e4).astype(kind) if kind.itemsize == 2 else raw.astype(kind)
+        for i in np.flatnonzero(rng.random(n) < bad):
+            values = rng.choice([np.nan, np.inf, -np.inf, 1e15, 1e17, -1e19, 1e25, 1e30, -1e38, 3.4028235e38, 1e200])
+            X[i, rng.random(d) < rng.choice([0.01, 0.5, 1.0])] = values.astype(kind)
+            X[i, rng.integers(d)] = values.astype(kind)
+    return X
+
+
+def constant_leaves(centres: NDArray[Any]) -> Model:
+    """One node, and for each centre a leaf whose decision value is its number."""
+    k, d = centres.shape
+    none = np.zeros(k + 1, np.int64)
+    model = random_model(0, d=d, depth=0, scaling="none", sizes=(0,))
+    return replace(
+        model,
+        tree=Tree(np.array([0, k]), ~np.arange(k, dtype=np.int32), centres.astype(np.float32)),
+        landmark_at=none,
+        pair_at=none,
+        triangle_at=none,
+        beta_at=none,
+        intercept=np.arange(k, dtype=float)[:, None],
+        bounds=np.zeros((k, 0)),
+        leaf_rows=np.ones(k, np.int64),
+    )
+
+
+def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
+    """A few of everything, the same in every process."""
+    dtypes, layouts = cycle(DTYPES), cycle(LAYOUTS)
+    kinds = [("rbf", "standard"), ("rbf", "far"), ("laplacian", "standard"), ("polynomial", "zero")]
+    for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
+        for i, (kernel, scaling) in enumerate(kinds):
+            model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i)
+            yield model, lay(random_rows(model, 75, i, next(dtypes), bad=0.1), next(layouts))
+
+
+def lay(X: Any2D, layout: str) -> Any2D:
+    """The same values, laid out in memory in another way."""
+    n, d = X.shape
+    if layout == "F":
+        return np.asfortranarray(X)
+    if layout in ("rows", "columns", "wide"):
+        big = np.zeros((n, 3, d, 2) if layout == "columns" else (n, 3, d, 1), X.dtype)
+        big[:, 1, :, 0] = X
+        return big[:, 1, :, 0] if layout != "wide" else np.hstack([X, X[:, :1], X])[:, :d]
+    if layout in ("up", "left", "both"):
+        back, on = slice(None, None, -1), slice(None)
+        turn = (on if layout == "left" else back, on if layout == "up" else back)
+        return np.ascontiguousarray(X[turn])[turn]
+    if layout == "readonly":
+        X = X.copy()
+        X.flags.writeable = False
+        return X
+    if layout == "unaligned":
+        return np.frombuffer(b"\1" + X.tobytes() + b"\1", X.dtype, X.size, 1).reshape(n, d)
+    if layout == "transposed":
+        return np.ascontiguousarray(X.T).T
+    return np.array(X, order="C")
+
+
+def leaf_and_doubt(model: Model, X: Any2D) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The leaf of each row of finite features, and whether rounding in double precision decides it.
+
+    The definition compares half squared distances after rounding them to single precision. A walk is in doubt where moving a
+    distance by what double precision loses in |x|² − 2x·c + |c|² would turn a comparison. Everything else has one right answer,
+    ties among them.
+    """
+    tree, x = model.tree, model.scaling.exact(X).astype(np.longdouble)
+    node = np.full(len(x), 0 if tree.n_nodes else ~0, np.int64)
+    doubt = np.zeros(len(x), bool)
+    for _ in range(tree.depth):
+        for at in np.unique(node[node >= 0]):
+            mine = np.flatnonzero(node == at)
+            own = slice(int(tree.starts[at]), int(tree.starts[at + 1]))
+            c = tree.centres[own].astype(np.longdouble)
+            half = np.stack([((x[mine] - c[t]) ** 2).sum(axis=1) for t in range(len(c))], axis=1) / 2
+            slack = 4 * (x.shape[1] + 4) * 2.0**-53 * ((x[mine] ** 2).sum(axis=1)[:, None] + (c**2).sum(axis=1))
+            with np.errstate(over="ignore"):
+                low, high = (half - slack).astype(np.float32), (half + slack).astype(np.float32)
+                won = half.astype(np.float32).argmin(axis=1)
+            best = high[np.arange(len(mine)), won][:, None]
+            t = np.arange(len(c))
+            sure = (t == won[:, None]) | (low > best) | ((low == best) & (t > won[:, None]))
+            doubt[mine] |= ~sure.all(axis=1)
+            node[mine] = tree.children[own][won]
+    return ~node, doubt
+
+
+def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.float64]:
+    """1 + the size of what is summed for a decision value: what errors of single precision are relative to.
+
+    Kernel values of rbf count as 1 at least, for they are written as differences from their values at the mean of the leaf.
+    """
+    reach = np.ones(len(X))
+    rows = model.scaling.exact(X)
+    for at in np.unique(leaf):
+        mine = leaf == at
+        beta = np.abs(model.beta[model.beta_at[at] : model.beta_at[at + 1]].astype(float))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if len(beta):
+                terms = np.abs(model.basis(at)(rows[mine]))
+                reach[mine] += ((np.maximum(terms, 1) if model.kernel.name == "rbf" else terms) @ beta).max(axis=1)
+        reach[mine] += np.abs(model.intercept[at]).max() if model.task == "classification" else 1.0
+    return reach
+
+
+def differences(model: Model, X: Any2D, ours: tuple[Any, Any], theirs: tuple[Any, Any], tolerance: float = 1e-6) -> Iterator[str]:
+    """Where two scorers' results differ more than rounding allows; rows in doubt between two leaves are left out."""
+    (decision, status), (right, right_status) = ours, theirs
+    if decision.dtype != right.dtype or decision.shape != right.shape or status.dtype != right_status.dtype:
+        yield f"{decision.dtype} {decision.shape} {status.dtype}, not {right.dtype} {right.shape} {right_status.dtype}"
+        return
+    finite = np.flatnonzero(right_status != 2)
+    leaf, doubt = leaf_and_doubt(model, X[finite])
+    for i in np.flatnonzero((status == 2) != (right_status == 2)):
+        yield f"row {i}: status {status[i]}, not {right_status[i]}"
+    if not np.isnan(decision[right_status == 2]).all():
+        yield "a bad row without NaN"
+    keep = finite[~doubt]
+    reach = reach_of(model, X[keep], leaf[~doubt])
+    for i, size in zip(keep, reach, strict=True):
+        if status[i] != right_status[i]:
+            yield f"row {i}: status {status[i]}, not {right_status[i]}"
+        elif status[i] == 1 and not (np.abs(decision[i].astype(float) - right[i]) <= tolerance * size).all():
+            yield f"row {i}: {decision[i]}, not {right[i]}, reach {size}"
+        elif status[i] != 1 and not np.isnan(decision[i]).all():
+            yield f"row {i}: status {status[i]} with {decision[i]}"

@@ -1,0 +1,364 @@
+"""The compiled engine against the plain definition, and against itself bit by bit."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred_tasks import predictor, scorer
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.engine import Engine
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.kernels import Kernel
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.scaling import Scaling
+from support.models import (
+    DTYPES,
+    LAYOUTS,
+    SCALINGS,
+    SIZES,
+    Any2D,
+    constant_leaves,
+    differences,
+    fixed_cases,
+    lay,
+    leaf_and_doubt,
+    random_model,
+    random_rows,
+)
+
+FEATURES = (1, 2, 3, 15, 16, 17, 33, 40)
+OUTPUTS = (1, 1, 2, 3, 15, 16, 17, 26)
+ROWS = (0, 1, 2, 7, 8, 9, 63, 64, 65, 130)
+LETTER = {"scaling": "minmax", "n_leaves": 128, "landmarks": 24, "gamma": 4.0, "C": 4.0, "head_gamma": 3.0, "head_C": 32.0}
+
+
+@st.composite
+def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", "rbf", "rbf", "laplacian", "polynomial")) -> Model:
+    kernel = draw(st.sampled_from(kernels))
+    n_outputs = draw(st.sampled_from(OUTPUTS))
+    bounds = (None, None, None, "lower", "upper") if kernel != "polynomial" else (None,)
+    return random_model(
+        draw(st.integers(0, 10**6)),
+        kernel,
+        d=draw(st.sampled_from(FEATURES)),
+        n_outputs=n_outputs,
+        task=draw(st.sampled_from(["classification", "regression"])) if n_outputs == 1 else "classification",
+        depth=draw(st.integers(0, 4)),
+        scaling=draw(st.sampled_from(SCALINGS)),
+        triangle=draw(st.sampled_from(bounds)),
+        sizes=draw(st.sampled_from([SIZES, SIZES, (0,), (16,), (17, 40)])),
+    )
+
+
+seeds = st.integers(0, 10**6)
+
+
+def check(model: Model, X: Any2D, score: Callable[..., Any] | None = None) -> None:
+    ours = (score or Engine(model).score)(X)
+    found = list(differences(model, X, ours, predictor.score_rows(model, X)))
+    assert not found, found[:5]
+
+
+def assert_bits(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
+    """The same bits, of NaN too."""
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+
+
+# --- the definition -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(
+    model=models(),
+    n=st.sampled_from(ROWS),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(LAYOUTS),
+    bad=st.sampled_from([0.0, 0.1, 0.6]),
+    seed=seeds,
+)
+def test_the_engine_is_the_definition(model: Model, n: int, dtype: str, layout: str, bad: float, seed: int) -> None:
+    X = lay(random_rows(model, n, seed, dtype, bad), layout)
+    before = X.copy()
+    check(model, X)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_fixed_cases() -> None:
+    """What other processes, processors and checks of array bounds are held to as well."""
+    for model, X in fixed_cases():
+        check(model, X)
+        check(model, X, lambda rows, model=model: scorer.score_rows(model, rows))
+
+
+@pytest.mark.parametrize("n_outputs", [1, 26])
+def test_thousands_of_rows(n_outputs: int) -> None:
+    """More than a tile of descent, and more than one of leaves."""
+    model = random_model(4, n_outputs=n_outputs, d=40, depth=3)
+    engine = Engine(model)
+    check(model, random_rows(model, max(engine.descent_rows, engine.leaf_rows) + 77, 0, "f4", 0.01), engine.score)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 17])
+def test_rows_on_the_borders_of_the_tree(d: int) -> None:
+    """Between two centres, off the middle by no more than single precision can tell: the leaf is still the definition's.
+
+    Many small models, for a bound that is a little too narrow shows in one row of some thousands."""
+    rng = np.random.default_rng(d)
+    wrong = used = 0
+    for _ in range(400):
+        size, origin, k = rng.choice([1e-3, 1.0, 1e3]), rng.choice([0.0, 1.0, 100.0]), rng.choice([2, 2, 3, 15, 16])
+        model = constant_leaves((origin + size * rng.normal(size=(k, d))).astype(np.float32))
+        centres = model.tree.centres.astype(float)
+        i, j = rng.integers(k, size=(2, 400))
+        off = rng.normal(size=(400, 1)) * 10 ** rng.uniform(-9, -5, (400, 1))
+        X = ((centres[i] + centres[j]) / 2 + off * (centres[j] - centres[i])).astype(rng.choice(["f4", "f8", "f8"]))
+        leaf, doubt = leaf_and_doubt(model, X)
+        np.testing.assert_array_equal(predictor.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
+        wrong += np.count_nonzero(Engine(model).score(X)[0][~doubt, 0] != leaf[~doubt])
+        used += np.count_nonzero(~doubt)
+    assert used > 100_000
+    assert wrong == 0, f"{wrong} of {used} rows in another leaf"
+
+
+def test_ties_go_to_the_lower_number() -> None:
+    grid = np.stack(np.meshgrid(*[np.arange(-1.0, 2.0)] * 2), axis=-1).reshape(-1, 2)
+    model = constant_leaves(grid)
+    X = np.stack(np.meshgrid(*[np.arange(-2.0, 2.5, 0.5)] * 2), axis=-1).reshape(-1, 2)
+    for dtype in ("f8", "f4", "f2"):
+        assert_bits(Engine(model).score(X.astype(dtype)), predictor.score_rows(model, X.astype(dtype)))
+
+
+@pytest.mark.parametrize("size", [1e15, 1e19, 1e25, 1e38])
+def test_centres_far_out(size: float) -> None:
+    """Squares overflow single precision; a model of unscaled features may well hold such centres. Nothing is warned of."""
+    rng = np.random.default_rng(0)
+    model = constant_leaves((rng.normal(size=(16, 3)) * size / 4).astype(np.float32))
+    X = rng.normal(size=(100, 3)) * size / 4
+    leaf, doubt = leaf_and_doubt(model, X)
+    np.testing.assert_array_equal(Engine(model).score(X)[0][~doubt, 0], leaf[~doubt])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_values_too_large(dtype: str) -> None:
+    X = np.zeros((40, 3), dtype)
+    for kernel in ("rbf", "laplacian", "polynomial"):
+        for scaling in SCALINGS:
+            model = random_model(2, kernel, scaling=scaling)
+            for i, value in enumerate([1e14, 1e15, 1e16, 1e19, 1e20, 1e30, 3.3e38, 1e39, 1e200]):
+                with np.errstate(over="ignore"):
+                    X[i * 4 % 40, i % 3] = np.array(value).astype(dtype)
+            check(model, X)
+
+
+def test_a_long_double_beyond_double_precision_is_a_bad_feature() -> None:
+    X = np.zeros((3, 3), np.longdouble)
+    with np.errstate(over="ignore"):
+        X[1, 0] = np.longdouble(2.0) ** 5000
+    decision, status = Engine(random_model(0)).score(X)
+    assert status.tolist() == [Status.OK, Status.NON_FINITE_FEATURE, Status.OK]
+    assert np.isnan(decision[1]).all()
+
+
+def test_a_boolean_is_0_or_1_whatever_its_byte_holds() -> None:
+    model = random_model(3, depth=0, sizes=(7,))
+    check(model, np.frombuffer(bytes([2, 0, 1, 255, 0, 1]), bool).reshape(2, 3))
+
+
+@pytest.mark.parametrize("spread", [1e6, 1.0, 0.1, 0.01])
+def test_features_far_from_zero(spread: float) -> None:
+    """Timestamps to fractions of a second, which double precision holds to 2e-7. Limit: 1e-4 of a standard deviation."""
+    model = random_model(1, depth=0, sizes=(16,))
+    object.__setattr__(model, "scaling", Scaling(np.full(3, 1.6e9 + 0.1234567), np.full(3, 1 / spread)))
+    X = model.scaling.shift + spread * np.random.default_rng(1).normal(size=(300, 3))
+    assert_near(model, X)
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0, 10.0, 30.0, 100.0])
+def test_leaves_wider_than_the_kernel(spread: float) -> None:
+    """Rows beside landmarks that are far from the mean of their leaf, as one leaf and a large γ give them."""
+    model = random_model(1, depth=0, sizes=(40,), scaling="none")
+    object.__setattr__(model, "kernel", Kernel("rbf", 1.0))
+    object.__setattr__(model, "landmarks", model.landmarks * np.float32(spread))
+    X = model.landmarks + np.random.default_rng(1).normal(size=(5, *model.landmarks.shape)) * 0.1
+    assert_near(model, X.reshape(-1, 3))
+
+
+def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
+    """What is promised of trained models: 1e-4 of the standard deviation of decision values; other labels at ties only."""
+    (ours, status), (theirs, right) = Engine(model).score(X), predictor.score_rows(model, X)
+    np.testing.assert_array_equal(status, right)
+    ok = status == Status.OK
+    limit = 1e-4 * float(theirs[ok][theirs[ok] > -1e29].std())  # a class that a leaf has not seen has −1e30
+    np.testing.assert_allclose(ours[ok], theirs[ok], rtol=0, atol=limit)
+    if labels:
+        other = predictor.class_numbers(ours[ok]) != predictor.class_numbers(theirs[ok])
+        best = np.sort(np.hstack([theirs[ok], -theirs[ok]]) if theirs.shape[1] == 1 else theirs[ok], axis=1)
+        assert ((best[other, -1] - best[other, -2]) <= 2 * limit).all()
+
+
+# --- the same bits --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(model=models(), n=st.sampled_from([1, 9, 64, 130, 300]), dtype=st.sampled_from(["f8", "f4", "f2", "i2"]), seed=seeds)
+def test_a_row_keeps_its_bits_wherever_it_stands(model: Model, n: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = random_rows(model, n, seed, dtype, bad=0.1)
+    engine = Engine(model)
+    decision, status = engine.score(X)
+    assert_bits(engine.score(X), (decision, status))
+    order = rng.permutation(n)
+    assert_bits(engine.score(X[order]), (decision[order], status[order]))
+    often = rng.integers(n, size=500)
+    assert_bits(engine.score(X[often]), (decision[often], status[often]))
+    for i in rng.integers(n, size=3):
+        assert_bits(engine.score(X[i : i + 1]), (decision[i : i + 1], status[i : i + 1]))
+        assert_bits(engine.score(X[i : i + 9]), (decision[i : i + 9], status[i : i + 9]))
+    assert_bits(engine.score(np.repeat(X[:1], 70, axis=0)), (np.repeat(decision[:1], 70, axis=0), np.repeat(status[:1], 70)))
+    assert_bits(engine.score(np.broadcast_to(X[0], (70, X.shape[1]))), engine.score(np.repeat(X[:1], 70, axis=0)))
+
+
+@settings(max_examples=30)
+@given(
+    model=models(),
+    n=st.sampled_from([1, 65, 300, 700]),
+    tiles=st.sampled_from([(64, 4096), (1, 1), (3, 7), (7, 3), (64, 64), (100, 50), (8, 1000), (4096, 65), (65, 129)]),
+    layout=st.sampled_from(["C", "F"]),
+    seed=seeds,
+)
+def test_tiles_change_no_bit(model: Model, n: int, tiles: tuple[int, int], layout: str, seed: int) -> None:
+    X = lay(random_rows(model, n, seed, "f4", bad=0.05), layout)
+    engine, other = Engine(model), Engine(model)
+    other.descent_rows, other.leaf_rows = tiles
+    assert_bits(other.score(X), engine.score(X))
+    engine.descent_rows, engine.leaf_rows = tiles  # of an engine that has scored rows before
+    assert_bits(engine.score(X), other.score(X))
+
+
+@settings(max_examples=60)
+@given(model=models(), n=st.sampled_from(ROWS), dtype=st.sampled_from(DTYPES), seed=seeds)
+def test_memory_layout_changes_no_bit(model: Model, n: int, dtype: str, seed: int) -> None:
+    X = random_rows(model, n, seed, dtype, bad=0.1)
+    engine = Engine(model)
+    plain = engine.score(X)
+    for layout in LAYOUTS:
+        assert_bits(engine.score(lay(X, layout)), plain)
+
+
+@settings(max_examples=40)
+@given(model=models(), seed=seeds)
+def test_dtype_changes_no_bit_of_small_whole_numbers(model: Model, seed: int) -> None:
+    """Double precision and integers of 32 bits or more go another way, the same for all of them."""
+    X = np.random.default_rng(seed).integers(0, 100, size=(70, model.n_features))
+    engine = Engine(model)
+    for group in (["f4", "f2", "i1", "u1", "i2", "u2", ">i2", ">f4"], ["f8", "i4", "u4", "i8", "u8", ">f8", ">u8", "g"]):
+        first = engine.score(X.astype(group[0]))
+        for dtype in group[1:]:
+            assert_bits(engine.score(X.astype(dtype)), first)
+    assert_bits(engine.score(X > 50), engine.score((X > 50).astype("u1")))
+
+
+def test_every_half_precision_number() -> None:
+    """All 65,536 of them, subnormal and infinite ones too."""
+    X = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    for model in (random_model(5, d=1, depth=1), random_model(5, d=16, depth=1)):
+        rows = X.reshape(-1, model.n_features)
+        assert_bits(Engine(model).score(rows), Engine(model).score(rows.astype(np.float32)))
+
+
+@settings(max_examples=60)
+@given(model=models(), n=st.sampled_from([1, 8, 65, 200]), dtype=st.sampled_from(["f8", "f4", "f2", ">f4"]), seed=seeds)
+def test_bad_rows_change_no_bit_of_others(model: Model, n: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = random_rows(model, n, seed, dtype)
+    engine = Engine(model)
+    decision, status = engine.score(X)
+    for share, value in ((0.05, np.nan), (0.5, np.inf), (0.9, -np.inf), (0.5, np.nan)):
+        bad = rng.random(n) < share
+        Y = X.copy()
+        Y[bad, rng.integers(model.n_features)] = value
+        ours, codes = engine.score(Y)
+        assert_bits((ours[~bad], codes[~bad]), (decision[~bad], status[~bad]))
+        assert (codes[bad] == Status.NON_FINITE_FEATURE).all()
+        assert np.isnan(ours[bad]).all()
+
+
+def test_four_threads_share_an_engine() -> None:
+    for seed, (n_outputs, kernel) in enumerate([(1, "rbf"), (26, "rbf"), (3, "laplacian")]):
+        model = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
+        parts = [random_rows(model, 3000 + i, i, "f4", bad=0.01) for i in range(8)]
+        engine = Engine(model)
+        alone = [engine.score(part) for part in parts]
+        with ThreadPoolExecutor(4) as pool:
+            for ours, theirs in zip(pool.map(engine.score, parts * 3), alone * 3, strict=True):
+                assert_bits(ours, theirs)
+            fresh = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
+            for ours, theirs in zip(pool.map(lambda X, m=fresh: scorer.score_rows(m, X), parts), alone, strict=True):
+                assert_bits(ours, theirs)
+
+
+# --- the surface ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4, 7), "f4"), ((4, 0), "f4"), ((3,), "f4"), ((2, 3, 4), "f4"), ((2, 3), "c16"), ((2, 3), "M8[s]")]
+)
+def test_what_the_definition_refuses_is_refused(shape: tuple[int, ...], dtype: str) -> None:
+    model, X = random_model(0), np.zeros(shape, dtype)
+    with pytest.raises(DataError) as theirs:
+        predictor.score_rows(model, X)
+    for score in (Engine(model).score, lambda X: scorer.score_rows(model, X)):
+        with pytest.raises(DataError) as ours:
+            score(X)
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_an_engine_is_made_once_and_goes_with_its_model() -> None:
+    model = random_model(0)
+    scorer.warm_up(model)
+    assert scorer._engine(model) is scorer._engine(model)
+    assert scorer._engine(random_model(0)) is not scorer._engine(model)
+    before = len(scorer._engines)
+    del model
+    assert len(scorer._engines) < before
+
+
+# --- trained models -------------------------------------------------------------------------------------------------
+
+
+def letter(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    with np.load(folder / "letter.npz") as data:
+        return data["X"], data["y"].astype(np.int64)
+
+
+@pytest.mark.parametrize("products", [0, 300])
+def test_letter(real_data: Path, products: int) -> None:
+    X, y = letter(real_data)
+    fitted = DCPredClassifier(**LETTER, products=products, landmark_floor=0.1, random_state=0).fit(X[:15_000], y[:15_000] < 13)
+    for dtype in ("u1", "f4", "f8"):
+        assert_near(fitted.model_, X[15_000:].astype(dtype), labels=True)
+
+
+def test_letter_with_all_classes(real_data: Path) -> None:
+    X, y = letter(real_data)
+    fitted = DCPredClassifier(n_leaves=16, landmarks=32, random_state=0).fit(X[:8_000], y[:8_000])
+    assert fitted.model_.n_outputs == 26
+    assert_near(fitted.model_, X[15_000:], labels=True)
+
+
+def test_cpusmall(real_data: Path) -> None:
+    with np.load(real_data / "cpusmall.npz") as data:
+        X, y = data["X"].astype(float), data["y"].astype(float)
+    fitted = DCPredRegressor(scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0)
+    assert_near(fitted.fit(X[:4_000], y[:4_000]).model_, X[4_000:])

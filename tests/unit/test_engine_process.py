@@ -1,0 +1,288 @@
+"""The engine in processes of its own: other processors, no compiler, caches, guard pages, and a look at its machine code."""
+
+import ctypes
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from llvmlite import binding
+
+from dcpred_tasks import compiled
+
+TESTS = Path(__file__).parents[1]
+DIGEST = """
+import hashlib
+from dcpred_tasks.engine import Engine
+from support.models import fixed_cases
+digest = hashlib.sha256()
+for model, X in fixed_cases():
+    for values in Engine(model).score(X):
+        digest.update(values.tobytes())
+print(digest.hexdigest())
+"""
+CHECK = """
+from dcpred_tasks import predictor, scorer
+from support.models import differences, fixed_cases
+for model, X in fixed_cases():
+    found = list(differences(model, X, scorer.score_rows(model, X), predictor.score_rows(model, X)))
+    assert not found, found[:5]
+"""
+DUMP = """
+import sys
+from numba.core.dispatcher import Dispatcher
+modules = [vars(module).values() for name, module in list(sys.modules.items()) if name.startswith("dcpred_tasks")]
+kept = {id(v): v for values in modules for v in values if isinstance(v, Dispatcher) and v._cache.cache_path}.values()
+(outermost,) = kept
+(text,) = outermost.inspect_llvm().values()
+open(sys.argv[1], "w").write(text)
+"""
+FIRST_SCORE = """
+import sys, time
+import numpy as np
+from dcpred_tasks import scorer
+from support.models import random_model
+model = random_model(0)
+start = time.perf_counter()
+scorer.score_rows(model, np.zeros((1, 3)))
+print(time.perf_counter() - start)
+print(*sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}))
+"""
+CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
+Process: TypeAlias = "subprocess.Popen[str]"
+
+
+def start(code: str, *arguments: str, cache: Path, before: Callable[[], None] | None = None, **env: str) -> Process:
+    """Run code in a new process, which looks for compiled functions in `cache` and nowhere else, unless `env` says so."""
+    cache.mkdir(exist_ok=True)
+    known = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    path = os.pathsep.join([*env.pop("PYTHONPATH", "").split(), str(TESTS), *os.environ.get("PYTHONPATH", "").split()])
+    places = dict.fromkeys(("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR"), str(cache))
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        env={**known, **places, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+
+
+def finish(process: Process) -> str:
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, f"exit {process.returncode}: {err[-3000:]}"
+    return out.strip()
+
+
+def run(code: str, *arguments: str, cache: Path, **more: Any) -> str:
+    return finish(start(code, *arguments, cache=cache, **more))
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a filled cache, what LLVM was given, and the digest of results."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "digest").write_text(run(DIGEST + DUMP, str(folder / "engine.ll"), cache=folder / "cache"))
+    return folder
+
+
+# --- processors and compilers ---------------------------------------------------------------------------------------
+
+
+def test_no_index_leaves_its_array(tmp_path: Path) -> None:
+    run(CHECK, cache=tmp_path, NUMBA_BOUNDSCHECK="1")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
+@pytest.mark.parametrize("cpu", ["haswell", "x86-64-v3"])
+def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path, cpu: str) -> None:
+    assert run(DIGEST, cache=tmp_path, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="") == (warm / "digest").read_text()
+
+
+WITHOUT = """
+import warnings
+import numpy as np
+from dcpred_tasks import predictor, scorer
+from support.models import random_model, random_rows
+model = random_model(0)
+X = random_rows(model, 50, 0)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        ours = scorer.score_rows(model, X)
+    scorer.score_rows(random_model(1), X)
+for a, b in zip(ours, predictor.score_rows(model, X), strict=True):
+    np.testing.assert_array_equal(a, b)
+(warning,) = seen
+assert warning.category is RuntimeWarning
+print(warning.message)
+"""
+
+
+def test_without_a_compiler_the_definition_scores(tmp_path: Path) -> None:
+    said = run(WITHOUT, cache=tmp_path, NUMBA_DISABLE_JIT="1")
+    assert len(said.splitlines()) == 1
+    assert "NUMBA_DISABLE_JIT" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", ["No module named 'numba'", "Numba needs NumPy 2.3 or less.\\nGot NumPy 2.9."])
+def test_without_numba_the_definition_scores(tmp_path: Path, words: str) -> None:
+    (tmp_path / "numba.py").write_text(f'raise ImportError("{words}")\n')
+    said = run(WITHOUT, cache=tmp_path, PYTHONPATH=str(tmp_path))
+    assert len(said.splitlines()) == 1
+    assert words.split("\\n")[0] in said
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_score_is_soon_there(warm: Path) -> None:
+    """A second is the target, and two are allowed on a busy machine. Serving loads nothing large; of SciPy numba loads a part."""
+    runs = [run(FIRST_SCORE, cache=warm / "cache").split("\n") for _ in range(3)]
+    assert min(float(lines[0]) for lines in runs) < 2
+    assert all(lines[1:] == [] for lines in runs)
+
+
+def test_two_processes_at_once_fill_one_cache(warm: Path, tmp_path: Path) -> None:
+    both = [start(DIGEST, cache=tmp_path) for _ in range(2)]
+    assert {finish(process) for process in both} == {(warm / "digest").read_text()}
+
+
+def without_override() -> None:
+    """The administrator may write anywhere: give that up in a child process."""
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+
+
+def binding_modes() -> Callable[[], None] | None:
+    """What a child process has to do so that modes of files bind it."""
+    if os.getuid() != 0:
+        return None
+    if not sys.platform.startswith("linux") or subprocess.run(
+        ["sh", "-c", "d=$(mktemp -d) && chmod 555 $d && ! touch $d/x 2>/dev/null"], preexec_fn=without_override, check=False
+    ).returncode:
+        pytest.skip("runs as the administrator, whom no mode keeps from writing")
+    return without_override
+
+
+def test_a_cache_that_cannot_be_written_serves(warm: Path, tmp_path: Path) -> None:
+    """As one baked into an image: twice, for the second process finds the copy that the first has made."""
+    before = binding_modes()
+    baked, home, temporary = (tmp_path / name for name in ("baked", "home", "tmp"))
+    subprocess.run(["cp", "-rp", str(warm / "cache"), str(baked)], check=True)
+    home.mkdir()
+    temporary.mkdir()
+    places = [home, *sorted(baked.rglob("*"), reverse=True), baked]
+    for place in places:
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    env = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "TMPDIR": str(temporary)}
+    try:
+        times = [float(run(FIRST_SCORE, cache=baked, before=before, **env).split("\n")[0]) for _ in range(3)]
+    finally:
+        for place in reversed(places):
+            place.chmod(0o755)
+    assert max(times) < 5, f"compiled again: {times}"
+
+
+LOCKED = """
+import os
+from unittest import mock
+os.environ.pop("HOME")
+os.environ.pop("XDG_CACHE_HOME", None)
+with mock.patch("pwd.getpwuid", side_effect=KeyError), mock.patch("tempfile.TemporaryFile", side_effect=PermissionError):
+    from dcpred_tasks import compiled
+    assert compiled.cache_folder() is None
+assert compiled.cache_folder() is not None
+"""
+
+
+def test_nowhere_to_keep_anything(tmp_path: Path) -> None:
+    """As in a locked container: a user that has a number and no home, and nothing that can be written."""
+    run(LOCKED, cache=tmp_path)
+
+
+def test_the_name_of_the_cache_depends_on_every_source_that_is_compiled() -> None:
+    """And on those that say what the compiled functions are handed, in which order."""
+    here = Path(compiled.__file__).parent
+    using = [p.stem for p in here.glob("*.py") if re.search(r"@(compiled|inlined|compiled_and_kept|intrinsic)\b", p.read_text())]
+    handed = [p.stem for p in here.glob("*.py") if re.search(r"class \w+\(NamedTuple\)", p.read_text())]
+    assert set(using) | ({"engine", "packing", "exact"} & set(handed)) <= set(compiled.SOURCES)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+GUARDED = """
+import ctypes, mmap
+import numpy as np
+from dcpred_tasks import predictor
+from dcpred_tasks.engine import Engine
+from support.models import differences, random_model, random_rows
+
+PAGE = mmap.PAGESIZE
+libc = ctypes.CDLL(None, use_errno=True)
+
+def guarded(n_bytes):
+    pages = -(-n_bytes // PAGE)
+    memory = mmap.mmap(-1, (pages + 2) * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for place in (start, start + (pages + 1) * PAGE):
+        assert libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(PAGE), 0) == 0
+    return memory, PAGE, (pages + 1) * PAGE - n_bytes
+
+for d in (1, 3, 15, 16, 17, 54):
+    for model in (random_model(d, d=d), random_model(d, "laplacian", d=d, n_outputs=3), random_model(d, d=d, scaling="tiny")):
+        engine = Engine(model)
+        for dtype in ("f8", "f4", "f2", "i1", "?", "i2", "u4", "i8", ">f4"):
+            for n in (1, 8, 77):
+                X = random_rows(model, n, d, dtype, bad=0.05)
+                right = predictor.score_rows(model, X)
+                memory, *starts = guarded(X.nbytes)
+                for at in starts:
+                    rows = np.frombuffer(memory, X.dtype, X.size, at).reshape(n, d)
+                    rows[:] = X
+                    for turn in (1, -1):
+                        ours = [values[::turn] for values in engine.score(rows[::turn])]
+                        found = list(differences(model, X, ours, right))
+                        assert not found, (d, dtype, n, at, found[:3])
+print("done")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="protects pages by Linux's mprotect")
+def test_nothing_is_read_outside_the_rows(warm: Path) -> None:
+    """Rows between two pages that must not be touched, at the one and at the other: a byte too many ends the process."""
+    assert run(GUARDED, cache=warm / "cache") == "done"
+
+
+# --- other machines -------------------------------------------------------------------------------------------------
+
+
+def test_it_compiles_for_arm(warm: Path) -> None:
+    """Fused multiply-adds in vector registers, and no library function for what the processor can do."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    try:
+        target = binding.Target.from_triple(triple)
+    except RuntimeError as error:
+        pytest.skip(f"this LLVM does not compile for ARM: {error}")
+    text = re.sub(r'^target (triple|datalayout) = ".*"$', "", (warm / "engine.ll").read_text(), flags=re.MULTILINE)
+    text = re.sub(r'"(target-cpu|target-features)"="[^"]*"', "", text)
+    for cpu in ("generic", "neoverse-n1"):
+        machine = target.create_target_machine(cpu=cpu, opt=2)
+        module = binding.parse_assembly(text)
+        module.triple, module.data_layout = triple, str(machine.target_data)
+        module.verify()
+        assembly = machine.emit_assembly(module)
+        called = set(re.findall(r"^\s+bl?\s+([A-Za-z_]\w*)$", assembly, flags=re.MULTILINE))
+        called = {name for name in called if not re.search(rf"^{re.escape(name)}:", assembly, flags=re.MULTILINE)}
+        assert not [name for name in called if re.search(r"fma|rint|exp2|extend|trunc|sqrtf|float|fix", name)], called
+        assert {name for name in called if not name.startswith(("NRT_", "numba_", "_ZN"))} <= {
+            "exp", "pow", "memset", "memcpy", "memmove", "PyErr_SetString", "PyErr_SetNone",
+        } | {name for name in called if name.startswith("Py")}, called  # fmt: skip
+        assert len(re.findall(r"\bfmla\b", assembly)) > 50
