@@ -172,31 +172,32 @@ class _Ahead:
     """Ask for one line of rows to come in every turn of a loop: row by row from ahead[at] on, bytes from `low` to `high` in steps
     of `stride`. More at once would wait for each other, and later the work would wait for them."""
 
-    def __init__(self, b: Any, ahead: Any, at: Any, low: Any, high: Any, stride: Any) -> None:
-        self.b, self.ahead, self.low, self.high, self.stride = b, ahead, low, high, stride
+    def __init__(self, b: Any, ahead: Any, at: Any, low: Any, high: Any, stride: Any, also: Any) -> None:
+        self.b, self.ahead, self.low, self.high, self.stride, self.also = b, ahead, low, high, stride, also
         self.start = [at, low]
 
     def step(self, row: Any, offset: Any) -> list[Any]:
         b = self.b
         where = b.inttoptr(b.add(b.load(b.gep(self.ahead, [row])), offset), _I8.as_pointer())
         ask(b, where)
+        ask(b, b.gep(where, [self.also]))
         following = b.add(offset, self.stride)
         over = b.icmp_signed(">=", following, self.high)
         return [b.select(over, b.add(row, integer(1)), row), b.select(over, self.low, following)]
 
 
 @intrinsic
-def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride):
+def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also):
     """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at + ROWS, over an even
     number of features first ≤ j < last; out counts as 0 where first is 0. Meanwhile ask for bytes low, low + stride, … < high
     of the rows at the addresses ahead[ahead_at], …"""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        *own, ahead, ahead_at, low, high, stride = operands(context, b, signature, args)
-        _project(b, own, ahead=_Ahead(b, ahead, ahead_at, low, high, stride))
+        *own, ahead, ahead_at, low, high, stride, also = operands(context, b, signature, args)
+        _project(b, own, ahead=_Ahead(b, ahead, ahead_at, low, high, stride, also))
         return context.get_dummy_value()
 
-    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride), generate
+    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also), generate
 
 
 @intrinsic

@@ -127,7 +127,7 @@ def _project(p, room, centres, n, itemsize, phase, phases, apart):
         for i in range(blocks):
             project_shared(
                 room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products,
-                room.ahead, i * n // blocks, low, high, phases * LINE,
+                room.ahead, i * n // blocks, low, high, 2 * LINE, (2 - phases) * LINE,
             )  # fmt: skip
         for i in range(0, rest, ROWS):
             project_own(room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products)
@@ -152,7 +152,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        _project(p, room, p.nodes, active, itemsize, level, p.depth, False)
+        _project(p, room, p.nodes, active, itemsize if level < 2 else 0, level, 2, False)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
             i = order[r]
