@@ -2,6 +2,7 @@
 
 Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same thread of the same
 process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the ratio in cache is measured too.
+cost_model.py predicts the same from a model's arrays.
 """
 
 import time
@@ -20,6 +21,7 @@ STREAM_BYTES = 256 * 2**20
 CACHE_BYTES = 2**19
 REPEATS = 9
 BUDGET_SECONDS = 8.0
+LOOP_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -44,24 +46,34 @@ def measure_cost(model: Model, X: NDArray[np.generic], *, stream_bytes: int = ST
 
 
 def _measure(model: Model, X: SingleArray) -> tuple[float, float]:
-    """Medians of µs per row: (model, linear). The model takes one part of X after another, so that its time is bounded
-    and it never finds its rows in cache that a linear prediction would not."""
+    """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its time is bounded and
+    it never finds its rows in cache that a linear prediction would not; short calls are looped, so that what fits in cache is
+    there and the clock sees more than its own noise."""
     w = np.linspace(-1, 1, X.shape[1], dtype=np.float32)
     probe = X[: max(len(X) // 64, 1)]
+    score_rows(model, probe)  # what the first call alone costs
     per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
     part = int(np.clip(BUDGET_SECONDS / REPEATS / max(per_row, 1e-9), len(probe), len(X)))
+    linear_loops = _loops(lambda: X @ w)
+    loops = _loops(lambda: score_rows(model, X[:part]))
     linear, own = [], []
     for repeat in range(REPEATS):
         start = (repeat * part) % (len(X) - part + 1)
-        linear.append(_seconds(lambda: X @ w) / len(X))
-        own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part])) / part)  # type: ignore[misc]
+        linear.append(_seconds(lambda: X @ w, linear_loops) / len(X))
+        own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part]), loops) / part)  # type: ignore[misc]
     return 1e6 * float(np.median(own)), 1e6 * float(np.median(linear))
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def _loops(call: Callable[[], object]) -> int:
     call()
-    return time.perf_counter() - begin
+    return max(int(LOOP_SECONDS / max(_seconds(call), 1e-9)), 1)
+
+
+def _seconds(call: Callable[[], object], loops: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(loops):
+        call()
+    return (time.perf_counter() - begin) / loops
 
 
 def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import zarr
 
+from dcpred.cost_model import predict_cost
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, read_model
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.files import digest_json, read_json
+from dcpred_tasks.predictor import Model
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
@@ -55,12 +57,20 @@ def _model(path: Path) -> dict[str, Any]:
         "n_products": len(model.pairs),
         "n_triangle": int(sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))),
         "support_vectors": arrays["support_vectors"]["shape"][0] if described.has_support else None,
+        "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(path),
         "settings": described.model["settings"],
         "shrunk": _shrunk(described.model["settings"], landmarks, model.n_leaves),
         "provenance": described.provenance,
     }
+
+
+def _cost(model: Model) -> dict[str, float]:
+    """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate` measures it."""
+    cost = predict_cost(model)
+    parts = {name: round(getattr(cost, name) / cost.linear, 1) for name in ("convert", "descend", "landmarks", "outputs")}
+    return {"cost_ratio": round(cost.cost_ratio, 1), **parts}
 
 
 def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str]:

@@ -30,7 +30,7 @@ from dcpred_tasks.predictor import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
 LEAF_ROWS = 16  # rows of a leaf that a leaf tile aims at
-LEAF_TILE = (2**12, 2**16)
+LEAF_TILE = (2**13, 2**16)
 COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 
 

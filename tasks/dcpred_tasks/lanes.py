@@ -169,8 +169,8 @@ def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, 
 
 
 class _Ahead:
-    """Ask for one line of rows to come in every turn of a loop: row by row from ahead[at] on, bytes from `low` to `high` in steps
-    of `stride`. More at once would wait for each other, and later the work would wait for them."""
+    """Ask for rows to come, two lines in every turn of a loop: row by row from ahead[at] on, bytes from `low` to `high` in steps
+    of `stride`, and `also` bytes further. More at once would wait for each other, and later the work would wait for them."""
 
     def __init__(self, b: Any, ahead: Any, at: Any, low: Any, high: Any, stride: Any, also: Any) -> None:
         self.b, self.ahead, self.low, self.high, self.stride, self.also = b, ahead, low, high, stride, also
@@ -190,14 +190,15 @@ class _Ahead:
 def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also):
     """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at + ROWS, over an even
     number of features first ≤ j < last; out counts as 0 where first is 0. Meanwhile ask for bytes low, low + stride, … < high
-    of the rows at the addresses ahead[ahead_at], …"""
+    of the rows at the addresses ahead[ahead_at], …, and for those `also` bytes further."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        *own, ahead, ahead_at, low, high, stride, also = operands(context, b, signature, args)
-        _project(b, own, ahead=_Ahead(b, ahead, ahead_at, low, high, stride, also))
+        given = operands(context, b, signature, args)
+        _project(b, given[:8], ahead=_Ahead(b, *given[8:]))
         return context.get_dummy_value()
 
-    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also), generate
+    own = (rows, row_at, centres, centre_at, at, first, last, out)
+    return takes(types.void, *own, ahead, ahead_at, low, high, stride, also), generate
 
 
 @intrinsic

@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,13 @@ from dcpred.cluster import connect, run_all
 from dcpred.scoring import plan_run, score
 from dcpred.training import train
 from dcpred_tasks import store
+from dcpred_tasks.artifact import read_model
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.files import digest
+from dcpred_tasks.labels import encode_labels, label_coding
+from dcpred_tasks.predictor import Model
 from dcpred_tasks.score_block import ScoreRun
+from dcpred_tasks.scorer import score_rows, warm_up
 from dcpred_tasks.settings import make_settings
 
 SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 1024, "landmarks": 16, "products": 0, "head_gamma": 2e-5}
@@ -46,6 +53,47 @@ def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
     source = store.open_array(run.x)
     return sum(int(store.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start) for start, stop in run.pieces(block))
+
+
+def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
+    """Nanoseconds per row of each step, in this process and one thread, on the first chunks.
+
+    The engine's steps are told apart by models that lack the later ones: one leaf that is a constant; the whole tree with such
+    leaves; everything.
+    """
+    none = np.zeros(model.n_leaves + 1, np.int64)
+    constant = replace(model, landmark_at=none, pair_at=none, triangle_at=none, beta_at=none)
+    one = none[:2]
+    single = replace(
+        constant,
+        tree=Tree(np.zeros(1, np.int64), model.tree.children[:0], model.tree.centres[:0]),
+        **dict.fromkeys(("landmark_at", "pair_at", "triangle_at", "beta_at"), one),
+        intercept=model.intercept[:1],
+        bounds=model.bounds[:1],
+        leaf_rows=model.leaf_rows[:1],
+    )
+    source, names = store.open_array(data / "X"), ("read file", "decompress", "convert", "descend", "landmarks", "label, digest")
+    spent: dict[str, list[float]] = {name: [] for name in names}
+    coding = label_coding(model.classes)
+    for each in (single, constant, model):
+        warm_up(each)
+    for chunk in range(chunks):
+        start, stop = chunk * CHUNK_ROWS, min((chunk + 1) * CHUNK_ROWS, source.shape[0])
+        laps = [time.perf_counter()]
+        (data / "X" / "c" / str(chunk) / "0").read_bytes()
+        laps.append(time.perf_counter())
+        X = store.read_rows(source, start, stop)
+        laps.append(time.perf_counter())
+        for each in (single, constant, model):
+            decision, status = score_rows(each, X)
+            laps.append(time.perf_counter())
+        digest(encode_labels(coding, decision, status), decision[:, 0], status)
+        laps.append(time.perf_counter())
+        file, read, convert, descend, everything, rest = np.diff(laps) * 1e9 / (stop - start)
+        steps = (file, read - file, convert, descend - convert, everything - descend, rest)
+        for name, step in zip(names, steps, strict=True):
+            spent[name].append(step)
+    return {name: float(np.median(values)) for name, values in spent.items()}
 
 
 class MemoryWatch:
@@ -139,6 +187,9 @@ def main() -> None:
     table.add("scoring / only reading", f"{score_seconds / read_seconds:.2f}")
     table.add("whole call, with start of workers and verification", f"{report.seconds:.1f} s")
     table.add("worker seconds: read, score, write", ", ".join(f"{spent[k]:.1f}" for k in ("read", "score", "write")))
+    for name, ns in breakdown(read_model(model), data, min(32, -(-rows // CHUNK_ROWS))).items():
+        table.add(f"one thread, {name}", f"{ns:.0f} ns/row")
+    table.add("write, of the job", f"{1e9 * spent['write'] / rows:.0f} ns/row")
     for name, early, late in memory.early_and_late():
         table.add(f"memory of {name}, second quarter → last quarter", f"{early:,.0f} → {late:,.0f} MiB")
     table.add(

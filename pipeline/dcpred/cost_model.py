@@ -1,0 +1,82 @@
+"""What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times nanoseconds.
+
+The nanoseconds were fitted to the 26 models of float32 rows in tests/benchmarks/engine.py, all within 14 %, on one machine
+(x86-64 with AVX-512 and 2 MiB of second-level cache). On others times differ more than their ratio, which is what is predicted.
+Rows are taken to fall into leaves as the training rows did.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.predictor import Model
+
+LANES = 16  # as in dcpred_tasks.lanes, which would load the compiler
+NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
+
+
+@dataclass(frozen=True)
+class PredictedCost:
+    """Nanoseconds per row by what they go into, and of a linear prediction; their ratio is the cost."""
+
+    convert: float
+    descend: float
+    landmarks: float
+    outputs: float
+    linear: float
+
+    @property
+    def ns_per_row(self) -> float:
+        return self.convert + self.descend + self.landmarks + self.outputs
+
+    @property
+    def cost_ratio(self) -> float:
+        return self.ns_per_row / self.linear
+
+
+def linear_ns(n_features: int) -> float:
+    """A float32 `X @ w` streaming from memory: BLAS takes longer where rows do not start on 16 bytes."""
+    return 1.2 + 0.245 * n_features + (8.0 if n_features % 4 else 0.0)
+
+
+def predict_cost(model: Model) -> PredictedCost:
+    """The cost of float32 rows by the compiled engine."""
+    d = model.n_features
+    share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
+    m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
+    groups = -(-m // LANES)
+    works = float(share @ (m > 0))
+    nearby = 4 * LANES * d * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
+    far = float(np.log2(max(nearby, 1.0)))  # what is read from farther away grows slowly with how much there is
+    levels = float(share @ _depths(model.tree, model.n_leaves))
+    if model.kernel.name == "rbf" and len(model.triangle) == 0:
+        landmarks = works * 19.0 + float(share @ groups) * d * (0.063 + 0.073 * far)
+        if model.n_outputs == 1:  # landmarks that are multiplied with a group of them
+            outputs = 0.81 * float(share @ np.minimum(p, m * groups))
+        else:
+            outputs = 2.33 * float(share @ (m + p)) * -(-model.n_outputs // LANES)
+    else:  # row by row in double precision
+        t = np.diff(model.triangle_at) / np.maximum(m, 1)
+        landmarks = float(share @ m) * (8.0 + 0.68 * d)
+        outputs = 3.0 * float(share @ p) + float(share @ (t * (15.0 + 1.2 * m)))
+    return PredictedCost(
+        convert=(1.0 + works) * (2.0 + 0.365 * d),
+        descend=levels * (14.4 + d * (0.155 + 0.073 * far)),
+        landmarks=landmarks,
+        outputs=outputs,
+        linear=linear_ns(d),
+    )
+
+
+def _depths(tree: Tree, n_leaves: int) -> FloatArray:
+    """Levels down to each leaf, a mean where several centres lead to one."""
+    total, count = np.zeros(n_leaves), np.zeros(n_leaves)
+    depth = np.ones(max(tree.n_nodes, 1))
+    for node in range(tree.n_nodes):  # a node comes before its children
+        below = tree.children[tree.starts[node] : tree.starts[node + 1]]
+        depth[below[below >= 0]] = depth[node] + 1
+        np.add.at(total, ~below[below < 0], depth[node])
+        np.add.at(count, ~below[below < 0], 1)
+    return total / np.maximum(count, 1)

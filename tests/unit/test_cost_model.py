@@ -1,0 +1,43 @@
+"""The cost that is predicted from a model's arrays."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dcpred import cost_model
+from dcpred.cost_model import linear_ns, predict_cost
+from dcpred_tasks import lanes
+from dcpred_tasks.predictor import Model
+from support.models import random_model
+
+
+def total(model: Model) -> float:
+    return predict_cost(model).ns_per_row
+
+
+def test_lanes_are_those_of_the_engine() -> None:
+    assert cost_model.LANES == lanes.LANES
+
+
+def test_parts_add_up() -> None:
+    cost = predict_cost(random_model(1, d=54, depth=2, sizes=(16,)))
+    assert cost.ns_per_row == pytest.approx(cost.convert + cost.descend + cost.landmarks + cost.outputs)
+    assert cost.cost_ratio == pytest.approx(cost.ns_per_row / linear_ns(54))
+
+
+def test_more_work_costs_more() -> None:
+    plain = random_model(1, d=54, depth=2, sizes=(16,))
+    assert total(random_model(1, d=54, depth=4, sizes=(16,))) > total(plain)
+    assert total(random_model(1, d=54, depth=2, sizes=(40,))) > total(plain)
+    assert total(random_model(1, d=200, depth=2, sizes=(16,))) > total(plain)
+    assert total(random_model(1, "laplacian", d=54, depth=2, sizes=(16,))) > 3 * total(plain)
+
+
+def test_rows_in_constant_leaves_cost_the_descent_only() -> None:
+    model = random_model(1, d=54, depth=2, sizes=(16,))
+    none = np.zeros(model.n_leaves + 1, np.int64)
+    constant = replace(model, landmark_at=none, pair_at=none, triangle_at=none, triangle=model.triangle[:0], beta_at=none)
+    cost = predict_cost(constant)
+    assert cost.landmarks == cost.outputs == 0
+    assert cost.descend == pytest.approx(predict_cost(model).descend, rel=0.5)
