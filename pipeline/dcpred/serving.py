@@ -1,4 +1,4 @@
-"""A trained model in memory, for programs that predict: NumPy and Zarr, no scikit-learn, no Dask."""
+"""A trained model in memory, for programs that predict: NumPy, Zarr and numba, no scikit-learn, no Dask."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 from numba import njit
 
@@ -32,11 +33,37 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(forceinline=True, **OPTIONS)(function)
 
 
-def compiled_and_kept(function: Callable[..., Any]) -> Any:
-    """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is possible."""
-    folder = cache_folder()
-    if folder is None:
-        return compiled(function)
+class compiled_and_kept:  # noqa: N801 - a decorator
+    """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is possible.
+
+    What is kept may be damaged (a machine that lost power while it was written), and what is new may find the disk full. Then
+    the first call compiles for this process alone, and what was kept is removed.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.folder = cache_folder()
+        self.sound = self.folder is None
+        self.dispatcher = compiled(function) if self.folder is None else _kept(function, self.folder)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.sound:
+            return self.dispatcher(*args)
+        try:
+            result = self.dispatcher(*args)
+        except IndexError:  # of bounds checks
+            raise
+        except Exception:  # numba lets through whatever reading, unpickling and writing raise
+            assert self.folder is not None
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.dispatcher.signatures:  # it failed in reading; else in writing, after it had compiled
+                self.dispatcher = compiled(self.function)
+            result = self.dispatcher(*args)
+        self.sound = True
+        return result
+
+
+def _kept(function: Callable[..., Any], folder: Path) -> Any:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder)  # read where a function is declared, and nowhere later
     try:
@@ -48,7 +75,8 @@ def compiled_and_kept(function: Callable[..., Any]) -> Any:
 def cache_folder() -> Path | None:
     """The first of these that can be written: $NUMBA_CACHE_DIR, the user's cache, a temporary folder; None if none can.
 
-    Its name carries a hash of the sources that are compiled: numba looks at the file of the outermost function only. One that
+    Its name carries a hash of the sources that are compiled (numba looks at the file of the outermost function only) and of the
+    processor. One that
     can be read but not written (baked into an image, mounted read-only) is copied, for numba uses no cache that it cannot
     write to.
     """
@@ -90,5 +118,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    parts = [numba.__version__, sys.version, str(CHECKED), *((here / f"{name}.py").read_text() for name in SOURCES)]
+    processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    asked = f"{numba.config.CPU_NAME} {numba.config.CPU_FEATURES} {CHECKED}"
+    parts = [numba.__version__, sys.version, processor, asked, *((here / f"{name}.py").read_text() for name in SOURCES)]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()

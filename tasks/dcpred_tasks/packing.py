@@ -30,7 +30,8 @@ from dcpred_tasks.predictor import Model
 
 FAR = 3e38  # half norm of a lane that holds no centre
 WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
-TOO_WIDE = 1e4  # in double precision
+TOO_WIDE = 1e4  # in double precision, and so is one where
+TOO_LARGE = 1e4  # terms add up to so many scales of decision values, times 1 + √(γ‖v‖²): errors of single precision come to 1e-4
 NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
 UNROLLED = 4  # terms are padded to a multiple of this
 
@@ -49,9 +50,12 @@ class Packed(NamedTuple):
     room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
     regression: bool
     factor: SingleArray  # (n_features,), s
+    shift: FloatArray  # (n_features,), μ
+    double_factor: FloatArray
     depth: int  # levels of the longest walk, at least 1
     origin: SingleArray  # (n_features,), μ + m / s and what single precision lost of it
     origin_rest: SingleArray
+    origin_centre: SingleArray  # m
     error: np.float32  # of products with centres, relative to ‖x‖‖c‖
     nodes: SingleArray  # (n_nodes · even · 16,)
     half_norms: SingleArray  # (n_nodes · 16,)
@@ -62,6 +66,7 @@ class Packed(NamedTuple):
     n_narrow: int  # of the first kind
     means: SingleArray  # (n_leaves · n_features,), μ + μ_l / s and what single precision lost of it
     means_rest: SingleArray
+    means_centre: SingleArray  # μ_l
     group_at: IntArray  # (n_leaves + 1,)
     groups: SingleArray  # (n_groups · even · 16,), w
     offset: SingleArray  # (n_groups · 16,), o
@@ -83,6 +88,8 @@ def pack(model: Model) -> Packed:
     in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and _factors_fit(model)
     means, width = _centred(model)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
+    for leaf in np.flatnonzero(counts).tolist():
+        counts[leaf] *= _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, lanes, constant, terms = _pack_leaves(model, counts, group_at, means, width > WIDE)
     left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
@@ -97,6 +104,8 @@ def pack(model: Model) -> Packed:
         room=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
         factor=aligned(model.scaling.factor.astype(np.float32)),
+        shift=aligned(model.scaling.shift),
+        double_factor=aligned(model.scaling.factor),
         depth=max(model.tree.depth, 1),
         **_pack_tree(model, even),
         error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
@@ -105,6 +114,7 @@ def pack(model: Model) -> Packed:
         n_narrow=int((width <= WIDE).sum()),
         means=high,
         means_rest=low,
+        means_centre=aligned(means.astype(np.float32).ravel()),
         group_at=group_at,
         groups=aligned(groups.ravel()),
         offset=aligned(lanes[0].ravel()),
@@ -179,6 +189,7 @@ def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
     return {
         "origin": high,
         "origin_rest": low,
+        "origin_centre": aligned(origin.astype(np.float32)),
         "nodes": aligned(groups.ravel()),
         "half_norms": aligned(np.minimum(half_norms, FAR).astype(np.float32).ravel()),
         "reach": reach,
@@ -226,6 +237,20 @@ def _pack_leaves(
         else:
             terms.append(_output_terms(first, pairs, second))
     return groups, lanes, constant, terms
+
+
+def _terms_at_landmarks(model: Model, leaf: int, mean: FloatArray) -> float:
+    """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for classes, a quarter of
+    the range that a regression is bounded by."""
+    v = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].astype(ACC_DTYPE) - mean
+    exponent = model.kernel.gamma * np.einsum("ij,ij->i", v, v)
+    h = (exponent < NEAR).astype(ACC_DTYPE)
+    a = np.where(h > 0, np.exp(-exponent), 1.0)
+    e = np.exp(np.minimum(2 * model.kernel.gamma * (v @ v.T) - exponent[:, None] - exponent, 0.0)) / a - h
+    first, second, pairs, _ = _in_differences(model, leaf, a, h)
+    terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)
+    scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
+    return float(terms.max()) / scale if scale > 0 else 0.0
 
 
 def _in_differences(

@@ -107,10 +107,11 @@ def _project(p, room, centres, n, itemsize, phase, phases, apart):
                 room.rest[rest] = i
                 rest += 1
             first = r
+    room.row_at[n], room.centre_at[n] = room.row_at[n - 1], room.centre_at[n - 1]
     for i in range(rest, -(-rest // ROWS) * ROWS):
-        room.rest[i] = room.rest[rest - 1]
+        room.rest[i] = n  # a slot that nobody reads: a row that came twice would be added to twice in a later slab
     if CHECKED:
-        for r in range(n):
+        for r in range(n + 1):
             _touch(room.rows, room.row_at[r], p.even)
             _touch(centres, room.centre_at[r], p.even * LANES)
             _touch(room.products, r * LANES, LANES)
@@ -139,7 +140,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
     for i in range(n):
         room.address[i] = source.address + (start + i) * source.stride
         room.ahead[i] = source.address + (start + n + i) * source.stride
-    _load(p, source, n, p.origin, p.origin_rest, room.zeros, room)
+    _load(p, source, n, p.origin, p.origin_rest, p.origin_centre, room.zeros, room)
     order, spare = room.order, room.spare
     active = _begin(p, q, source, start, n, leaf, status, room)
     level = low = high = 0
@@ -205,7 +206,7 @@ def _touch(values, at, n):
 
 
 @inlined
-def _load(p, source, n, high, low, at, room):
+def _load(p, source, n, high, low, centres, at, room):
     """Convert the rows at n addresses into room.rows."""
     if CHECKED:
         _touch(room.rows, 0, n * p.width)
@@ -213,8 +214,12 @@ def _load(p, source, n, high, low, at, room):
         for r in range(n):
             _touch(high, at[r], p.n_features)
             _touch(low, at[r], p.n_features)
+            _touch(centres, at[r], p.n_features)
         _touch(room.norm, 0, n)
-    load_rows(source.code, room.address, n, p.n_features, p.factor, high, low, at, room.rows, p.width, room.norm)
+    load_rows(
+        source.code, room.address, n, p.n_features, p.factor, high, low, at, room.rows, p.width, room.norm,
+        p.shift, p.double_factor, centres,
+    )  # fmt: skip
 
 
 @compiled
@@ -244,7 +249,7 @@ def _leaf_block(p, q, source, start, at, n, count, out, room, apart):
         room.ahead[r] = source.address + (start + ahead) * source.stride
         if room.leaf[ahead] != leaf:
             prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, LINE))
-    _load(p, source, n, p.means, p.means_rest, room.centre_at, room)
+    _load(p, source, n, p.means, p.means_rest, p.means_centre, room.centre_at, room)
     for g in range(most):
         for r in range(n):
             leaf = room.node[r]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,40 @@ def test_cpusmall(real_data: Path) -> None:
         X, y = data["X"].astype(float), data["y"].astype(float)
     fitted = DCPredRegressor(scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0)
     assert_near(fitted.fit(X[:4_000], y[:4_000]).model_, X[4_000:])
+
+
+# --- wider than a slab ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [256, 257, 300, 784])
+def test_rows_of_several_slabs_keep_their_bits(d: int) -> None:
+    """Blocks that are not full are filled up; what fills them must not be added to twice, slab after slab."""
+    model = random_model(d, d=d, depth=2, sizes=(5, 16, 20), scaling="standard")
+    X = random_rows(model, 75, 1, "f4")
+    engine = Engine(model)
+    whole = engine.score(X)
+    for size in (1, 2, 3, 4, 5, 7, 9, 12, 20):
+        parts = np.concatenate([engine.score(X[i : i + size])[0] for i in range(0, len(X), size)])
+        np.testing.assert_array_equal(parts, whole[0])
+    assert not list(differences(model, X, whole, predictor.score_rows(model, X), 3e-6))
+
+
+@pytest.mark.parametrize(("start", "spread"), [(1.7e18, 1e6), (1e12, 1e-3), (1.6e9, 1e-3)])
+def test_features_that_single_precision_cannot_tell_apart(start: float, spread: float) -> None:
+    """Time stamps in nanoseconds and the like, whose spread is far below the last place of two singles."""
+    model = random_model(3, d=2, depth=2, sizes=(16,), scaling="none")
+    factor = np.full(2, 1 / spread)
+    model = replace(model, scaling=Scaling(np.full(2, start), factor))
+    rng = np.random.default_rng(0)
+    X = start + spread * rng.normal(size=(200, 2))
+    X = X.astype(np.uint64) if spread > 1 else X
+    assert not list(differences(model, X, Engine(model).score(X), predictor.score_rows(model, X)))
+
+
+def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
+    """Kernel values become 0 and not merely small: output weights can be as large as single precision holds."""
+    model = random_model(4, d=3, depth=0, sizes=(16,), scaling="none")
+    model = replace(model, beta=np.full_like(model.beta, 1e37), kernel=Kernel("rbf", 1.0))
+    decision, status = Engine(model).score(np.full((1, 3), 100.0))
+    assert status.tolist() == [Status.OK]
+    np.testing.assert_allclose(decision[0], model.intercept[0], rtol=1e-6)

@@ -4,6 +4,8 @@ import ctypes
 import os
 import platform
 import re
+import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,11 +37,8 @@ for model, X in fixed_cases():
 """
 DUMP = """
 import sys
-from numba.core.dispatcher import Dispatcher
-modules = [vars(module).values() for name, module in list(sys.modules.items()) if name.startswith("dcpred_tasks")]
-kept = {id(v): v for values in modules for v in values if isinstance(v, Dispatcher) and v._cache.cache_path}.values()
-(outermost,) = kept
-(text,) = outermost.inspect_llvm().values()
+from dcpred_tasks.passes import score_tiles
+(text,) = score_tiles.dispatcher.inspect_llvm().values()
 open(sys.argv[1], "w").write(text)
 """
 FIRST_SCORE = """
@@ -286,3 +285,21 @@ def test_it_compiles_for_arm(warm: Path) -> None:
             "exp", "pow", "memset", "memcpy", "memmove", "PyErr_SetString", "PyErr_SetNone",
         } | {name for name in called if name.startswith("Py")}, called  # fmt: skip
         assert len(re.findall(r"\bfmla\b", assembly)) > 50
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_damaged_cache_is_thrown_away(warm: Path, tmp_path: Path, suffix: str) -> None:
+    """A machine that lost power while the cache was written leaves empty files."""
+    shutil.copytree(warm / "cache", tmp_path / "cache")
+    damaged = list((tmp_path / "cache").rglob(f"*{suffix}"))
+    for file in damaged:
+        file.write_bytes(b"")
+    run(FIRST_SCORE, cache=tmp_path / "cache")
+    assert damaged
+    assert not any(file.exists() for file in damaged)
+
+
+def test_a_full_disk_keeps_nothing_and_scores(tmp_path: Path) -> None:
+    limit = 20 * 2**10
+    run(FIRST_SCORE, cache=tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    assert not list(tmp_path.rglob("*.nbc"))
