@@ -52,7 +52,8 @@ def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
     block_rows = -(-wanted // chunk_rows) * chunk_rows
     tile = min(tile_rows(n_features), chunk_rows)
-    # float64 rows, their copies while they are sorted by leaf, and float32 rows of one tile
+    # of scoring by the plain definition: float64 rows, their copies while they are sorted by leaf, and float32 rows of one tile;
+    # the engine takes a few MiB
     work = tile * n_features * (8 + 8 + 8 + 4)
     return BlockPlan(n_rows, chunk_rows, block_rows, chunk_rows * (row_bytes + 12 * n_outputs + 16) + work)
 

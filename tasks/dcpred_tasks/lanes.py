@@ -5,7 +5,8 @@ names an instruction set. A lane is a centre, a landmark or an output; a row is 
 needs no sum across lanes. Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same bits
 alone and among others.
 
-Intrinsics read and write memory without a look at array bounds; their callers in engine.py touch the last element first.
+Intrinsics read and write memory without a look at array bounds; where bounds checks are on, their callers in passes.py touch
+what they will reach.
 """
 
 from typing import Any
