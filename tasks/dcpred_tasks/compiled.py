@@ -76,11 +76,13 @@ def cache_folder() -> Path | None:
     """The first of these that can be written: $NUMBA_CACHE_DIR, the user's cache, a temporary folder; None if none can.
 
     Its name carries a hash of the sources that are compiled (numba looks at the file of the outermost function only) and of the
-    processor. One that
-    can be read but not written (baked into an image, mounted read-only) is copied, for numba uses no cache that it cannot
-    write to.
+    processor. One that can be read but not written (baked into an image, mounted read-only) is copied, for numba uses no cache
+    that it cannot write to. Where the sources are not there (an installation of byte code alone) nothing is kept.
     """
-    name = f"dcpred-{_fingerprint()}"
+    try:
+        name = f"dcpred-{_fingerprint()}"
+    except OSError:
+        return None
     folders = [base / name for base in _bases()]
     filled = next((folder for folder in folders if folder.is_dir() and any(folder.rglob("*.nbi"))), None)
     for folder in folders:

@@ -10,6 +10,7 @@ No copy of a batch is made: a row is read where it lies, from its address, so th
 stride and alignment.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,38 +81,17 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any) ->
     return z
 
 
-def _loader(dtype: "np.dtype[Any]") -> Any:
-    """The intrinsic that converts rows of this dtype."""
-
-    @intrinsic
-    def load(_, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
-        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            _convert(b, dtype, operands(context, b, signature, args))
-            return context.get_dummy_value()
-
-        return takes(types.void, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres), generate
-
-    return load
-
-
-def _doubler(dtype: "np.dtype[Any]") -> Any:
-    """The intrinsic that reads one row of this dtype in double precision."""
-
-    @intrinsic
-    def read(_, address, n, out):
-        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            address, n, out = operands(context, b, signature, args)
-            source = b.inttoptr(address, _element(dtype).as_pointer())
-            with Loop(b, n, []) as (j, _, _):
-                raw = b.bitcast(b.gep(source, [j]), ir.VectorType(source.type.pointee, 1).as_pointer())
-                x = _number(b, b.load(raw, align=1), dtype, 1)
-                double = x if x.type.element == _F64 else b.fpext(x, ir.VectorType(_F64, 1))
-                b.store(b.extract_element(double, ir.Constant(_I32, 0)), b.gep(out, [j]))
-            return context.get_dummy_value()
-
-        return takes(types.void, address, n, out), generate
-
-    return read
+def _for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
+    """A branch for each dtype, of which the one with this code is taken."""
+    after = b.append_basic_block("after")
+    choice = b.switch(code, after)
+    for number, dtype in enumerate(DTYPES):
+        block = b.append_basic_block(dtype.name)
+        choice.add_case(integer(number), block)
+        b.position_at_end(block)
+        generate(dtype)
+        b.branch(after)
+    b.position_at_end(after)
 
 
 def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
@@ -151,7 +131,34 @@ def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(b.fadd(lane_sum(b, b.load(squares)), few), b.gep(norms, [r]))
 
 
-_f8, _f4, _f2, _i1, _u1, _i2, _u2, _i4, _u4, _i8, _u8, _b = (_loader(dtype) for dtype in DTYPES)
+def _double_row(b: Any, dtype: "np.dtype[Any]", address: Any, n: Any, out: Any) -> None:
+    source = b.inttoptr(address, _element(dtype).as_pointer())
+    with Loop(b, n, []) as (j, _, _):
+        raw = b.bitcast(b.gep(source, [j]), ir.VectorType(source.type.pointee, 1).as_pointer())
+        x = _number(b, b.load(raw, align=1), dtype, 1)
+        double = x if x.type.element == _F64 else b.fpext(x, ir.VectorType(_F64, 1))
+        b.store(b.extract_element(double, ir.Constant(_I32, 0)), b.gep(out, [j]))
+
+
+@intrinsic
+def _load_rows(_, code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        code, *given = operands(context, b, signature, args)
+        _for_dtype(b, code, lambda dtype: _convert(b, dtype, given))
+        return context.get_dummy_value()
+
+    given = (address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    return takes(types.void, code, *given), generate
+
+
+@intrinsic
+def _read_row(_, code, address, n, out):
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        code, *given = operands(context, b, signature, args)
+        _for_dtype(b, code, lambda dtype: _double_row(b, dtype, *given))
+        return context.get_dummy_value()
+
+    return takes(types.void, code, address, n, out), generate
 
 
 @compiled
@@ -159,59 +166,10 @@ def load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shi
     """z of n rows of d features at address[r] into out[width r : …]; a = high + low, and the centre, from element at[r] on.
 
     norms[r] becomes ‖z‖², which is not finite where a feature is not."""
-    if code == 0:
-        _f8(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 1:
-        _f4(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 2:
-        _f2(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 3:
-        _i1(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 5:
-        _i2(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 6:
-        _u2(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 7:
-        _i4(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 8:
-        _u4(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 9:
-        _i8(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 10:
-        _u8(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    elif code == 11:
-        _b(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-    else:
-        _u1(address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
-
-
-_d8, _d4, _d2, _di1, _du1, _di2, _du2, _di4, _du4, _di8, _du8, _db = (_doubler(dtype) for dtype in DTYPES)
+    _load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
 
 
 @compiled
 def read_row(code, address, n, out):
     """The n features at an address in double precision."""
-    if code == 0:
-        _d8(address, n, out)
-    elif code == 1:
-        _d4(address, n, out)
-    elif code == 2:
-        _d2(address, n, out)
-    elif code == 3:
-        _di1(address, n, out)
-    elif code == 5:
-        _di2(address, n, out)
-    elif code == 6:
-        _du2(address, n, out)
-    elif code == 7:
-        _di4(address, n, out)
-    elif code == 8:
-        _du4(address, n, out)
-    elif code == 9:
-        _di8(address, n, out)
-    elif code == 10:
-        _du8(address, n, out)
-    elif code == 11:
-        _db(address, n, out)
-    else:
-        _du1(address, n, out)
+    _read_row(code, address, n, out)

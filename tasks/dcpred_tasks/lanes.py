@@ -281,8 +281,7 @@ def kernel_values(_, products, row, scale, norm, offset, origin, group, out, at)
         lanes = b.mul(group, integer(LANES))
         scaled = b.fmul(load(b, products, b.mul(row, integer(LANES))), splat(b, scale))
         t = b.fsub(b.fsub(scaled, splat(b, norm)), load(b, offset, lanes))
-        there = b.fcmp_ordered(">", t, constant(-126.0))
-        t = b.select(there, t, constant(-126.0))
+        t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
         t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
         whole = call(b, "llvm.rint.v16f32", VECTOR, t)
         rest = b.fsub(t, whole)
@@ -291,7 +290,6 @@ def kernel_values(_, products, row, scale, norm, offset, origin, group, out, at)
             series = fma(b, series, rest, constant(coefficient))
         exponent = b.add(b.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * LANES))
         power = b.bitcast(b.shl(exponent, ir.Constant(_INTS, [23] * LANES)), VECTOR)
-        power = b.select(there, power, constant(0.0))
         value = fma(b, power, b.fmul(series, rest), b.fsub(power, load(b, origin, lanes)))
         store(b, value, out, at)
         return context.get_dummy_value()
@@ -344,12 +342,11 @@ def output_lanes(_, e, at, left, right, weights, first, last, stride, lane, out)
 
 @intrinsic
 def prefetch(_, values, at, n_bytes):
-    """Ask for values[at] and what follows, line by line; `values` is an array of floats, or an address in bytes."""
+    """Ask for values[at] and what follows, line by line."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        where, at, n_bytes = operands(context, b, signature, args)
-        by_address = where.type == _I64
-        start = b.inttoptr(b.add(where, at), _I8.as_pointer()) if by_address else b.bitcast(b.gep(where, [at]), _I8.as_pointer())
+        values, at, n_bytes = operands(context, b, signature, args)
+        start = b.bitcast(b.gep(values, [at]), _I8.as_pointer())
         with Loop(b, n_bytes, [], step=64) as (i, _, _):
             ask(b, b.gep(start, [i]))
         return context.get_dummy_value()

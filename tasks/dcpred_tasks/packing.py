@@ -54,7 +54,6 @@ class Packed(NamedTuple):
     factor: SingleArray  # (n_features,), s
     shift: FloatArray  # (n_features,), μ
     double_factor: FloatArray
-    depth: int  # levels of the longest walk, at least 1
     origin: SingleArray  # (n_features,), μ + m / s and what single precision lost of it
     origin_rest: SingleArray
     origin_centre: SingleArray  # m
@@ -108,7 +107,6 @@ def pack(model: Model) -> Packed:
         factor=aligned(model.scaling.factor.astype(np.float32)),
         shift=aligned(model.scaling.shift),
         double_factor=aligned(model.scaling.factor),
-        depth=max(model.tree.depth, 1),
         **_pack_tree(model, even),
         error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
         scale=np.float32(model.kernel.gamma * np.log2(np.e)),
@@ -249,8 +247,9 @@ def _terms_at_landmarks(model: Model, leaf: int, mean: FloatArray) -> float:
     h = (exponent < NEAR).astype(ACC_DTYPE)
     a = np.where(h > 0, np.exp(-exponent), 1.0)
     e = np.exp(np.minimum(2 * model.kernel.gamma * (v @ v.T) - exponent[:, None] - exponent, 0.0)) / a - h
-    first, second, pairs, _ = _in_differences(model, leaf, a, h)
-    terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)
+    with np.errstate(over="ignore", invalid="ignore"):  # output weights that are not finite are left to double precision, too
+        first, second, pairs, _ = _in_differences(model, leaf, a, h)
+        terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)
     scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
     return float(terms.max()) / scale if scale > 0 else 0.0
 
@@ -270,8 +269,6 @@ def _in_differences(
     return first, second, pairs, constant
 
 
-
-
 def _no_terms(n_outputs: int) -> Terms:
     empty = np.zeros(0, np.int64)
     return empty, empty, np.zeros((0, weight_lanes(n_outputs)))
@@ -289,11 +286,10 @@ def _quadratic(pairs: NDArray[np.int32], weights: FloatArray, m: int) -> list[Te
     np.add.at(form, (pairs[:, 1] // LANES, pairs[:, 0], pairs[:, 1] % LANES), weights)
     found = []
     for block in form:
-        partner = np.flatnonzero(block.any(axis=1))
-        partner = np.concatenate([partner, np.zeros(-len(partner) % UNROLLED, np.int64)]).astype(np.int64)
-        own = block[partner]
-        own[len(np.flatnonzero(block.any(axis=1))) :] = 0.0
-        found.append((partner, np.zeros_like(partner), own))
+        partner = np.flatnonzero(block.any(axis=1)).astype(np.int64)
+        padding = -len(partner) % UNROLLED
+        left = np.pad(partner, (0, padding))
+        found.append((left, np.zeros_like(left), np.pad(block[partner], ((0, padding), (0, 0)))))
     return found
 
 

@@ -394,9 +394,20 @@ def test_features_that_single_precision_cannot_tell_apart(start: float, spread: 
 
 
 def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
-    """Kernel values become 0 and not merely small: output weights can be as large as single precision holds."""
+    """Nothing of the output weights is left there, be they as large as single precision holds: they are not summed and taken
+    away again in single precision."""
     model = random_model(4, d=3, depth=0, sizes=(16,), scaling="none")
     model = replace(model, beta=np.full_like(model.beta, 1e37), kernel=Kernel("rbf", 1.0))
     decision, status = Engine(model).score(np.full((1, 3), 100.0))
     assert status.tolist() == [Status.OK]
     np.testing.assert_allclose(decision[0], model.intercept[0], rtol=1e-6)
+
+
+def test_large_terms_that_cancel_go_in_double_precision() -> None:
+    """Output weights of 1e6 leave sums that single precision would miss by more than their last places."""
+    model = random_model(5, d=3, depth=1, sizes=(16,), scaling="none")
+    model = replace(model, beta=model.beta * np.float32(1e6))
+    X = random_rows(model, 300, 1, "f4")
+    (ours, status), (theirs, right) = Engine(model).score(X), predictor.score_rows(model, X)
+    np.testing.assert_array_equal(status, right)
+    np.testing.assert_allclose(ours, theirs, rtol=1.3e-7)
