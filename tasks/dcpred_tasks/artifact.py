@@ -26,7 +26,7 @@ from dcpred_tasks.predictor import Model, Support
 from dcpred_tasks.scaling import Scaling
 
 FORMAT = "dcpred-model"
-VERSION = 1
+VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
 CHUNK_BYTES = 8 * 2**20
 COMPACT = {
     "shift": ACC_DTYPE,
@@ -36,6 +36,7 @@ COMPACT = {
     "tree_centres": MODEL_DTYPE,
     "landmark_at": INDEX_DTYPE,
     "landmarks": MODEL_DTYPE,
+    "gamma": MODEL_DTYPE,
     "pair_at": INDEX_DTYPE,
     "pairs": np.int32,
     "triangle_at": INDEX_DTYPE,
@@ -130,16 +131,20 @@ def read_model(path: Path, *, support: bool = False) -> Model:
     """Read and check a model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
     described = describe_model(path)
     body = described.model
-    a = _read_arrays(path, body["arrays"], COMPACT)
+    kernel = Kernel(**body["kernel"])
+    older = "gamma" not in body["arrays"]  # told by what the hash covers
+    a = _read_arrays(path, body["arrays"], {name: dtype for name, dtype in COMPACT.items() if not (older and name == "gamma")})
+    a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
     model = Model(
         task=body["task"],
         classes=tuple(body["classes"]),
-        kernel=Kernel(**body["kernel"]),
+        kernel=kernel,
         triangle_bound=body["triangle_bound"],
         scaling=Scaling(a["shift"], a["factor"]),
         tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
         landmark_at=a["landmark_at"],
         landmarks=a["landmarks"],
+        gamma=a["gamma"],
         pair_at=a["pair_at"],
         pairs=a["pairs"],
         triangle_at=a["triangle_at"],

@@ -41,6 +41,7 @@ def assemble(
         tree=tree,
         landmark_at=_offsets([leaf.landmarks for leaf in leaves]),
         landmarks=np.concatenate([leaf.landmarks for leaf in leaves]),
+        gamma=np.concatenate([leaf.gamma for leaf in leaves]),
         pair_at=_offsets([leaf.pairs for leaf in leaves]),
         pairs=np.concatenate([leaf.pairs for leaf in leaves]),
         triangle_at=_offsets(triangle),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, SingleArray
 
 STATIONARY = ("rbf", "laplacian")
 KERNELS = (*STATIONARY, "polynomial")
@@ -30,14 +30,15 @@ class Kernel:
     def stationary(self) -> bool:
         return self.name in STATIONARY
 
-    def __call__(self, X: Rows, U: Rows) -> FloatArray:
-        """float64 (len(X), len(U))."""
+    def __call__(self, X: Rows, U: Rows, gamma: SingleArray | None = None) -> FloatArray:
+        """float64 (len(X), len(U)); `gamma` (len(U),) is a γ of its own for each row of U."""
+        by = self.gamma if gamma is None else gamma.astype(ACC_DTYPE)
         if self.name == "rbf":
-            return _exp(squared_distances(X, U), -self.gamma)
+            return _exp(squared_distances(X, U), by)
         if self.name == "laplacian":
-            return _exp(city_block_distances(X, U), -self.gamma)
+            return _exp(city_block_distances(X, U), by)
         products = np.asarray(X, ACC_DTYPE) @ np.asarray(U, ACC_DTYPE).T
-        return (self.gamma * products + self.coef0) ** self.degree
+        return np.asarray((by * products + self.coef0) ** self.degree)
 
     def distances(self, X: Rows, U: Rows) -> FloatArray:
         """The distance of a stationary kernel, float64 (len(X), len(U))."""
@@ -47,13 +48,13 @@ class Kernel:
             return city_block_distances(X, U)
         raise ValueError(f"the {self.name} kernel is not a function of a distance")
 
-    def of_distance(self, r: FloatArray) -> FloatArray:
-        """κ(r), the value of a stationary kernel at distance r."""
-        return np.exp(-self.gamma * (r * r if self.name == "rbf" else r))
+    def of_distance(self, r: FloatArray, gamma: SingleArray | None = None) -> FloatArray:
+        """κ(r), the value of a stationary kernel at distance r, with one γ or one for each column of r."""
+        return _exp(r * r if self.name == "rbf" else r.copy(), self.gamma if gamma is None else gamma.astype(ACC_DTYPE))
 
 
-def _exp(distances: FloatArray, factor: float) -> FloatArray:
-    distances *= factor
+def _exp(distances: FloatArray, gamma: float | FloatArray) -> FloatArray:
+    distances *= -gamma
     return np.exp(distances, out=distances)
 
 

@@ -20,13 +20,14 @@ ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a pr
 class LeafModel:
     """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or regression.
 
-    landmarks float32 (m, n_features) · pairs int32 (p, 2) · triangle float32 (t, m)
+    landmarks float32 (m, n_features) · gamma float32 (m,), of each · pairs int32 (p, 2) · triangle float32 (t, m)
     beta float32 (m + p + t, k) · intercept float64 (k,)
     bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for classification
     support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,)
     """
 
     landmarks: SingleArray
+    gamma: SingleArray
     pairs: NDArray[np.int32]
     triangle: SingleArray
     beta: SingleArray
@@ -68,13 +69,15 @@ def fit_leaf(
     exact = _exact(X, local, kernels, settings.landmarks)
     if exact is not None:
         landmarks, beta, intercept = *exact, local.intercept
-        basis = Basis(kernels.head, settings.triangle_bound, landmarks, *_no_pseudo(len(landmarks)))
+        own_gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
+        basis = Basis(kernels.head, settings.triangle_bound, landmarks, own_gamma, *_no_pseudo(len(landmarks)))
     else:
         basis = _basis(X, local.dual, kernels.head, settings, rng, seed)
         beta, intercept = _head(X, target, weight, n_outputs, basis, settings, rng)
     kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
     return LeafModel(
         landmarks=basis.landmarks,
+        gamma=basis.gamma,
         pairs=basis.pairs,
         triangle=basis.triangle,
         beta=beta.astype(MODEL_DTYPE),
@@ -111,6 +114,7 @@ def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> 
     pairs, triangle = _no_pseudo(0)
     return LeafModel(
         landmarks=none,
+        gamma=np.empty(0, MODEL_DTYPE),
         pairs=pairs,
         triangle=triangle,
         beta=no_weights,
@@ -174,7 +178,7 @@ def _basis(X: SingleArray, dual: FloatArray, kernel: Kernel, settings: Settings,
     pairs = sample_pairs(len(landmarks), settings.products, rng)
     points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
     triangle = triangle_distances(kernel, points, landmarks)
-    return Basis(kernel, settings.triangle_bound, landmarks, pairs, triangle)
+    return Basis(kernel, settings.triangle_bound, landmarks, np.full(len(landmarks), kernel.gamma, MODEL_DTYPE), pairs, triangle)
 
 
 def _head(

@@ -55,6 +55,7 @@ class Model:
     tree: Tree
     landmark_at: IntArray  # (n_leaves + 1,)
     landmarks: SingleArray  # (n_landmarks, n_features), scaled
+    gamma: SingleArray  # (n_landmarks,), of each landmark
     pair_at: IntArray
     pairs: NDArray[np.int32]  # (n_products, 2), numbers within the leaf
     triangle_at: IntArray  # offsets into `triangle`, which holds t × m distances of each leaf
@@ -80,10 +81,11 @@ class Model:
         return int(self.intercept.shape[1])
 
     def basis(self, leaf: int) -> Basis:
-        landmarks = self.landmarks[_span(self.landmark_at, leaf)]
+        own = _span(self.landmark_at, leaf)
+        landmarks = self.landmarks[own]
         triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
         pairs = self.pairs[_span(self.pair_at, leaf)]
-        return Basis(self.kernel, self.triangle_bound, landmarks, pairs, triangle)
+        return Basis(self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle)
 
     @property
     def score_dtype(self) -> np.dtype[np.floating]:

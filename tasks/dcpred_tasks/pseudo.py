@@ -20,6 +20,7 @@ class Basis:
     """What c̄ is computed from.
 
     landmarks  float32 (m, n_features), scaled
+    gamma      float32 (m,), γ of each landmark; products and triangle values follow from it and from that of the kernel
     pairs      int32 (p, 2)
     triangle   float32 (t, m), the distances s_tj
     """
@@ -27,6 +28,7 @@ class Basis:
     kernel: Kernel
     bound: str
     landmarks: SingleArray
+    gamma: SingleArray
     pairs: NDArray[np.int32]
     triangle: SingleArray
 
@@ -38,9 +40,9 @@ class Basis:
         """c̄ of scaled rows, float64 (n_samples, m + p + t)."""
         if len(self.triangle):
             r = self.kernel.distances(X, self.landmarks)
-            c = self.kernel.of_distance(r)
+            c = self.kernel.of_distance(r, self.gamma)
         else:
-            r = c = self.kernel(X, self.landmarks)
+            r = c = self.kernel(X, self.landmarks, self.gamma)
         if self.size == len(self.landmarks):
             return c
         products = c[:, self.pairs[:, 0]] * c[:, self.pairs[:, 1]]

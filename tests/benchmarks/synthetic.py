@@ -93,6 +93,7 @@ def make_model(shape: Shape, cloud: Cloud, seed: int = 1) -> Model:
         scaling=scaling,
         tree=tree,
         landmark_at=np.arange(n + 1) * m,
+        gamma=np.full(n * m, kernel.gamma, np.float32),
         landmarks=X[np.concatenate([rng.choice(own, m, replace=len(own) < m) for own in leaves])],
         pair_at=np.arange(n + 1) * p,
         pairs=np.concatenate([sample_pairs(m, p, rng) for _ in range(n)]),

@@ -255,7 +255,7 @@ def test_a_changed_byte_in_model_json_is_found_or_harmless(copied: Path, bit: in
             continue
         assert (described.hash, described.model) == (before.hash, before.model), f"byte {at} of model.json"
         passed.append(at)
-    version = data.index(b'"version": 1') + len(b'"version": ')
+    version = data.index(b'"version": 2') + len(b'"version": ')
     assert all(data[at : at + 1].isspace() or at >= free or at == version for at in passed)
 
 
@@ -342,10 +342,10 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 # --- not a model ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [3, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
-    with pytest.raises(ModelFormatError, match=rf"format version {version}, .*reads up to 1; install a newer"):
+    with pytest.raises(ModelFormatError, match=rf"format version {version}, .*reads up to 2; install a newer"):
         read_model(copied)
 
 

@@ -40,7 +40,7 @@ def fit(
 def compact(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower") -> NDArray[np.float64]:
     if not len(leaf.beta):
         return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
-    return Basis(kernel, bound, leaf.landmarks, leaf.pairs, leaf.triangle)(X) @ leaf.beta + leaf.intercept
+    return Basis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta + leaf.intercept
 
 
 def local(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:

@@ -67,8 +67,9 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
         c_bar = [kernel_value(model.local_kernel, x, model.support.vectors[i].tolist()) for i in own]
         beta, intercept = [model.support.dual[i] for i in own], model.support.intercept[leaf]
     else:
-        landmarks = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].tolist()
-        c_bar = c = [kernel_value(model.kernel, x, u) for u in landmarks]
+        own_landmarks = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
+        landmarks, gammas = model.landmarks[own_landmarks].tolist(), model.gamma[own_landmarks].tolist()
+        c_bar = c = [kernel_value(replace(model.kernel, gamma=g), x, u) for u, g in zip(landmarks, gammas, strict=True)]
         pairs = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]
         c_bar = c + [c[i] * c[j] for i, j in pairs]
         stored = model.triangle[model.triangle_at[leaf] : model.triangle_at[leaf + 1]].tolist()
@@ -147,6 +148,7 @@ def random_model(
         tree=random_tree(rng, n_leaves, d),
         landmark_at=offsets(m),
         landmarks=single(sum(m), d),
+        gamma=(kernel.gamma * rng.uniform(0.3, 3.0, sum(m))).astype(np.float32),
         pair_at=offsets(p),
         pairs=np.concatenate([rng.integers(0, max(n, 1), (q, 2)) for n, q in zip(m, p, strict=True)]).astype(np.int32),
         triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
