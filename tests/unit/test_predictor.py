@@ -411,7 +411,7 @@ def test_early_prediction_of_one_leaf_is_kernel_ridge(kernel: str) -> None:
 def test_nbytes_counts_every_array_but_the_support_vectors() -> None:
     model = random_model(5, Kernel("rbf", 1.0), n_leaves=6)
     arrays = [
-        model.landmark_at, model.landmarks, model.pair_at, model.pairs, model.triangle_at, model.triangle,
+        model.landmark_at, model.landmarks, model.gamma, model.pair_at, model.pairs, model.triangle_at, model.triangle,
         model.beta_at, model.beta, model.intercept, model.bounds, model.leaf_rows, model.scaling.shift,
         model.scaling.factor, model.tree.starts, model.tree.children, model.tree.centres,
     ]  # fmt: skip
