@@ -1,7 +1,10 @@
 """What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times nanoseconds.
 
-The nanoseconds were fitted to the 26 models of float32 rows in tests/benchmarks/engine.py, all within 14 %, on one machine
-(x86-64 with AVX-512 and 2 MiB of second-level cache). On others times differ more than their ratio, which is what is predicted.
+The nanoseconds were fitted to the 26 models of float32 rows in tests/benchmarks/engine.py, on one machine (x86-64 with AVX-512
+and 2 MiB of second-level cache), within 14 % then; those of groups of landmarks were set again since, by models of 16 features
+with up to 48 landmarks, which moves none of the 26 by more than 5 %. Those of skipped features were fitted to twenty models more,
+12 to 300 features held of 54 to 784, within 11 %, by their times relative to the same models with all features. On other machines
+times differ more than their ratio, which is what is predicted.
 Rows are taken to fall into leaves as the training rows did.
 """
 
@@ -14,6 +17,7 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.predictor import Model
 
 LANES = 16  # as in dcpred_tasks.lanes, which would load the compiler
+FEW = 0.65  # as in dcpred_tasks.packing
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 
@@ -44,15 +48,16 @@ def linear_ns(n_features: int) -> float:
 def predict_cost(model: Model) -> PredictedCost:
     """The cost of float32 rows by the compiled engine."""
     d = model.n_features
+    held = held_features(model)
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
     groups = -(-m // LANES)
     works = float(share @ (m > 0))
-    nearby = 4 * LANES * d * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
+    nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
     far = float(np.log2(max(nearby, 1.0)))  # what is read from farther away grows slowly with how much there is
     levels = float(share @ _depths(model.tree, model.n_leaves))
     if model.kernel.name == "rbf" and len(model.triangle) == 0:
-        landmarks = works * 19.0 + float(share @ groups) * d * (0.063 + 0.073 * far)
+        landmarks = works * 10.0 + float(share @ groups) * (9.0 + held * (0.075 + 0.052 * far))
         if model.n_outputs == 1:  # landmarks that are multiplied with a group of them
             outputs = 0.81 * float(share @ np.minimum(p, m * groups))
         else:
@@ -62,12 +67,26 @@ def predict_cost(model: Model) -> PredictedCost:
         landmarks = float(share @ m) * (8.0 + 0.68 * d)
         outputs = 3.0 * float(share @ p) + float(share @ (t * (15.0 + 1.2 * m)))
     return PredictedCost(
-        convert=(1.0 + works) * (2.0 + 0.365 * d),
-        descend=levels * (14.4 + d * (0.155 + 0.073 * far)),
+        convert=_convert_ns(d, held, works),
+        descend=levels * (12.0 + held * (0.155 + 0.073 * far)),
         landmarks=landmarks,
         outputs=outputs,
         linear=linear_ns(d),
     )
+
+
+def held_features(model: Model) -> int:
+    """Features that the engine computes with: where many have the factor 0, the others."""
+    used = int(np.count_nonzero(model.scaling.factor))
+    return used if used <= FEW * model.n_features else model.n_features
+
+
+def _convert_ns(n_features: int, held: int, works: float) -> float:
+    """Rows are converted twice where there are landmarks; whole rows, or vectors of 16 features picked out of them."""
+    if held == n_features:
+        return (1.0 + works) * (2.0 + 0.365 * n_features)
+    picked = -(-max(held, 1) // LANES) * LANES
+    return (1.0 + works) * (0.362 * n_features + 0.249 * picked - 4.0)
 
 
 def _depths(tree: Tree, n_leaves: int) -> FloatArray:

@@ -101,23 +101,31 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
     """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon, NIPS 2014).
 
     A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means weighted with
-    α², pseudo-landmarks are added, and a linear SVM on the Nyström approximation becomes the compact model of the leaf.
+    α², pseudo-landmarks are added, and landmarks and output weights are moved downhill together until they are the compact
+    model of the leaf.
 
     Parameters
     ----------
     n_leaves : int or None
         Target number of leaves, rounded down to a power of two. None: one for every 1,000 rows.
     kernel : {"rbf", "laplacian", "polynomial"}
-    gamma : "scale" or float > 0
-        γ in scaled features. "scale": 1 / (n_features × variance).
+    gamma : "scale", "median" or float > 0
+        γ in scaled features. "scale": 1 / (n_features × variance), or 1 for rbf where the scaling is learned; "median": in
+        each leaf 1 / the median squared distance of its rows.
     degree, coef0 : int, float
         Of the polynomial kernel (γ x·u + coef0)^degree.
     C : float
         Penalty of the local SVMs.
     head_gamma, head_C : float or None
-        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ.
+        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ. With gamma="median"
+        head_gamma is a factor of γ; head_C is for refine=False.
     class_weight : None, "balanced" or dict
-    scaling : {"standard", "minmax", "none"}
+    scaling : {"standard", "minmax", "none", "learned"}
+        "learned": a factor for each feature under which neighbours agree on y, 0 where a feature does not matter.
+    overlap : int
+        Leaves that each row helps to train: its own, and those nearest after it.
+    halo_weight : float in [0, 1]
+        Weight of a row in the compact models of leaves that are not its own.
     landmarks : int
         Landmarks per leaf: exact kernel values in each prediction.
     landmark_floor : float in [0, 1]
@@ -125,7 +133,13 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
     products : int
         Products of two landmark values per leaf, as pseudo-landmarks.
     triangle, triangle_bound : int, {"lower", "upper"}
-        Pseudo-landmarks by the triangle inequality, for stationary kernels.
+        Pseudo-landmarks by the triangle inequality, for stationary kernels; they need refine=False.
+    refine : bool
+        Move landmarks, γ of each and output weights together by L-BFGS. False: a linear SVM on the Nyström approximation.
+    refine_steps, refine_ridge : int, float
+        Steps at most, and penalty on the output weights.
+    guide : float in [0, 1]
+        Share of the loss of refinement that is the distance to the local SVM.
     max_leaf_rows, min_leaf_rows : int
         Larger leaves are split again, smaller ones merged.
     sample_rows, nystrom_rows : int
@@ -162,11 +176,17 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         head_C: float | None = None,
         class_weight: str | dict[Any, float] | None = None,
         scaling: str = "standard",
+        overlap: int = 1,
+        halo_weight: float = 0.3,
         landmarks: int = 16,
         landmark_floor: float = 0.3,
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
+        refine: bool = True,
+        refine_steps: int = 100,
+        refine_ridge: float = 1e-3,
+        guide: float = 0.0,
         max_leaf_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
@@ -186,11 +206,17 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         self.head_C = head_C
         self.class_weight = class_weight
         self.scaling = scaling
+        self.overlap = overlap
+        self.halo_weight = halo_weight
         self.landmarks = landmarks
         self.landmark_floor = landmark_floor
         self.products = products
         self.triangle = triangle
         self.triangle_bound = triangle_bound
+        self.refine = refine
+        self.refine_steps = refine_steps
+        self.refine_ridge = refine_ridge
+        self.guide = guide
         self.max_leaf_rows = max_leaf_rows
         self.min_leaf_rows = min_leaf_rows
         self.sample_rows = sample_rows
@@ -259,7 +285,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
     ridge : float
         λ of the local machines, α = (G + λI)⁻¹ (y − ȳ).
     head_ridge : float or None
-        λ of the compact models. None: the same.
+        λ of the compact models, for refine=False. None: the same.
     """
 
     _task = "regression"
@@ -276,11 +302,16 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         head_gamma: float | None = None,
         head_ridge: float | None = None,
         scaling: str = "standard",
+        overlap: int = 1,
+        halo_weight: float = 0.3,
         landmarks: int = 16,
         landmark_floor: float = 0.3,
         products: int = 64,
         triangle: int = 0,
         triangle_bound: str = "lower",
+        refine: bool = True,
+        refine_steps: int = 100,
+        refine_ridge: float = 1e-3,
         max_leaf_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
@@ -299,11 +330,16 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         self.head_gamma = head_gamma
         self.head_ridge = head_ridge
         self.scaling = scaling
+        self.overlap = overlap
+        self.halo_weight = halo_weight
         self.landmarks = landmarks
         self.landmark_floor = landmark_floor
         self.products = products
         self.triangle = triangle
         self.triangle_bound = triangle_bound
+        self.refine = refine
+        self.refine_steps = refine_steps
+        self.refine_ridge = refine_ridge
         self.max_leaf_rows = max_leaf_rows
         self.min_leaf_rows = min_leaf_rows
         self.sample_rows = sample_rows

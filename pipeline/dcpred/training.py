@@ -7,6 +7,7 @@ small from there. A task whose result is there is not run again, so that a job t
     division  here: scaling and k-means tree of the sample
     route     every block: rows sorted by leaf, one shard a block
     balance   large leaves divided again, by tasks; small ones merged, here
+    overlap   every block: rows sorted by the leaves that are nearest after their own, where settings ask for it
     leaves    every leaf, largest first: gather its rows, fit
     model     here: concatenate, write, rename
 """
@@ -31,18 +32,22 @@ from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
 from dcpred_tasks.assemble import assemble
 from dcpred_tasks.balance import Balanced, Split, balance
+from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
 from dcpred_tasks.files import digest_json, read_own_json, resource_errors, write_json
-from dcpred_tasks.job import LeafWork, Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets
+from dcpred_tasks.job import LeafWork, Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets, write_tree
 from dcpred_tasks.labels import Label
 from dcpred_tasks.memory import peak_memory_bytes
 from dcpred_tasks.predictor import check_matrix
+from dcpred_tasks.scaling import Scaling
 from dcpred_tasks.settings import Settings, settings_dict
 from dcpred_tasks.survey import Survey, check_survey, merge_surveys
 from dcpred_tasks.train_tasks import (
     Receipt,
+    Sample,
     fit_leaves,
+    halo_block,
     read_fitted_leaf,
     read_split,
     read_survey,
@@ -50,7 +55,7 @@ from dcpred_tasks.train_tasks import (
     split_leaf,
     survey_block,
 )
-from dcpred_tasks.trainer import Division, balanced_factors, learn_division
+from dcpred_tasks.trainer import Division, balanced_factors, divide, learn_scaling
 from dcpred_tasks.tree import flatten
 
 
@@ -74,16 +79,25 @@ class TrainReport:
 
 
 def train(
-    x: str, y: str, model: Path, settings: Settings, pool: Pool, *, weight: str | None = None, say: Reporter = SILENT
+    x: str,
+    y: str,
+    model: Path,
+    settings: Settings,
+    pool: Pool,
+    *,
+    weight: str | None = None,
+    say: Reporter = SILENT,
+    scaling: Scaling | None = None,
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
-    pool  gives the workers, and is asked for them only when the input has been checked and there is work to do
+    pool     gives the workers, and is asked for them only when the input has been checked and there is work to do
+    scaling  what the settings would learn from these data, where that has been done
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
     x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
     plan, names = check_training_data(x, y, weight, settings)
-    run = _run_hash(x, y, weight, settings, plan)
+    run = run_hash(x, y, weight, settings, plan)
     done = _finished(model, run)
     if done is not None:
         return done
@@ -99,7 +113,7 @@ def train(
             say.say(f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that settings allow")
             try:
                 workers.check_sees(scratch.absolute())
-                report = _Training(job, plan, names, model, workers, say).run(run)
+                report = Training(job, plan, workers, say, scaling).run(run, model, names)
             except RefusedError:
                 if not job.division_file.exists():  # what follows the division is work that a second call goes on from
                     shutil.rmtree(scratch, ignore_errors=True)
@@ -134,7 +148,7 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
-def _run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: BlockPlan) -> str:
+def run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: BlockPlan) -> str:
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return digest_json(
         {
@@ -190,38 +204,33 @@ def _claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
         yield
 
 
-class _Training:
+class Training:
     """The steps of one job, and what is noted on the way."""
 
     def __init__(
-        self,
-        job: TrainJob,
-        plan: BlockPlan,
-        names: tuple[str, ...] | None,
-        model: Path,
-        workers: Workers,
-        say: Reporter,
+        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None
     ) -> None:
-        self.job, self.plan, self.names, self.model, self.workers, self.say = job, plan, names, model, workers, say
+        self.job, self.plan, self.workers, self.say, self.scaling = job, plan, workers, say, scaling
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
         self.sample_rows = job.settings.sample_rows
 
-    def run(self, run: str) -> TrainReport:
-        survey = self._timed("survey", self._survey)
-        classes = self._labels(survey)
+    def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
+        survey = self._timed("survey", lambda: self.survey(names))
+        classes = _labels(survey, names)
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
-        self._timed("leaves", lambda: self._leaves(sources, rows))
+        halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root)))
+        self._timed("leaves", lambda: self._leaves(sources, rows, halo))
         begin = time.perf_counter()
         leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
         stored = self.job.settings
         model = assemble(leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored)
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
-            model=str(self.model),
+            model=str(path),
             hash="",
             n_rows=self.plan.n_rows,
             n_features=model.n_features,
@@ -234,8 +243,8 @@ class _Training:
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
-        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": self.model.name}}
-        report.hash = write_model(self.model, model, settings_dict(stored), provenance)
+        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        report.hash = write_model(path, model, settings_dict(stored), provenance)
         return report
 
     def _timed(self, name: str, step: Callable[[], Any]) -> Any:
@@ -244,21 +253,22 @@ class _Training:
         self.seconds[name] = time.perf_counter() - begin
         return result
 
-    def _work(
+    def work(
         self, title: str, body: Callable[..., Receipt], tasks: Sequence[tuple[Any, ...]], total: int, outputs: Sequence[Path]
     ) -> None:
         """Run those tasks whose output is not there yet."""
         todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
         with self.say.step(title, total, "rows") as advance:
-            run_all(self.workers, body, todo, lambda _, receipt: self._note(receipt, advance))
+            run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
 
-    def _note(self, receipt: Receipt, advance: Step) -> None:
+    def note(self, receipt: Receipt, advance: Step) -> None:
         self.worker_peaks[receipt.process] = max(self.worker_peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
         advance(receipt.n_rows)
 
-    def _survey(self) -> Survey:
+    def survey(self, names: tuple[str, ...] | None) -> Survey:
+        """What must be known of all rows; their sample lies in the scratch directory then."""
         survey = self._survey_with(self.sample_rows)
-        check_survey(survey, self.job.settings.task, self.names)
+        check_survey(survey, self.job.settings.task, names)
         if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
             self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
             survey = self._survey_with(self.sample_rows)
@@ -268,16 +278,25 @@ class _Training:
         spans = list(self.plan.spans())
         tasks = [(self.job, *span, sample_rows) for span in spans]
         outputs = [self.job.survey_file(block, sample_rows) for block, _, _ in spans]
-        self._work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
+        self.work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
         return merge_surveys(read_survey(self.job, block, sample_rows)[0] for block, _, _ in spans)
+
+    def sample(self, survey: Survey) -> Sample:
+        """Raw rows, their class numbers or values, their weights."""
+        parts = [read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans()]
+        sample, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if len(survey.classes):
+            target = np.searchsorted(survey.classes, target)
+        return sample, target, weight
 
     def _division(self, survey: Survey) -> Division:
         self.say.say("learning the scaling and the tree from a sample")
-        parts = [read_survey(self.job, block, self.sample_rows)[1:] for block, _, _ in self.plan.spans()]
-        sample, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
-        balanced_classes = self.job.settings.class_weight == "balanced" and len(survey.classes) > 0
+        sample, target, weight = self.sample(survey)
+        settings = self.job.settings
+        balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
         with threadpool_limits(1):  # BLAS and k-means sum in another order with more threads
-            division = learn_division(sample, weight, survey, self.job.settings)
+            scaling = self.scaling or learn_scaling(sample, target, weight, survey, settings)
+            division = divide(scaling, sample, weight, survey, settings)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),
@@ -292,7 +311,7 @@ class _Training:
     def _route(self, division: Division, survey: Survey) -> IntArray:
         spans = list(self.plan.spans())
         pieces = [self.job.piece(0, block) for block, _, _ in spans]
-        self._work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
+        self.work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
         counts = [read_counts(piece) for piece in pieces]
         write_offsets(self.job, 0, counts)
         total = np.sum(counts, axis=0)
@@ -312,14 +331,14 @@ class _Training:
                 self.job.rows(g).mkdir(exist_ok=True)
             total = sum(totals[leaf] for leaf, _ in requests)
             outputs = [self.job.split_file(g) for g in generations]
-            self._work(f"dividing {counted(len(requests), 'large leaf', 'large leaves')}", split_leaf, tasks, total, outputs)
+            self.work(f"dividing {counted(len(requests), 'large leaf', 'large leaves')}", split_leaf, tasks, total, outputs)
             results = [read_split(self.job, g) for g in generations]
             for (_, first), g, result in zip(requests, generations, results, strict=True):
                 for child, n in enumerate(result.counts):
                     where[first + child], totals[first + child] = Source(g, child), int(n)
             return results
 
-        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.max_leaf_rows, split)
+        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.own_leaf_rows, split)
         n_leaves = flatten(balanced.root).n_leaves
         sources: list[list[Source]] = [[] for _ in range(n_leaves)]
         rows = np.zeros(n_leaves, np.int64)
@@ -330,25 +349,45 @@ class _Training:
         self._conserved("balancing", int(rows.sum()), int(counts.sum()))
         return balanced, sources, rows
 
-    def _leaves(self, sources: list[list[Source]], rows: IntArray) -> None:
-        work = [LeafWork(leaf, tuple(own), int(n)) for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))]
+    def _halo(self, tree: Tree) -> range:
+        """The generations that hold rows by the leaves nearest to them after their own."""
+        generations = range(self.n_generations, self.n_generations + self.job.settings.overlap - 1)
+        if generations:
+            write_tree(self.job, tree)
+            for generation in generations:
+                self.job.rows(generation).mkdir(exist_ok=True)
+            spans = list(self.plan.spans())
+            outputs = [self.job.piece(generations[-1], block) for block, _, _ in spans]
+            tasks = [(self.job, block, generations) for block, _, _ in spans]
+            self.work("finding neighbouring leaves", halo_block, tasks, self.plan.n_rows, outputs)
+            for generation in generations:
+                pieces = [self.job.piece(generation, block) for block, _, _ in spans]
+                write_offsets(self.job, generation, [read_counts(piece) for piece in pieces])
+        return generations
+
+    def _leaves(self, sources: list[list[Source]], rows: IntArray, halo: range) -> None:
+        work = [
+            LeafWork(leaf, tuple(own), int(n), tuple(Source(generation, leaf) for generation in halo))
+            for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))
+        ]
         missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
         with self.say.step(f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows") as advance:
             groups = [(self.job, group) for group in leaf_groups(missing)]
-            run_all(self.workers, fit_leaves, groups, lambda _, receipt: self._note(receipt, advance))
-
-    def _labels(self, survey: Survey) -> tuple[Label, ...]:
-        found: list[Label] = survey.classes.tolist()
-        if self.names is None:
-            return tuple(found)
-        wrong = [c for c in found if not (isinstance(c, int) and 0 <= c < len(self.names))]
-        if wrong:
-            raise DataError(
-                f"y holds {wrong[0]}, but its attribute `labels` names only {len(self.names)} classes; correct the attribute"
-            )
-        return tuple(self.names[int(c)] for c in found)
+            run_all(self.workers, fit_leaves, groups, lambda _, receipt: self.note(receipt, advance))
 
     @staticmethod
     def _conserved(step: str, found: int, expected: int) -> None:
         if found != expected:
             raise DcpredError(f"{step} kept {found:,} of {expected:,} rows; this is a bug, please report it")
+
+
+def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
+    found: list[Label] = survey.classes.tolist()
+    if names is None:
+        return tuple(found)
+    wrong = [c for c in found if not (isinstance(c, int) and 0 <= c < len(names))]
+    if wrong:
+        raise DataError(
+            f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the attribute"
+        )
+    return tuple(names[int(c)] for c in found)

@@ -27,6 +27,7 @@ from dcpred_tasks.scaling import Scaling
 
 FORMAT = "dcpred-model"
 VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
+SINCE_2 = ("gamma", "support_gamma")
 CHUNK_BYTES = 8 * 2**20
 COMPACT = {
     "shift": ACC_DTYPE,
@@ -52,6 +53,7 @@ SUPPORT = {
     "support_vectors": MODEL_DTYPE,
     "support_dual": MODEL_DTYPE,
     "support_intercept": ACC_DTYPE,
+    "support_gamma": ACC_DTYPE,
 }
 
 
@@ -132,8 +134,7 @@ def read_model(path: Path, *, support: bool = False) -> Model:
     described = describe_model(path)
     body = described.model
     kernel = Kernel(**body["kernel"])
-    older = "gamma" not in body["arrays"]  # told by what the hash covers
-    a = _read_arrays(path, body["arrays"], {name: dtype for name, dtype in COMPACT.items() if not (older and name == "gamma")})
+    a = _read_arrays(path, body["arrays"], _stored(COMPACT, body["arrays"]))
     a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
     model = Model(
         task=body["task"],
@@ -168,8 +169,10 @@ def read_support(path: Path) -> Support:
             f"early prediction was asked for, but the model at {path} was saved without its support vectors; "
             "train it again with --set keep_support_vectors=true"
         )
-    a = _read_arrays(path, described.model["arrays"], SUPPORT)
-    return Support(a["support_at"], a["support_vectors"], a["support_dual"], a["support_intercept"])
+    a = _read_arrays(path, described.model["arrays"], _stored(SUPPORT, described.model["arrays"]))
+    n_leaves, gamma = len(a["support_intercept"]), described.model["local_kernel"]["gamma"]
+    a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
+    return Support(*(a[name] for name in SUPPORT))
 
 
 def _arrays(model: Model) -> dict[str, NDArray[Any]]:
@@ -183,9 +186,14 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     arrays = {name: special.get(name, getattr(model, name, None)) for name in COMPACT}
     if model.support is not None:
         s = model.support
-        arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept), strict=True))
+        arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept, s.gamma), strict=True))
     dtypes = COMPACT | SUPPORT
     return {name: np.ascontiguousarray(a, dtypes[name]) for name, a in arrays.items()}
+
+
+def _stored(wanted: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be read: models of format 1 are without γ of their own. Told by what the hash covers."""
+    return {name: dtype for name, dtype in wanted.items() if name in declared or name not in SINCE_2}
 
 
 def _read_arrays(path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

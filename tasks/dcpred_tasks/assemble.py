@@ -30,6 +30,7 @@ def assemble(
             vectors=np.concatenate([leaf.support for leaf in leaves]),
             dual=np.concatenate([leaf.dual for leaf in leaves]),
             intercept=np.stack([leaf.early_intercept for leaf in leaves]),
+            gamma=np.concatenate([leaf.early_gamma for leaf in leaves]),
         )
     triangle = [leaf.triangle.ravel() for leaf in leaves]
     return Model(

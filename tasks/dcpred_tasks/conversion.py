@@ -6,6 +6,9 @@ A dtype that single precision holds exactly is converted there, with a in two pa
 matters, however far from 0 the feature lies, and takes a third of the time of double precision. For the others (double precision,
 integers of 32 and 64 bits) it is (x − μ) ∘ s − centre in double precision, rounded once.
 
+A scaling may give features the factor 0: they add nothing, but for a NaN or an infinity, which spoils the row. Where they are
+many, the others are picked one by one into whole vectors, which are converted as usual; the whole row is looked at once.
+
 No copy of a batch is made: a row is read where it lies, from its address, so that one compiled function serves every dtype,
 stride and alignment.
 """
@@ -63,15 +66,19 @@ def _from_half(b: Any, raw: Any, n: int) -> Any:
     return b.bitcast(b.or_(righted, b.shl(b.and_(wide, every(0x8000)), every(16))), floats)
 
 
-def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any) -> Any:
-    """z of n elements from feature j on, stored and returned."""
+def _part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
+    """n elements from where[j] on."""
+    return b.load(b.bitcast(b.gep(where, [j]), ir.VectorType(where.type.pointee, n).as_pointer()), align=align)
+
+
+def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any, raw: Any = None) -> Any:
+    """z of n elements from place j on, stored and returned; of the elements `raw`, if they are not those of the row from j on."""
     source, high, low, factor, target, shift, double_factor, centre = places
 
     def part(where: Any, align: int) -> Any:
-        vector = ir.VectorType(where.type.pointee, n)
-        return b.load(b.bitcast(b.gep(where, [j]), vector.as_pointer()), align=align)
+        return _part(b, where, j, n, align)
 
-    x, floats = _number(b, part(source, 1), dtype, n), ir.VectorType(_F32, n)
+    x, floats = _number(b, part(source, 1) if raw is None else raw, dtype, n), ir.VectorType(_F32, n)
     if x.type == floats:
         z = b.fmul(b.fsub(b.fsub(x, part(high, 4)), part(low, 4)), part(factor, 4))
     else:
@@ -131,6 +138,72 @@ def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(b.fadd(lane_sum(b, b.load(squares)), few), b.gep(norms, [r]))
 
 
+def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
+    """The 16 elements that index[j : j + 16] names. One by one: as fast as an instruction that gathers, where there is one, and
+    faster where a processor's mends make it slow."""
+    raw = ir.Constant(ir.VectorType(source.type.pointee, LANES), ir.Undefined)
+    for lane in range(LANES):
+        feature = b.sext(b.load(b.gep(index, [b.add(j, integer(lane))])), _I64)
+        element = b.load(b.gep(source, [feature]), align=1)
+        raw = b.insert_element(raw, element, ir.Constant(_I32, lane))
+    return raw
+
+
+def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
+    """See load_some: whole vectors, the last one filled up by whoever made the index and the factors."""
+    address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
+    with b.goto_entry_block():
+        spoilt = b.alloca(ir.IntType(1))
+    with Loop(b, n, []) as (r, _, _):
+        source = b.inttoptr(b.load(b.gep(address, [r])), _element(dtype).as_pointer())
+        b.store(ir.Constant(ir.IntType(1), 0), spoilt)
+        if dtype.kind == "f":
+            with b.if_then(b.icmp_signed(">", d, integer(0))):
+                _look(b, dtype, source, d, spoilt)
+        centre = b.load(b.gep(at, [r]))
+        near = [b.gep(values, [centre]) for values in (high, low, centres)]
+        places = [source, near[0], near[1], factor, b.gep(out, [b.mul(r, width)]), shift, double_factor, near[2]]
+        whole = Loop(b, length, [constant(0.0)], step=LANES)
+        with whole as (j, (total,), following):
+            z = _chunk(b, dtype, LANES, places, j, _picked(b, source, index, j))
+            following.append(fma(b, z, z, total))
+        norm = b.select(b.load(spoilt), ir.Constant(_F32, float("nan")), lane_sum(b, whole.values[0]))
+        b.store(norm, b.gep(norms, [r]))
+
+
+def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
+    """Whether one of d numbers is not finite, or in double precision so large that a shift may overflow: the largest
+    of their bits without sign, as integers, which are in the order of the numbers."""
+    bits = 8 * dtype.itemsize
+    kind = ir.IntType(bits)
+    limit = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FE << 52}[bits] << 1
+    source = b.bitcast(source, kind.as_pointer())
+
+    def every(value: int, n: int) -> Any:
+        return ir.Constant(ir.VectorType(kind, n), [value] * n)
+
+    def larger(j: Any, n: int, largest: Any) -> Any:
+        size = b.shl(_part(b, source, j, n), every(1, n))
+        return b.select(b.icmp_unsigned(">", size, largest), size, largest)
+
+    def keep(largest: Any, n: int) -> None:
+        above = b.bitcast(b.icmp_unsigned(">=", largest, every(limit, n)), ir.IntType(n))
+        b.store(b.icmp_unsigned("!=", above, ir.Constant(above.type, 0)), spoilt)
+
+    tail = b.sub(d, integer(LANES))
+    with b.if_else(b.icmp_signed(">=", tail, integer(0))) as (wide, narrow):
+        with wide:  # the last 16 of them once more
+            whole = Loop(b, tail, [every(0, LANES)], step=LANES)
+            with whole as (j, (largest,), following):
+                following.append(larger(j, LANES, largest))
+            keep(larger(tail, LANES, whole.values[0]), LANES)
+        with narrow:
+            single = Loop(b, d, [every(0, 1)])
+            with single as (j, (largest,), following):
+                following.append(larger(j, 1, largest))
+            keep(single.values[0], 1)
+
+
 def _double_row(b: Any, dtype: "np.dtype[Any]", address: Any, n: Any, out: Any) -> None:
     source = b.inttoptr(address, _element(dtype).as_pointer())
     with Loop(b, n, []) as (j, _, _):
@@ -152,6 +225,17 @@ def _load_rows(_, code, address, n, d, factor, high, low, at, out, width, norms,
 
 
 @intrinsic
+def _load_some(_, code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        code, *given = operands(context, b, signature, args)
+        _for_dtype(b, code, lambda dtype: _convert_some(b, dtype, given))
+        return context.get_dummy_value()
+
+    given = (address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    return takes(types.void, code, *given), generate
+
+
+@intrinsic
 def _read_row(_, code, address, n, out):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
@@ -167,6 +251,14 @@ def load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shi
 
     norms[r] becomes ‖z‖², which is not finite where a feature is not."""
     _load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+
+
+@compiled
+def load_some(code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+    """The same for features index[:length] of a row, a multiple of 16; element k of all other arrays belongs to feature index[k].
+
+    norms[r] is NaN, too, where any of the first d features is not finite or nearly too large for double precision."""
+    _load_some(code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres)
 
 
 @compiled

@@ -1,6 +1,7 @@
 """Every dtype with its reason, and the status codes of a scored row."""
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ INDEX_DTYPE = np.int64  # rows, offsets
 LEAF_DTYPE = np.int32
 
 FloatArray = NDArray[np.float64]
+RealArray = NDArray[Any]  # of single or double precision, as it comes
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 AnyArray = NDArray[np.generic]

@@ -34,7 +34,6 @@ LEAF_TILE = (2**13, 2**16)
 COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 
 
-
 class Source(NamedTuple):
     """Where raw rows lie."""
 
@@ -144,7 +143,7 @@ class Engine:
             return np.empty(length, np.uint32)
 
         rows = aligned_empty(max(small, BLOCK) * p.width, np.float32)
-        rows.reshape(-1, p.width)[:, p.n_features : p.even] = 0.0
+        rows.reshape(-1, p.width)[:, p.places : p.even] = 0.0
         return Room(
             rows=rows,
             norm=np.empty(padded, np.float32),

@@ -21,7 +21,8 @@ class Exact(NamedTuple):
     """A model's arrays, flat; the landmarks of a leaf feature-major, so that a loop over them is a vector loop."""
 
     kernel: int  # its place in KERNELS
-    gamma: float
+    gamma: FloatArray  # of each landmark
+    own_gamma: float  # of the kernel, for triangle pseudo-landmarks
     degree: int
     coef0: float
     lower: bool
@@ -48,7 +49,8 @@ def exact_arrays(model: Model) -> Exact:
     turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
     return Exact(
         kernel=KERNELS.index(model.kernel.name),
-        gamma=float(model.kernel.gamma),
+        gamma=_own(model.gamma, ACC_DTYPE),
+        own_gamma=float(model.kernel.gamma),
         degree=int(model.kernel.degree),
         coef0=float(model.kernel.coef0),
         lower=model.triangle_bound == "lower",
@@ -124,7 +126,7 @@ def exact_values(q, leaf, x, c, r, out):
             out[k] += product * q.beta[b * n_outputs + k]
         b += 1
     for first in range(q.triangle_at[leaf], q.triangle_at[leaf + 1], m):
-        value = _of_distance(q, _bound(q, first, m, r))
+        value = _of_distance(q, q.own_gamma, _bound(q, first, m, r))
         for k in range(n_outputs):
             out[k] += value * q.beta[b * n_outputs + k]
         b += 1
@@ -151,12 +153,13 @@ def _kernel_row(q, leaf, m, x, c, r):
     for i in range(m):
         if q.kernel == 0:
             r[i] = math.sqrt(r[i])
-        c[i] = (q.gamma * r[i] + q.coef0) ** q.degree if q.kernel == 2 else _of_distance(q, r[i])
+        gamma = q.gamma[q.landmark_at[leaf] + i]
+        c[i] = (gamma * r[i] + q.coef0) ** q.degree if q.kernel == 2 else _of_distance(q, gamma, r[i])
 
 
 @compiled
-def _of_distance(q, r):
-    return math.exp(-q.gamma * (r * r if q.kernel == 0 else r))
+def _of_distance(q, gamma, r):
+    return math.exp(-gamma * (r * r if q.kernel == 0 else r))
 
 
 @compiled

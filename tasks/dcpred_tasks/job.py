@@ -4,8 +4,10 @@ SCRATCH/
   job.json             the run that the directory belongs to
   survey/000000-N.npz  what one block holds, and its part of a sample of N rows
   division.npz         scaling, first tree, kernels
+  tree.npz             the final tree (with overlap)
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
-  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces
+  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of every block once more by
+                       the leaf that is nearest to them after their own, and so on (overlap)
   rows-*/offsets.npy   where each leaf starts in each piece, int64 (n_pieces, n_leaves + 1)
   leaves/000000.npz    one fitted leaf
 
@@ -59,6 +61,10 @@ class TrainJob:
     def division_file(self) -> Path:
         return self.root / "division.npz"
 
+    @property
+    def tree_file(self) -> Path:
+        return self.root / "tree.npz"
+
     def rows(self, generation: int) -> Path:
         return self.root / f"rows-{generation}"
 
@@ -85,11 +91,12 @@ class Source:
 
 @dataclass(frozen=True)
 class LeafWork:
-    """A final leaf to fit: where its rows are, and how many."""
+    """A final leaf to fit: where its rows are, how many, and where those of its halo are."""
 
     leaf: int
     sources: tuple[Source, ...]
     n_rows: int
+    halo: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,20 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
     )
 
 
-@lru_cache(maxsize=2)
+def _stamp(path: Path) -> tuple[str, int, int]:
+    """A file as it is now: another training may have written the same name since."""
+    stat = path.stat()
+    return str(path), stat.st_ino, stat.st_mtime_ns
+
+
 def read_division(job: TrainJob) -> StoredDivision:
     """Once per process."""
-    a = read_arrays(job.division_file)
+    return _division(_stamp(job.division_file))
+
+
+@lru_cache(maxsize=2)
+def _division(stamp: tuple[str, int, int]) -> StoredDivision:
+    a = read_arrays(Path(stamp[0]))
     local, head = json.loads(a["kernels"].tobytes())
     return StoredDivision(
         Scaling(a["shift"], a["factor"]),
@@ -148,6 +165,27 @@ def read_division(job: TrainJob) -> StoredDivision:
         a["classes"],
         a["class_factors"],
     )
+
+
+def write_tree(job: TrainJob, tree: Tree) -> None:
+    write_arrays(job.tree_file, {"starts": tree.starts, "children": tree.children, "centres": tree.centres})
+
+
+def read_tree(job: TrainJob) -> Tree:
+    """The final tree, once per process."""
+    return _tree(_stamp(job.tree_file))
+
+
+@lru_cache(maxsize=2)
+def _tree(stamp: tuple[str, int, int]) -> Tree:
+    return Tree(**read_arrays(Path(stamp[0])))
+
+
+def read_piece(path: Path) -> Rows:
+    """All rows of a piece, in the order in which they lie there."""
+    X, side = (array[...] for array in _piece_arrays(_stamp(path)))
+    target, weight, number = np.asarray(side).T
+    return Rows(np.asarray(X), target, weight, number.astype(np.int64))
 
 
 def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) -> IntArray:
@@ -185,8 +223,8 @@ def write_offsets(job: TrainJob, generation: int, counts: Sequence[IntArray]) ->
 
 
 @lru_cache(maxsize=64)
-def _piece_arrays(path: str) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
-    return store.open_array(f"{path}/X"), store.open_array(f"{path}/side")
+def _piece_arrays(stamp: tuple[str, int, int]) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
+    return store.open_array(f"{stamp[0]}/X"), store.open_array(f"{stamp[0]}/side")
 
 
 def read_leaf(job: TrainJob, source: Source) -> Iterator[Rows]:
@@ -202,7 +240,7 @@ def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Sour
         offsets = np.load(job.offsets_file(run[0].generation), mmap_mode="r")
         at = np.array(offsets[:, run[0].leaf : run[-1].leaf + 2])
         for piece in np.flatnonzero(at[:, -1] > at[:, 0]):
-            X, side = _piece_arrays(str(job.piece(run[0].generation, int(piece))))
+            X, side = _piece_arrays(_stamp(job.piece(run[0].generation, int(piece))))
             first, last = int(at[piece, 0]), int(at[piece, -1])
             rows = store.read_rows(X, first, last)
             target, weight, number = store.read_rows(side, first, last).T

@@ -5,16 +5,19 @@ triangle pseudo-landmarks need (Hsieh et al. 2014, section 4.1): the Euclidean d
 city-block distance for laplacian.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
 
 STATIONARY = ("rbf", "laplacian")
 KERNELS = (*STATIONARY, "polynomial")
 Rows = NDArray[np.float32] | NDArray[np.float64]
+Slope = Callable[[RealArray], tuple[RealArray, RealArray]]
+Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,81 @@ class Kernel:
     def of_distance(self, r: FloatArray, gamma: SingleArray | None = None) -> FloatArray:
         """κ(r), the value of a stationary kernel at distance r, with one γ or one for each column of r."""
         return _exp(r * r if self.name == "rbf" else r.copy(), self.gamma if gamma is None else gamma.astype(ACC_DTYPE))
+
+    def differentiable(self, X: RealArray) -> Differentiable:
+        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U and ∂L/∂log γ (m,).
+        All in the dtype of X."""
+        return {"rbf": _rbf, "laplacian": _laplacian, "polynomial": _polynomial}[self.name](self, X)
+
+
+def _rbf(_: Kernel, X: RealArray) -> Differentiable:
+    """The exponent as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it keeps its digits."""
+    middle = X.mean(axis=0)
+    near = X - middle
+    wide = np.column_stack([near, np.einsum("ij,ij->i", near, near), np.ones(len(X), X.dtype)])
+
+    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+        V = U - middle
+        v2 = (V * V).sum(axis=1)
+        factor = np.column_stack([2 * gamma[:, None] * V, -gamma, -gamma * v2])
+        K = wide @ factor.T
+        np.exp(np.minimum(K, 0, out=K), out=K)
+
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
+            sums = (dK * K).T @ wide
+            D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
+            return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D)
+
+        return K, slope
+
+    return of
+
+
+def _laplacian(_: Kernel, X: RealArray) -> Differentiable:
+    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+        r = np.zeros((len(X), len(U)), X.dtype)
+        for f in range(X.shape[1]):
+            r += np.abs(X[:, f, None] - U[None, :, f])
+        K = np.exp(-gamma * r)
+
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
+            D = dK * K * gamma
+            signs = [(D * np.sign(X[:, f, None] - U[None, :, f])).sum(axis=0) for f in range(X.shape[1])]
+            return np.stack(signs, axis=1), -(D * r).sum(axis=0)
+
+        return K, slope
+
+    return of
+
+
+def _polynomial(kernel: Kernel, X: RealArray) -> Differentiable:
+    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+        products = X @ U.T
+        base = gamma * products + kernel.coef0
+
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
+            D = dK * (kernel.degree * gamma * base ** (kernel.degree - 1))
+            return D.T @ X, (D * products).sum(axis=0)
+
+        return base**kernel.degree, slope
+
+    return of
+
+
+MEDIAN_ROWS = 200
+SMALLEST_APART = 1e-30  # γ of a landmark is kept in single precision
+
+
+def median_gamma(kernel: Kernel, X: Rows) -> float:
+    """1 / the median squared distance (laplacian: distance) of different rows, of at most 200: the median heuristic."""
+    some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
+    between = []
+    for i in range(1, len(some)):  # from differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same
+        off = np.abs(some[:i] - some[i])
+        between.append((off if kernel.name == "laplacian" else off * off).sum(axis=1))
+    apart = np.concatenate([*between, np.empty(0)])
+    gamma = 1.0 / max(float(np.median(apart[apart > 0])), SMALLEST_APART) if apart.any() else kernel.gamma
+    return float(np.float32(gamma))
 
 
 def _exp(distances: FloatArray, gamma: float | FloatArray) -> FloatArray:

@@ -271,16 +271,18 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
 
 
 @intrinsic
-def kernel_values(_, products, row, scale, norm, offset, origin, group, out, at):
-    """out[at : at + 16] = 2^t − origin[16 group : …], t = scale · products[16 row : …] − norm − offset[16 group : …].
+def kernel_values(_, products, row, apart, norm, scale, offset, origin, group, out, at):
+    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − scale · norm − offset with the group's
+    scale and offset; t = −scale · products − offset where `apart`.
 
     With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        products, row, scale, norm, offset, origin, group, out, at = operands(context, b, signature, args)
+        products, row, apart, norm, scale, offset, origin, group, out, at = operands(context, b, signature, args)
         lanes = b.mul(group, integer(LANES))
-        scaled = b.fmul(load(b, products, b.mul(row, integer(LANES))), splat(b, scale))
-        t = b.fsub(b.fsub(scaled, splat(b, norm)), load(b, offset, lanes))
+        product = load(b, products, b.mul(row, integer(LANES)))
+        far, near = b.select(apart, product, splat(b, norm)), b.select(apart, constant(0.0), product)
+        t = b.fsub(fma(b, b.fsub(constant(-0.0), far), load(b, scale, lanes), near), load(b, offset, lanes))
         t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
         t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
         whole = call(b, "llvm.rint.v16f32", VECTOR, t)
@@ -294,7 +296,7 @@ def kernel_values(_, products, row, scale, norm, offset, origin, group, out, at)
         store(b, value, out, at)
         return context.get_dummy_value()
 
-    return takes(types.void, products, row, scale, norm, offset, origin, group, out, at), generate
+    return takes(types.void, products, row, apart, norm, scale, offset, origin, group, out, at), generate
 
 
 @intrinsic
@@ -352,3 +354,17 @@ def prefetch(_, values, at, n_bytes):
         return context.get_dummy_value()
 
     return takes(types.void, values, at, n_bytes), generate
+
+
+@intrinsic
+def prefetch_at(_, address, first, last):
+    """Ask for bytes first to last from an address on, line by line."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        address, first, last = args
+        start = b.inttoptr(address, _I8.as_pointer())
+        with Loop(b, last, [], step=64, first=first) as (i, _, _):
+            ask(b, b.gep(start, [i]))
+        return context.get_dummy_value()
+
+    return takes(types.void, address, first, last), generate

@@ -5,14 +5,17 @@ argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m.
 
 **Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' − μ_l:
 
-    c_j = exp(−γ‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g‖z‖² − o_j) − h_j,   w_j = 2γ log₂e · v_j, g = γ log₂e
+    c_j = exp(−γ_j‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,   w_j = 2g_j · v_j, g_j = γ_j log₂e
 
-with (h, o, a) = (1, 0, exp(−γ‖v_j‖²)) where γ‖v_j‖² < 2, else (0, g‖v_j‖², 1). In a leaf much wider than the kernel the exponent
-is a small difference of large numbers; there it is −g‖z − v_j‖² − o, at two operations a feature instead of one, and o is less by
-g‖v_j‖²; and a leaf wider still goes row by row in double precision (exact.py). Output weights of a compact model are large and
+with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1). In a leaf much wider than the kernel the
+exponent is a small difference of large numbers; there it is −g_j‖z − v_j‖² − o, at two operations a feature instead of one, and
+o is less by g_j‖v_j‖²; and a leaf wider still goes row by row in double precision (exact.py). Output weights are large and
 cancel; written in e, which is 0 at z = 0 and small near it, they cancel before single precision comes in. Constants are summed
 here in double precision. Largest error of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c,
 4e-5 in e; cal_housing 5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
+
+**Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows, centres and
+landmarks are held without them; what centres and landmarks have there goes into half norms and offsets.
 
 **Outputs.** One output: a quadratic form in e, in rows of 16 lanes, so that 64 products of 16 landmarks cost 16 vector products.
 Several outputs: lanes are outputs, terms e_i·e_j with a constant e = 1 beside the landmarks.
@@ -28,7 +31,9 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.lanes import LANES, UNIT
 from dcpred_tasks.predictor import Model
 
+MUCH = 1e30  # squares and γ from which on sums and products of single precision may overflow
 FAR = 3e38  # half norm of a lane that holds no centre
+FEW = 0.65  # share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by side
 WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
 TOO_WIDE = 1e4  # row by row in double precision, as is one with large terms:
 # Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64 leaves, default
@@ -46,15 +51,17 @@ class Packed(NamedTuple):
 
     n_features: int
     n_outputs: int
-    width: int  # row length in buffers: features padded to a multiple of 16
-    even: int  # features padded to a multiple of 2, as in groups
+    places: int  # of features in what follows: n_features, or `width` where some are skipped
+    width: int  # row length in buffers: features that are held, padded to a multiple of 16
+    even: int  # padded to a multiple of 2, as in groups
     stride: int  # lanes of the output weights of a term
     room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
     regression: bool
-    factor: SingleArray  # (n_features,), s
-    shift: FloatArray  # (n_features,), μ
+    picks: NDArray[np.int32]  # (places,), the features that are held, where some are skipped; else empty
+    factor: SingleArray  # (places,), s
+    shift: FloatArray  # (places,), μ
     double_factor: FloatArray
-    origin: SingleArray  # (n_features,), μ + m / s and what single precision lost of it
+    origin: SingleArray  # (places,), μ + m / s and what single precision lost of it
     origin_rest: SingleArray
     origin_centre: SingleArray  # m
     error: np.float32  # of products with centres, relative to ‖x‖‖c‖
@@ -62,14 +69,14 @@ class Packed(NamedTuple):
     half_norms: SingleArray  # (n_nodes · 16,)
     reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
     children: NDArray[np.int32]  # (n_nodes · 16,)
-    scale: np.float32  # g
     rank: IntArray  # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
     n_narrow: int  # of the first kind
-    means: SingleArray  # (n_leaves · n_features,), μ + μ_l / s and what single precision lost of it
+    means: SingleArray  # (n_leaves · places,), μ + μ_l / s and what single precision lost of it
     means_rest: SingleArray
     means_centre: SingleArray  # μ_l
     group_at: IntArray  # (n_leaves + 1,)
     groups: SingleArray  # (n_groups · even · 16,), w
+    scale: SingleArray  # (n_groups · 16,), g
     offset: SingleArray  # (n_groups · 16,), o
     difference: SingleArray  # (n_groups · 16,), h
     linear: SingleArray  # (n_groups · 16,), one output
@@ -84,42 +91,44 @@ class Packed(NamedTuple):
 
 def pack(model: Model) -> Packed:
     """Lay a model out for the engine."""
-    d = model.n_features
-    even = d + d % 2
+    held = _held_features(model)
+    n_held, places = len(held), _places(model, held)
     in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and _factors_fit(model)
     means, width = _centred(model)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
         counts[leaf] *= _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
-    groups, lanes, constant, terms = _pack_leaves(model, counts, group_at, means, width > WIDE)
+    groups, lanes, constant, terms = _pack_leaves(model, held, counts, group_at, means, width > WIDE)
     left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
-    high, low = _halves(model, means)
+    high, low, middle = _halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
     return Packed(
-        n_features=d,
+        n_features=model.n_features,
         n_outputs=model.n_outputs,
-        width=-(-max(d, 1) // LANES) * LANES,
-        even=even,
+        places=len(places.feature),
+        width=-(-max(n_held, 1) // LANES) * LANES,
+        even=_even(held),
         stride=weight_lanes(model.n_outputs),
         room=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
-        factor=aligned(model.scaling.factor.astype(np.float32)),
-        shift=aligned(model.scaling.shift),
-        double_factor=aligned(model.scaling.factor),
-        **_pack_tree(model, even),
-        error=np.float32(2 * (d + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
-        scale=np.float32(model.kernel.gamma * np.log2(np.e)),
+        picks=aligned(places.feature[: 0 if n_held == model.n_features else None]),
+        factor=aligned(places.factor.astype(np.float32)),
+        shift=aligned(places.shift),
+        double_factor=aligned(places.factor),
+        **_pack_tree(model, held, places),
+        error=np.float32(2 * (n_held + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
         rank=np.argsort(np.argsort(width > WIDE, kind="stable"), kind="stable"),
         n_narrow=int((width <= WIDE).sum()),
         means=high,
         means_rest=low,
-        means_centre=aligned(means.astype(np.float32).ravel()),
+        means_centre=middle,
         group_at=group_at,
         groups=aligned(groups.ravel()),
         offset=aligned(lanes[0].ravel()),
         difference=aligned(lanes[1].ravel()),
         linear=aligned(lanes[2].ravel()),
+        scale=aligned(lanes[3].ravel()),
         term_at=np.cumsum([0, *(len(t[0]) for t in terms)]),
         left=left,
         right=right,
@@ -128,6 +137,37 @@ def pack(model: Model) -> Packed:
         bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
         bounded=(np.diff(model.beta_at) > 0) & has_bounds,
     )
+
+
+class Places(NamedTuple):
+    """What a row is converted with, in the order in which it is held."""
+
+    feature: NDArray[np.int32]
+    used: NDArray[np.bool_]  # False where a vector is filled up: with a feature that is there, times 0
+    factor: FloatArray
+    shift: FloatArray
+
+
+def _held_features(model: Model) -> IntArray:
+    """The features that rows are held with: those whose factor is not 0 where they are few, else all of them."""
+    factor, shift = model.scaling.factor, model.scaling.shift
+    held = np.flatnonzero(factor)
+    if len(held) <= FEW * len(factor) and (np.abs(shift[factor == 0]) < 1e300).all():  # else x − μ may overflow: see load_some
+        return held
+    return np.arange(len(factor))
+
+
+def _places(model: Model, held: IntArray) -> Places:
+    n = len(held)
+    length = n if n == model.n_features else -(-max(n, 1) // LANES) * LANES
+    feature = np.pad(held, (0, length - n), constant_values=held[-1] if n else 0)
+    used = np.arange(length) < n
+    factor, shift = (np.where(used, values[feature], 0.0) for values in (model.scaling.factor, model.scaling.shift))
+    return Places(feature.astype(np.int32), used, factor, shift)
+
+
+def _even(held: IntArray) -> int:
+    return max(len(held) + len(held) % 2, 2)
 
 
 def _factors_fit(model: Model) -> bool:
@@ -159,21 +199,22 @@ def _centre(model: Model, points: FloatArray) -> FloatArray:
     return np.where(usable, points, 0.0).astype(np.float32).astype(ACC_DTYPE)
 
 
-def _halves(model: Model, centres: FloatArray) -> tuple[SingleArray, SingleArray]:
-    """μ + centre / s in two parts of single precision, flat."""
-    factor = np.where(model.scaling.factor == 0, 1.0, model.scaling.factor)
+def _halves(places: Places, centres: FloatArray) -> tuple[SingleArray, SingleArray, SingleArray]:
+    """μ + centre / s in two parts of single precision, and the centre, by places, flat."""
+    factor = np.where(places.factor == 0, 1.0, places.factor)
+    centres = np.where(places.used, centres[..., places.feature], 0.0)
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite part makes the engine leave the row to double precision
-        a = model.scaling.shift + centres / factor
+        a = places.shift + centres / factor
         high = a.astype(np.float32)
         low = (a - high).astype(np.float32)
-    return aligned(high.ravel()), aligned(low.ravel())
+    return aligned(high.ravel()), aligned(low.ravel()), aligned(centres.astype(np.float32).ravel())
 
 
-def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
-    tree, d = model.tree, model.n_features
+def _pack_tree(model: Model, held: IntArray, places: Places) -> dict[str, NDArray[Any]]:
+    tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    origin = _centre(model, centres.mean(axis=0) if len(centres) else np.zeros(d))
-    groups = np.zeros((tree.n_nodes, even, LANES), np.float32)
+    origin = _centre(model, centres.mean(axis=0) if len(centres) else np.zeros(model.n_features))
+    groups = np.zeros((tree.n_nodes, _even(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), FAR)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
     reach = np.zeros(tree.n_nodes, np.float32)
@@ -181,15 +222,15 @@ def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
         own = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
         moved = (centres[own] - origin).astype(np.float32)
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
-        groups[node, :d, : len(moved)] = moved.T
+        groups[node, :d, : len(moved)] = moved[:, held].T
         half_norms[node, : len(moved)] = norms / 2
         children[node, : len(moved)] = tree.children[own]
         reach[node] = np.sqrt(norms.max())
-    high, low = _halves(model, origin)
+    high, low, middle = _halves(places, origin)
     return {
         "origin": high,
         "origin_rest": low,
-        "origin_centre": aligned(origin.astype(np.float32)),
+        "origin_centre": middle,
         "nodes": aligned(groups.ravel()),
         "half_norms": aligned(np.minimum(half_norms, FAR).astype(np.float32).ravel()),
         "reach": reach,
@@ -198,39 +239,49 @@ def _pack_tree(model: Model, even: int) -> dict[str, NDArray[Any]]:
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks."""
+    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks: infinite where
+    exponents of rows whose squares are finite may overflow single precision."""
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
-            U = model.landmarks[start:stop].astype(ACC_DTYPE)
-            means[leaf] = _centre(model, U.mean(axis=0))
-            width[leaf] = model.kernel.gamma * ((U - means[leaf]) ** 2).sum(axis=1).max()
+            means[leaf] = _centre(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
+            v, gamma = _around(model, leaf, means[leaf])
+            norms = np.einsum("ij,ij->i", v, v)
+            width[leaf] = (gamma * norms).max() if max(norms.max(), gamma.max()) < MUCH else np.inf
     return means, width
 
 
+def _around(model: Model, leaf: int, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The landmarks of a leaf from its mean on, and their γ, in double precision."""
+    own = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
+    return model.landmarks[own].astype(ACC_DTYPE) - mean, model.gamma[own].astype(ACC_DTYPE)
+
+
 def _pack_leaves(
-    model: Model, counts: IntArray, group_at: IntArray, means: FloatArray, wide: NDArray[np.bool_]
+    model: Model, held: IntArray, counts: IntArray, group_at: IntArray, means: FloatArray, wide: NDArray[np.bool_]
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, lanes, constant, terms); lanes are offset, difference and linear."""
-    d, n_groups = model.n_features, int(group_at[-1])
-    groups = np.zeros((n_groups, d + d % 2, LANES), np.float32)
-    lanes = np.zeros((3, n_groups, LANES), np.float32)
+    """(groups, lanes, constant, terms); lanes are offset, difference, linear and scale."""
+    n_groups = int(group_at[-1])
+    groups = np.zeros((n_groups, _even(held), LANES), np.float32)
+    lanes = np.zeros((4, n_groups, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
         if m == 0:
             terms.extend([] if model.n_outputs == 1 else [_no_terms(model.n_outputs)])
             continue
-        U = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].astype(ACC_DTYPE)
-        v = U - means[leaf]
-        exponent = model.kernel.gamma * np.einsum("ij,ij->i", v, v)
+        v, gamma = _around(model, leaf, means[leaf])
+        exponent = gamma * np.einsum("ij,ij->i", v, v)
         h = (exponent < NEAR).astype(ACC_DTYPE)
         group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
-        groups[group, :d, lane] = v if wide[leaf] else v * (2 * model.kernel.gamma * np.log2(np.e))
-        lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - wide[leaf] * exponent) * np.log2(np.e)
+        v = v[:, held]
+        groups[group, : len(held), lane] = v if wide[leaf] else v * (2 * np.log2(np.e) * gamma)[:, None]
+        added = wide[leaf] * gamma * np.einsum("ij,ij->i", v, v)  # by differences, of the features that are held
+        lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - added) * np.log2(np.e)
+        lanes[3, group, lane] = gamma * np.log2(np.e)
         lanes[1, group, lane] = h
-        first, second, pairs, added = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
-        constant[leaf] += added
+        first, second, pairs, sums = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
+        constant[leaf] += sums
         if model.n_outputs == 1:
             lanes[2, group, lane] = first[:, 0]
             terms.extend(_quadratic(pairs, second[:, 0], m))
@@ -242,11 +293,12 @@ def _pack_leaves(
 def _terms_at_landmarks(model: Model, leaf: int, mean: FloatArray) -> float:
     """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for classes, a quarter of
     the range that a regression is bounded by."""
-    v = model.landmarks[model.landmark_at[leaf] : model.landmark_at[leaf + 1]].astype(ACC_DTYPE) - mean
-    exponent = model.kernel.gamma * np.einsum("ij,ij->i", v, v)
+    v, gamma = _around(model, leaf, mean)
+    norms = np.einsum("ij,ij->i", v, v)
+    exponent = gamma * norms
     h = (exponent < NEAR).astype(ACC_DTYPE)
     a = np.where(h > 0, np.exp(-exponent), 1.0)
-    e = np.exp(np.minimum(2 * model.kernel.gamma * (v @ v.T) - exponent[:, None] - exponent, 0.0)) / a - h
+    e = np.exp(np.minimum(gamma * (2 * (v @ v.T) - norms[:, None] - norms), 0.0)) / a - h
     with np.errstate(over="ignore", invalid="ignore"):  # output weights that are not finite are left to double precision, too
         first, second, pairs, _ = _in_differences(model, leaf, a, h)
         terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)

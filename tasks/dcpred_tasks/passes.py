@@ -3,7 +3,7 @@
 import numpy as np
 
 from dcpred_tasks.compiled import CHECKED, compiled, compiled_and_kept, inlined
-from dcpred_tasks.conversion import load_rows, read_row
+from dcpred_tasks.conversion import load_rows, load_some, read_row
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.exact import exact_leaf, exact_row, exact_values
 from dcpred_tasks.lanes import (
@@ -15,6 +15,7 @@ from dcpred_tasks.lanes import (
     nearest_child,
     output_lanes,
     prefetch,
+    prefetch_at,
     project_own,
     project_shared,
     quadratic_form,
@@ -47,6 +48,16 @@ def score_tiles(p, q, source, n, out, room, small, large):
             rows = min(BLOCK, (count if apart else narrow) - at)
             _leaf_block(p, q, source, start, at, rows, count, out, room, apart)
             at += rows
+
+
+@inlined
+def _to_ask(p, source):
+    """How raw rows to come are asked for: so many bytes with every feature of products, or so many at once with every row. The
+    products of few features leave no time for it, and those of narrow rows are few."""
+    if len(p.picks) == 0:
+        return source.itemsize, 0
+    row = source.itemsize * p.n_features
+    return (0, row) if row <= LONG else (-(-row // p.even), 0)
 
 
 @inlined
@@ -89,12 +100,12 @@ def _sort(keys, order, n, counts, low, high, out):
 
 
 @inlined
-def _project(p, room, centres, n, itemsize, phase, phases, apart):
+def _project(p, room, centres, n, ask, phase, phases, apart):
     """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side; distances if `apart`.
 
     Rows share a group of centres in whole blocks of ROWS; what is left of each group goes with a group of its own. Slab by slab
     of features, so that a group is read from first-level cache by all rows that want it. Meanwhile every phases-th line of the
-    raw rows ahead[r] is asked for: waiting for them later takes longer than the work here.
+    raw rows ahead[r] is asked for, `ask` bytes for a feature: waiting for them later takes longer than the work here.
     """
     blocks = rest = first = 0
     for r in range(1, n + 1):
@@ -118,7 +129,7 @@ def _project(p, room, centres, n, itemsize, phase, phases, apart):
         _touch(room.ahead, n, SLAB)
     for slab in range(0, p.even, SLAB):
         stop = min(slab + SLAB, p.even)
-        low, high = slab * itemsize + phase * LINE, stop * itemsize
+        low, high = slab * ask + phase * LINE, stop * ask
         if apart:
             for i in range(blocks):
                 distances_shared(room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products)
@@ -140,11 +151,13 @@ def _descend(p, q, source, start, n, leaf, status, room):
     for i in range(n):
         room.address[i] = source.address + (start + i) * source.stride
         room.ahead[i] = source.address + (start + n + i) * source.stride
-    _load(p, source, n, p.origin, p.origin_rest, p.origin_centre, room.zeros, room)
+    _load(p, source, n, p.origin, p.origin_rest, p.origin_centre, room.zeros, p.n_features, room)
     order, spare = room.order, room.spare
     active = _begin(p, q, source, start, n, leaf, status, room)
     level = low = high = 0
-    itemsize = source.itemsize if source.itemsize * p.n_features <= LONG else 0
+    by_products, at_once = _to_ask(p, source)
+    by_products = by_products if source.itemsize * p.n_features <= LONG else 0
+    half = (at_once // 2 + LINE - 1) // LINE * LINE
     while active > 0:
         if high > low and p.even > NARROW:
             _sort(room.node, order, active, room.counts, low, high, spare)
@@ -153,7 +166,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        _project(p, room, p.nodes, active, itemsize if level < 2 else 0, level, 2, False)
+        _project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, False)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
             i = order[r]
@@ -162,6 +175,8 @@ def _descend(p, q, source, start, n, leaf, status, room):
                 _touch(p.half_norms, node * LANES, LANES)
                 _touch(p.children, node * LANES, LANES)
                 _touch(p.reach, node, 1)
+            if level < 2:
+                prefetch_at(room.ahead[i], level * half, min((level + 1) * half, at_once))
             child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
             if child < 0:
                 leaf[i] = ~child
@@ -206,16 +221,24 @@ def _touch(values, at, n):
 
 
 @inlined
-def _load(p, source, n, high, low, centres, at, room):
-    """Convert the rows at n addresses into room.rows."""
+def _load(p, source, n, high, low, centres, at, look, room):
+    """Convert the rows at n addresses into room.rows; look at `look` features that are skipped, too."""
     if CHECKED:
         _touch(room.rows, 0, n * p.width)
-        _touch(p.factor, 0, p.n_features)
+        _touch(p.factor, 0, p.places)
         for r in range(n):
-            _touch(high, at[r], p.n_features)
-            _touch(low, at[r], p.n_features)
-            _touch(centres, at[r], p.n_features)
+            _touch(high, at[r], p.places)
+            _touch(low, at[r], p.places)
+            _touch(centres, at[r], p.places)
         _touch(room.norm, 0, n)
+    if len(p.picks) > 0:
+        if CHECKED:
+            _touch(p.picks, 0, p.places)
+        load_some(
+            source.code, room.address, n, look, p.picks, p.places, p.factor, high, low, at, room.rows, p.width, room.norm,
+            p.shift, p.double_factor, centres,
+        )  # fmt: skip
+        return
     load_rows(
         source.code, room.address, n, p.n_features, p.factor, high, low, at, room.rows, p.width, room.norm,
         p.shift, p.double_factor, centres,
@@ -236,35 +259,38 @@ def _walk(q, source, i, status, room):
 def _leaf_block(p, q, source, start, at, n, count, out, room, apart):
     """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`."""
     size = p.even * LANES
-    scale = -p.scale if apart else np.float32(1.0)
     most = 0
     for r in range(n):
         i = room.tile_sorted[at + r]
         leaf = room.leaf[i]
         room.node[r] = leaf
         room.address[r] = source.address + (start + i) * source.stride
-        room.centre_at[r] = leaf * p.n_features
+        room.centre_at[r] = leaf * p.places
         most = max(most, p.group_at[leaf + 1] - p.group_at[leaf])
         ahead = room.tile_sorted[min(at + r + BLOCK, count - 1)]  # of the block after this one
         room.ahead[r] = source.address + (start + ahead) * source.stride
         if room.leaf[ahead] != leaf:
             prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, LINE))
-    _load(p, source, n, p.means, p.means_rest, p.means_centre, room.centre_at, room)
+    _load(p, source, n, p.means, p.means_rest, p.means_centre, room.centre_at, 0, room)
+    by_products, at_once = _to_ask(p, source)
     for g in range(most):
         for r in range(n):
             leaf = room.node[r]
             room.row_at[r] = r * p.width
             room.centre_at[r] = min(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size
-        _project(p, room, p.groups, n, source.itemsize if g == 0 else 0, 0, 1, apart)
+        _project(p, room, p.groups, n, by_products if g == 0 else 0, 0, 1, apart)
         for r in range(n):
             group = p.group_at[room.node[r]] + g
             if group < p.group_at[room.node[r] + 1]:
                 if CHECKED:
+                    _touch(p.scale, group * LANES, LANES)
                     _touch(p.offset, group * LANES, LANES)
                     _touch(p.difference, group * LANES, LANES)
                     _touch(room.e, r * p.room + g * LANES, LANES)
-                norm = np.float32(0.0) if apart else room.norm[r] * p.scale
-                kernel_values(room.products, r, scale, norm, p.offset, p.difference, group, room.e, r * p.room + g * LANES)
+                if g == 0:
+                    prefetch_at(room.ahead[r], 0, at_once)
+                own = r * p.room + g * LANES
+                kernel_values(room.products, r, apart, room.norm[r], p.scale, p.offset, p.difference, group, room.e, own)
     for r in range(n):
         i = room.tile_sorted[at + r]
         if room.norm[r] < HUGE:

@@ -6,7 +6,7 @@ Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +41,7 @@ class Support:
     vectors: SingleArray  # (n_support, n_features), scaled
     dual: SingleArray  # (n_support, n_outputs)
     intercept: FloatArray  # (n_leaves, n_outputs)
+    gamma: FloatArray  # (n_leaves,)
 
 
 @dataclass(frozen=True, eq=False)  # two models are the same only where they are one: what is made of a model is kept by it
@@ -187,7 +188,8 @@ def _early_values(model: Model, leaf: int, rows: Rows) -> FloatArray:
     own = _span(model.support.at, leaf)
     if own.start == own.stop:
         return np.broadcast_to(model.support.intercept[leaf], (len(rows), model.n_outputs))
-    K = model.local_kernel(rows, model.support.vectors[own])
+    kernel = replace(model.local_kernel, gamma=float(model.support.gamma[leaf]))
+    K = kernel(rows, model.support.vectors[own])
     value: FloatArray = K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
     return value
 

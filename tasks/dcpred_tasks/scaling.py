@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
 
-SCALINGS = ("none", "standard", "minmax")
+SCALINGS = ("none", "standard", "minmax", "learned")
 
 
 @dataclass(frozen=True)

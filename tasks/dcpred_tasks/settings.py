@@ -10,6 +10,7 @@ from dcpred_tasks.scaling import SCALINGS
 
 TASKS = ("classification", "regression")
 BOUNDS = ("lower", "upper")
+GAMMAS = ("scale", "median")
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,16 @@ class Settings:
     sample_rows: int = 100_000  # rows that scaling and tree are learned from
     # local kernel machines
     kernel: str = "rbf"
-    gamma: float = 0.0  # in scaled features; 0: 1 / (n_features × variance), as scikit-learn's "scale"
+    gamma: float | str = "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see trainer._kernels
     degree: int = 2
     coef0: float = 1.0
     C: float = 10.0
     ridge: float = 1e-2
     class_weight: str = "none"
     keep_support_vectors: bool = False  # needed by early prediction
+    # overlap
+    overlap: int = 1  # leaves that a row helps to train, its own among them
+    halo_weight: float = 0.3  # of a row in the compact models of leaves that are not its own
     # compact models
     landmarks: int = 16
     landmark_floor: float = 0.3  # share of uniform weight in their k-means; 0: α² alone (theorem 3), 1: no α²
@@ -42,6 +46,10 @@ class Settings:
     head_gamma: float = 0.0
     head_C: float = 0.0
     head_ridge: float = 0.0
+    refine: bool = True  # move landmarks, their γ and output weights together
+    refine_steps: int = 100
+    refine_ridge: float = 1e-3
+    guide: float = 0.0  # share of the loss of refinement that is the distance to the local machine, for classes
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -51,10 +59,22 @@ class Settings:
                 raise SettingsError(
                     f"{name} was set to {value!r}, but it is one of {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
+        if self.gamma not in GAMMAS and not (isinstance(self.gamma, int | float) and 0 < self.gamma < math.inf):
+            raise SettingsError(f"gamma was set to {self.gamma!r}, but it must be more than 0, or one of {', '.join(GAMMAS)}")
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if not (low <= value <= high and math.isfinite(value)):
+            if not (isinstance(value, int | float) and low <= value <= high and math.isfinite(value)):
                 raise SettingsError(f"{name} was set to {value!r}, but it must be {_range(low, high)}")
+        if self.triangle and self.refine:
+            raise SettingsError(
+                "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of them is possible; "
+                "set refine to false or triangle to 0"
+            )
+        if self.triangle and self.gamma == "median":
+            raise SettingsError(
+                "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all leaves; "
+                "set gamma to scale or a number, or triangle to 0"
+            )
         if self.triangle and self.kernel not in STATIONARY:
             raise SettingsError(
                 f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a stationary "
@@ -65,6 +85,11 @@ class Settings:
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
                 "set min_leaf_rows to no more than max_leaf_rows"
             )
+
+    @property
+    def own_leaf_rows(self) -> int:
+        """Rows beyond which a leaf is divided: with its halo it then is about within max_leaf_rows."""
+        return max(self.max_leaf_rows // self.overlap, self.min_leaf_rows, 2)
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -80,11 +105,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_leaf_rows": (2, 100_000),
     "min_leaf_rows": (1, 100_000),
     "sample_rows": (16, 10**8),
-    "gamma": (0, math.inf),
     "degree": (1, 10),
     "coef0": (0, math.inf),
     "C": (_TINY, math.inf),
     "ridge": (_TINY, math.inf),
+    "overlap": (1, 64),
+    "halo_weight": (0, 1),
     "landmarks": (1, 10_000),
     "landmark_floor": (0, 1),
     "products": (0, 10**6),
@@ -93,6 +119,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "head_gamma": (0, math.inf),
     "head_C": (0, math.inf),
     "head_ridge": (0, math.inf),
+    "refine_steps": (1, 100_000),
+    "refine_ridge": (0, math.inf),
+    "guide": (0, 1),
     "seed": (0, 2**31 - 1),
 }
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
@@ -126,10 +155,12 @@ def _typed(name: str, value: object) -> object:
             if number != int(number):
                 raise ValueError
             return int(number)
-        if wanted is float:
-            return 0.0 if value == "scale" and name == "gamma" else float(str(value))
+        if name == "gamma" and value in GAMMAS:
+            return str(value)
+        if wanted is float or name == "gamma":
+            return float(str(value))
     except (KeyError, ValueError, OverflowError):
-        kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+        kinds = {bool: "true or false", int: "a whole number", float: "a number", str: f"a number, {' or '.join(GAMMAS)}"}
         raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None
     return str(value)
 

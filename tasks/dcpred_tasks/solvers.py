@@ -120,6 +120,15 @@ def linear_ridge(Z: FloatArray, target: FloatArray, weight: FloatArray, ridge: f
     return _solve_positive(H, Z.T @ (weight * (target - mean))), mean
 
 
+def joint_ridge(Z: FloatArray, target: FloatArray, weight: FloatArray, ridge: float) -> tuple[FloatArray, FloatArray]:
+    """min Σ weight_i |z_i W + b − y_i|² + λ‖W‖² over W (r, k) and b (k,) together; target (n, k)."""
+    A = np.column_stack([Z, np.ones(len(Z))])
+    H = (A * weight[:, None]).T @ A
+    H[np.diag_indices_from(H)] += np.append(np.full(Z.shape[1], ridge), 1e-12)
+    solution = _solve_positive(H, A.T @ (weight[:, None] * target))
+    return solution[:-1], solution[-1]
+
+
 def _solve_positive(A: FloatArray, b: NDArray[np.float64]) -> FloatArray:
     """A⁻¹ b for a symmetric matrix that is positive definite up to rounding."""
     try:

@@ -1,7 +1,7 @@
 """The task bodies of training. Each takes addresses and small values, writes one result, and may run twice."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,14 @@ from dcpred_tasks.job import (
     read_division,
     read_leaf,
     read_leaves,
+    read_piece,
+    read_tree,
     write_offsets,
     write_piece,
 )
 from dcpred_tasks.leaf import LeafModel, fit_leaf
 from dcpred_tasks.memory import peak_memory_bytes, process_name
+from dcpred_tasks.overlap import near_leaves
 from dcpred_tasks.sampling import drawn, thinned
 from dcpred_tasks.survey import Survey, survey_rows
 from dcpred_tasks.trainer import n_outputs, row_weights
@@ -40,7 +43,7 @@ class Receipt:
     peak_memory_bytes: int
 
 
-def _receipt(n_rows: int) -> Receipt:
+def receipt(n_rows: int) -> Receipt:
     return Receipt(n_rows, process_name(), peak_memory_bytes())
 
 
@@ -54,36 +57,40 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
     write_arrays(
         job.survey_file(block, sample_rows),
-        {"sample": X[mine], "sample_weight": sample_weight, **{k: np.asarray(v) for k, v in asdict(survey).items()}},
+        {"sample": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
+        | {k: np.asarray(v) for k, v in asdict(survey).items()},
     )
-    return _receipt(stop - start)
+    return receipt(stop - start)
 
 
-def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, NDArray[Any], FloatArray]:
-    """What survey_block wrote: the survey, and the sampled raw rows with their weights."""
+Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their labels or values, their weights
+
+
+def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
+    """What survey_block wrote: the survey, and the sampled rows."""
     a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
-    sample, weight = a.pop("sample"), a.pop("sample_weight")
+    sample = a.pop("sample"), a.pop("sample_target"), a.pop("sample_weight")
     a["n_rows"], a["n_used"] = int(a["n_rows"]), int(a["n_used"])
-    return Survey(**a), sample, weight
+    return Survey(**a), sample
 
 
 def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     """Send the rows of a block down the tree and write them sorted by leaf."""
     division = read_division(job)
-    X, y, weight = _read_block(job, start, stop)
-    target = y if job.settings.task == "regression" else np.searchsorted(division.classes, y)
-    rows = Rows(
-        X,
-        target.astype(np.float64),
-        row_weights(target, weight, division.class_factors),
-        np.arange(start, stop, dtype=np.int64),
-    )
-    if weight is not None:
-        rows = rows.take(np.flatnonzero(weight > 0))
+    rows = block_rows(job, division.classes, division.class_factors, start, stop)
     with threadpool_limits(1):
         leaf = division.tree.descend(division.scaling(rows.X))
     write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
-    return _receipt(len(rows.X))
+    return receipt(len(rows.X))
+
+
+def block_rows(job: TrainJob, classes: NDArray[Any], class_factors: FloatArray, start: int, stop: int) -> Rows:
+    """The rows of a block that count, with their targets as numbers."""
+    X, y, weight = _read_block(job, start, stop)
+    target = y if job.settings.task == "regression" else np.searchsorted(classes, y)
+    weights = row_weights(target, weight, class_factors)
+    rows = Rows(X, target.astype(np.float64), weights, np.arange(start, stop, dtype=np.int64))
+    return rows if weight is None else rows.take(np.flatnonzero(weight > 0))
 
 
 def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> Receipt:
@@ -95,44 +102,68 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
         sampled.append(part.take(np.flatnonzero(mine)))
     with threadpool_limits(1):
         sample = division.scaling(join_rows(sampled).X)
-        centres = split_centres(sample, n_rows, settings.max_leaf_rows, settings.seed)
+        centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
         counts = []
         for piece, part in enumerate(_grouped(job, source)):
             child = split_rows(division.scaling(part.X), centres)
             counts.append(write_piece(job.piece(generation, piece), part, child, max(len(centres), 1)))
     write_offsets(job, generation, counts)
     write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
-    return _receipt(n_rows)
+    return receipt(n_rows)
 
 
 def read_split(job: TrainJob, generation: int) -> Split:
     return Split(**read_arrays(job.split_file(generation)))
 
 
+def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
+    """Send the rows of a block to the leaves that are nearest to them after their own: a generation for each."""
+    division, tree = read_division(job), read_tree(job)
+    rows = read_piece(job.piece(0, block))
+    with threadpool_limits(1):
+        near = near_leaves(tree, division.scaling(rows.X), len(generations))
+    for generation, leaf in zip(generations, near.T, strict=True):
+        some = np.flatnonzero(leaf >= 0)
+        write_piece(job.piece(generation, block), rows.take(some), leaf[some], tree.n_leaves)
+    return receipt(len(rows.number))
+
+
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
-    of = {source: work.leaf for work in group for source in work.sources}
-    parts: dict[int, list[Rows]] = {work.leaf: [] for work in group}
-    held = dict.fromkeys(parts, 0)
+    own = _gather(job, {source: work.leaf for work in group for source in work.sources})
+    halo = _gather(job, {source: work.leaf for work in group for source in work.halo})
+    for work in group:
+        _fit_leaf(job, work.leaf, own.pop(work.leaf), halo.pop(work.leaf, None))
+    return receipt(sum(work.n_rows for work in group))
+
+
+def _gather(job: TrainJob, of: dict[Source, int]) -> dict[int, Rows]:
+    """The rows of each leaf from its sources, thinned to max_leaf_rows."""
+    parts: dict[int, list[Rows]] = {}
+    held: dict[int, int] = {}
+    most = job.settings.max_leaf_rows
     for source, part in read_leaves(job, list(of)):
         leaf = of[source]
-        parts[leaf].append(part)
-        held[leaf] += len(part.number)
-        if held[leaf] > 2 * job.settings.max_leaf_rows:  # keep the memory bounded while many pieces go by
-            parts[leaf] = [_thin(join_rows(parts[leaf]), job)]
+        parts.setdefault(leaf, []).append(part)
+        held[leaf] = held.get(leaf, 0) + len(part.number)
+        if held[leaf] > 2 * most:  # keep the memory bounded while many pieces go by
+            parts[leaf] = [_thin(join_rows(parts[leaf]), most, job)]
             held[leaf] = len(parts[leaf][0].number)
-    for work in group:
-        _fit_leaf(job, work.leaf, _thin(join_rows(parts.pop(work.leaf)), job))
-    return _receipt(sum(work.n_rows for work in group))
+    return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}
 
 
-def _fit_leaf(job: TrainJob, leaf: int, rows: Rows) -> None:
+def _fit_leaf(job: TrainJob, leaf: int, own: Rows, halo: Rows | None) -> None:
     division, settings = read_division(job), job.settings
+    rows = own
+    if halo is not None:
+        halo = _thin(halo, settings.max_leaf_rows - len(own.number), job)
+        rows = Rows(*(np.concatenate([getattr(own, f.name), getattr(halo, f.name)]) for f in fields(Rows)))
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
+    is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))
     with threadpool_limits(1):
         X = division.scaling(rows.X)
-        fitted = fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf)
+        fitted = fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
     write_arrays(job.leaf_file(leaf), asdict(fitted))
 
 
@@ -140,8 +171,8 @@ def read_fitted_leaf(job: TrainJob, leaf: int) -> LeafModel:
     return LeafModel(**read_arrays(job.leaf_file(leaf)))
 
 
-def _thin(rows: Rows, job: TrainJob) -> Rows:
-    return rows.take(thinned(rows.number, job.settings.max_leaf_rows, job.settings.seed))
+def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
+    return rows.take(thinned(rows.number, most, job.settings.seed))
 
 
 def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:

@@ -10,10 +10,13 @@ from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.assemble import assemble
 from dcpred_tasks.balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
-from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.descent import Tree
+from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.metric import learn_metric
+from dcpred_tasks.overlap import near_leaves
 from dcpred_tasks.predictor import Model
 from dcpred_tasks.sampling import drawn, thinned
 from dcpred_tasks.scaling import Scaling, fit_scaling
@@ -34,10 +37,32 @@ class Division:
     kernels: Kernels
 
 
-def learn_division(sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings) -> Division:
-    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their sample weights > 0."""
-    scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
+def learn_division(
+    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> Division:
+    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their targets (class numbers or values)
+    and their sample weights > 0."""
+    scaling = learn_scaling(sample, target, weight, survey, settings)
+    return divide(scaling, sample, weight, survey, settings)
+
+
+def learn_scaling(
+    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> Scaling:
+    """The scaling that the settings ask for; `learned` looks at the targets."""
+    if settings.scaling == "learned":
+        metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, settings.task, settings.seed)
+        scaling = Scaling(metric.shift, metric.factor)
+    else:
+        scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
     _check_scaled(scaling, survey)
+    return scaling
+
+
+def divide(
+    scaling: Scaling, sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> Division:
+    """The tree and the kernels in scaled features."""
     rows = scaling(sample)
     n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
     root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
@@ -57,14 +82,26 @@ def _check_scaled(scaling: Scaling, survey: Survey) -> None:
 
 
 def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
-    moments = [np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)]
-    variance = float(moments[1] - moments[0] ** 2)
-    scale = 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
-    gamma = settings.gamma or scale
+    """γ "scale" is 1 where the scaling was learned, width and all, else 1 / (n_features × variance) as in scikit-learn; what
+    stands here for "median" is replaced leaf by leaf."""
+    if isinstance(settings.gamma, str):
+        if settings.scaling == "learned":
+            rows = rows[:, rows.any(axis=0)]  # without the features that were left out
+        gamma = 1.0 if settings.scaling == "learned" and settings.kernel == "rbf" else _scale(rows, weight)
+    else:
+        gamma = settings.gamma
     return Kernels(
         local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
         head=Kernel(settings.kernel, settings.head_gamma or gamma, settings.degree, settings.coef0),
     )
+
+
+def _scale(rows: SingleArray, weight: FloatArray) -> float:
+    if not rows.size:
+        return 1.0
+    moments = [np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)]
+    variance = float(moments[1] - moments[0] ** 2)
+    return 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
 
 
 def n_outputs(n_classes: int) -> int:
@@ -103,38 +140,66 @@ def train_rows(
     with threadpool_limits(1):  # BLAS sums in another order with more threads
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
-        division = learn_division(X[seen], weight[seen], survey, settings)
+        division = learn_division(X[seen], target[seen], weight[seen], survey, settings)
         costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
-        leaf = flatten(division.root).descend(rows)
-
-        def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
-            return [split_one(old, first) for old, first in requests]
-
-        def split_one(old: int, first: int) -> Split:
-            own = np.flatnonzero(leaf == old)
-            seen = own[drawn(numbers[own], len(own), SPLIT_SAMPLE_ROWS, settings.seed)]
-            centres = split_centres(rows[seen], len(own), settings.max_leaf_rows, settings.seed)
-            child = split_rows(rows[own], centres)
-            result = Split(centres, np.bincount(child, minlength=max(len(centres), 1)))
-            if result.divides:
-                leaf[own] = first + child
-            return result
-
-        counts = np.bincount(leaf, minlength=flatten(division.root).n_leaves)
-        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.max_leaf_rows, split)
-        leaf = balanced.final[leaf]
-        tree = flatten(balanced.root)
-        order = np.argsort(leaf, kind="stable")
-        at = np.searchsorted(leaf[order], np.arange(tree.n_leaves + 1))
+        tree, own = _own_rows(rows, division, settings)
+        halo = _halo_rows(rows, tree, settings.overlap)
         outputs = n_outputs(len(classes))
 
         def fit(number: int) -> LeafModel:
-            own = order[at[number] : at[number + 1]]
-            own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
+            first, second = chosen(own[number], halo[number], settings)
+            both = np.concatenate([first, second])
+            is_halo = np.arange(len(both)) >= len(first)
             with threadpool_limits(1, user_api="openmp"):  # a limit of the thread that sets it
-                return fit_leaf(rows[own], target[own], costs[own], outputs, division.kernels, settings, number)
+                return fit_leaf(
+                    rows[both], target[both], costs[both], outputs, division.kernels, settings, number, is_halo
+                )  # fmt: skip
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))
-    return assemble(leaves, np.diff(at), tree, division.scaling, division.kernels, classes, settings)
+    counts = np.array([len(part) for part in own])
+    return assemble(leaves, counts, tree, division.scaling, division.kernels, classes, settings)
+
+
+def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
+    """Row numbers that a leaf is trained on, its own and those of its halo, no more than max_leaf_rows."""
+    own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
+    return own, halo[thinned(halo, settings.max_leaf_rows - len(own), settings.seed)]
+
+
+def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tuple[Tree, list[IntArray]]:
+    """The final tree, and the numbers of the rows of each leaf, ascending."""
+    numbers = np.arange(len(rows), dtype=INDEX_DTYPE)
+    leaf = flatten(division.root).descend(rows)
+    limit = settings.own_leaf_rows
+
+    def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
+        return [split_one(old, first) for old, first in requests]
+
+    def split_one(old: int, first: int) -> Split:
+        own = np.flatnonzero(leaf == old)
+        seen = own[drawn(numbers[own], len(own), SPLIT_SAMPLE_ROWS, settings.seed)]
+        centres = split_centres(rows[seen], len(own), limit, settings.seed)
+        child = split_rows(rows[own], centres)
+        result = Split(centres, np.bincount(child, minlength=max(len(centres), 1)))
+        if result.divides:
+            leaf[own] = first + child
+        return result
+
+    counts = np.bincount(leaf, minlength=flatten(division.root).n_leaves)
+    balanced = balance(division.root, counts, settings.min_leaf_rows, limit, split)
+    tree = flatten(balanced.root)
+    return tree, _grouped(balanced.final[leaf], numbers, tree.n_leaves)
+
+
+def _halo_rows(rows: SingleArray, tree: Tree, overlap: int) -> list[IntArray]:
+    """The numbers of the rows of other leaves that each leaf is trained on, too."""
+    near = near_leaves(tree, rows, overlap - 1)
+    number, column = np.nonzero(near >= 0)
+    return _grouped(near[number, column], number, tree.n_leaves)
+
+
+def _grouped(leaf: NDArray[np.int32], numbers: IntArray, n_leaves: int) -> list[IntArray]:
+    order = np.argsort(leaf, kind="stable")
+    return np.split(numbers[order], np.searchsorted(leaf[order], np.arange(1, n_leaves)))

@@ -7,9 +7,10 @@ The unit is the time per row of a float32 `X @ w` on the same rows, in the same 
 and again. Every model's decision values are first compared with those of the plain definition in NumPy.
 
 First the synthetic models of synthetic.py: four shapes that are watched most, then one factor at a time around 54 features, 1024
-leaves in three levels, 16 landmarks, no products, one output; --full gives the cross product. Then letter, A–M against N–Z: all
-rivals predict the same raw float32 rows. LightGBM and scikit-learn-intelex are measured where they are installed, and the plot
-is made where matplotlib is: `pip install ".[benchmarks]"`.
+leaves in three levels, 16 landmarks, no products, one output, among them models whose scaling gives most features the factor 0;
+--full gives the cross product. Then letter, A–M against N–Z: all rivals predict the same raw float32 rows. LightGBM and
+scikit-learn-intelex are measured where they are installed, and the plot is made where matplotlib is:
+`pip install ".[benchmarks]"`.
 """
 
 import argparse
@@ -171,7 +172,8 @@ def shapes(full: bool, quick: bool) -> list[Shape]:
     base = Shape()
     if quick:
         few = [replace(base, n_leaves=1), replace(base, landmarks=8), replace(base, n_features=16)]
-        return [HEADLINE[0], base, *few, Shape(16, 256, 8, 64, 3, "int16"), Shape(784, 4096, 256)]
+        few += [Shape(784, 64, used=300), Shape(784, 4096, 256)]
+        return [HEADLINE[0], base, *few, Shape(16, 256, 8, 64, 3, "int16"), replace(base, used=16)]
     if full:
         every = [Shape(*s) for s in product(FEATURES, sorted(ARITIES), LANDMARKS, PRODUCTS, OUTPUTS)]
     else:
@@ -179,6 +181,7 @@ def shapes(full: bool, quick: bool) -> list[Shape]:
         every += [replace(base, landmarks=m) for m in LANDMARKS]
         every += [replace(base, products=p) for p in PRODUCTS]
         every += [replace(base, outputs=k) for k in OUTPUTS]
+    every += [replace(base, used=16), Shape(784, 256, used=300)]
     every += [replace(base, dtype=dtype) for dtype in ("int16", "float64", "uint8")]
     return list(dict.fromkeys([*HEADLINE, *every]))
 
@@ -437,7 +440,7 @@ def main() -> None:
     for shape, cost in synthetic:
         levels = " × ".join(map(str, ARITIES[shape.n_leaves]))
         leaves = f"{shape.n_leaves:,} ({levels})" if levels else "1"
-        cells = leaves, shape.n_features, shape.landmarks, shape.pairs, shape.outputs, shape.dtype
+        cells = leaves, shape.features, shape.landmarks, shape.pairs, shape.outputs, shape.dtype
         add(table, ["synthetic, headline" if shape in HEADLINE else "synthetic", *map(str, cells)], cost, "–")
     for rival, cost in rivals:
         add(table, [f"letter: {rival.name}", *"–" * len(columns)], cost, f"{rival.accuracy:.2f}")

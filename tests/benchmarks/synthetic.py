@@ -30,6 +30,7 @@ class Shape:
     products: int = 0
     outputs: int = 1
     dtype: str = "float32"
+    used: int = 0  # features whose factor in the scaling is not 0; 0 for all
 
     def __post_init__(self) -> None:
         assert prod(ARITIES[self.n_leaves]) == self.n_leaves
@@ -38,6 +39,10 @@ class Shape:
     def pairs(self) -> int:
         """Products that there are: at most one of every pair of landmarks."""
         return min(self.products, comb(self.landmarks + 1, 2))
+
+    @property
+    def features(self) -> str:
+        return f"{self.used} of {self.n_features}" if self.used else str(self.n_features)
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +85,8 @@ def make_model(shape: Shape, cloud: Cloud, seed: int = 1) -> Model:
     rng = np.random.default_rng(seed)
     raw = cloud.rows(max(20_000, 8 * shape.n_leaves), seed)
     scaling = fit_scaling("standard", raw, np.ones(len(raw)), raw.min(axis=0), raw.max(axis=0))
+    if shape.used:
+        scaling.factor[rng.permutation(shape.n_features)[shape.used :]] = 0.0
     X = scaling(raw)
     tree, leaves = grow_tree(X, ARITIES[shape.n_leaves], rng)
     n, m, p, k = len(leaves), shape.landmarks, shape.pairs, shape.outputs

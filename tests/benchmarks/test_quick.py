@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("common", "synthetic", "test_quick"))
+SHARED = ("common", "machines", "rivals", "sets", "synthetic", "test_quick")
+BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in SHARED)
+SHOWN = {"paper": ("DC-Pred++", "without refinement", "exact kernel ridge", "random Fourier features", "; ")}
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -25,3 +27,4 @@ def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("| ")
     assert "nan" not in result.stdout
+    assert all(words in result.stdout for words in SHOWN.get(name, ()))

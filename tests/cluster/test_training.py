@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dcpred.training import TrainReport, train
 from dcpred_tasks import store, train_tasks
 from dcpred_tasks.artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SchedulerError
-from dcpred_tasks.predictor import class_numbers, score_rows
+from dcpred_tasks.predictor import Model, class_numbers, score_rows
 from dcpred_tasks.settings import Settings, make_settings
 from dcpred_tasks.survey import survey_rows
 from dcpred_tasks.trainer import train_rows
@@ -64,6 +65,206 @@ def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
     stored = read_model(tmp_path / "model", support=True)
     for name in ("landmarks", "beta", "intercept", "pairs", "leaf_rows"):
         np.testing.assert_array_equal(getattr(stored, name), getattr(own, name), err_msg=name)
+
+
+# --- overlap, learned scaling, γ of each leaf -----------------------------------------------------------------------
+
+NEW = make_settings(
+    {
+        "n_leaves": 8,
+        "max_leaf_rows": 900,  # leaves are divided beyond 300 rows, and halos thinned
+        "landmarks": 6,
+        "products": 8,
+        "refine_steps": 20,
+        "overlap": 3,
+        "scaling": "learned",
+        "gamma": "median",
+        "keep_support_vectors": True,
+    }
+)
+
+
+def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = None) -> Model:
+    """As the estimators do it: rows of weight 0 are left out before anything else."""
+    used = np.ones(len(data.X), bool) if weight is None else weight > 0
+    X, y, w = data.X[used], data.y[used], np.ones(used.sum()) if weight is None else weight[used].astype(float)
+    survey = survey_rows(X, y, None if weight is None else w, 0, settings.task)
+    return train_rows(X, y, w, np.empty(0), survey, settings, tuple(survey.classes.tolist()))
+
+
+def arrays_of(model: Model) -> dict[str, np.ndarray]:
+    parts = [model, model.tree, model.scaling, model.support] if model.support else [model, model.tree, model.scaling]
+    return {f"{type(p).__name__}.{k}": v for p in parts for k, v in vars(p).items() if isinstance(v, np.ndarray)}
+
+
+def check_same_bits(one: Model, other: Model) -> None:
+    a, b = arrays_of(one), arrays_of(other)
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.mark.parametrize("settings", [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False)], ids=["new", "plain"])
+def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
+    tmp_path: Path, many: Classes, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
+    hashes = []
+    pools = [inline, partial(connect, 2, None)] if settings is NEW else [inline]
+    for i, (chunk_rows, pool) in enumerate([(4_000, inline), (333, pools[0]), (250, pools[-1])]):
+        data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows)
+        hashes.append(run(data, tmp_path / f"model-{i}", pool, settings).hash)
+    assert len(set(hashes)) == 1
+    stored = read_model(tmp_path / "model-0", support=True)
+    check_same_bits(stored, in_memory(many, settings))
+    assert stored.leaf_rows.sum() == len(many.X)
+    assert stored.leaf_rows.max() <= 300
+    if settings is NEW:
+        assert len(set(stored.support.gamma.tolist())) > 1
+        alone = run(tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=300))
+        assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
+        assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: str) -> None:
+    rng = np.random.default_rng(0)
+    weight = np.where(rng.random(len(many.X)) < 0.4, 0.0, rng.uniform(0.5, 2, len(many.X)))
+    data = many if task == "classification" else Classes(many.X, many.X[:, 0].astype(float) ** 2)
+    settings = replace(NEW, task=task, max_leaf_rows=8_000)  # no leaf is thinned: rows have other numbers where some are left out
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, w=weight, chunk_rows=700)
+    report = run(group, tmp_path / "model", settings=settings, weight=f"{group}/w")
+    check_same_bits(read_model(tmp_path / "model", support=True), in_memory(data, settings, weight))
+    assert report.thinned_leaves == 0
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 60])
+def test_overlap_of_tiny_data_and_of_more_than_all_leaves(tmp_path: Path, n: int) -> None:
+    rng = np.random.default_rng(n)
+    data = Classes(rng.normal(size=(n, 2)).astype(np.float32), np.arange(n) % 2)
+    settings = replace(NEW, n_leaves=4, min_leaf_rows=1, max_leaf_rows=2_000, overlap=64)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=7)
+    report = run(group, tmp_path / "model", settings=settings)
+    assert report.n_leaves <= 4
+    model = read_model(tmp_path / "model", support=True)
+    check_same_bits(model, in_memory(data, settings))
+    if n == 60:
+        assert report.n_leaves > 1
+        alone = in_memory(data, replace(settings, overlap=1))
+        assert not np.array_equal(model.intercept, alone.intercept)
+
+
+def test_overlap_where_rows_are_all_alike(tmp_path: Path) -> None:
+    """A leaf that cannot be divided fills max_leaf_rows by itself, and has no room for a halo."""
+    X = np.zeros((2_000, 3), np.int16)
+    X[:200] = np.random.default_rng(0).integers(50, 99, (200, 3))
+    data = Classes(X, (np.arange(2_000) % 3 == 0).astype(np.int8))
+    settings = replace(NEW, max_leaf_rows=300)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=300)
+    report = run(group, tmp_path / "model", settings=settings)
+    assert report.thinned_leaves == 1
+    check_same_bits(read_model(tmp_path / "model", support=True), in_memory(data, settings))
+
+
+@pytest.mark.filterwarnings("ignore:The data type")  # Zarr has no specification of strings of fixed width
+@pytest.mark.parametrize("labels", ["strings", "far"])
+def test_a_learned_scaling_of_labels_of_any_kind(tmp_path: Path, blobs: Classes, labels: str) -> None:
+    y = np.array(["ash", "oak", "yew"])[blobs.y] if labels == "strings" else (blobs.y * 1000 - 7).astype(np.int16)
+    settings = replace(NEW, overlap=1, max_leaf_rows=8_000)
+    group = make_group(tmp_path / "d.zarr", blobs.X, y, chunk_rows=128)
+    run(group, tmp_path / "model", settings=settings)
+    model = read_model(tmp_path / "model", support=True)
+    assert model.classes == tuple(np.unique(y).tolist())
+    check_same_bits(model, replace(in_memory(blobs, settings), classes=model.classes))
+
+
+def test_a_learned_scaling_leaves_noise_out(tmp_path: Path, blobs: Classes) -> None:
+    noise = np.random.default_rng(0).normal(0, 1e6, (600, 20))
+    group = make_group(tmp_path / "d.zarr", np.column_stack([blobs.X, noise]), blobs.y, chunk_rows=128)
+    run(group, tmp_path / "model", settings=make_settings({"scaling": "learned"}))
+    model = read_model(tmp_path / "model")
+    assert np.count_nonzero(model.scaling.factor[:5]) >= 2
+    assert np.count_nonzero(model.scaling.factor[5:]) < 15
+    X = np.column_stack([blobs.X, noise[::-1]])
+    assert (class_numbers(score_rows(model, X)[0]) == blobs.y).mean() > 0.85
+
+
+@pytest.fixture(scope="module")
+def some() -> Classes:
+    return make_blobs(1_500, n_features=6, n_classes=3, seed=1)
+
+
+@pytest.mark.parametrize("where", ["between blocks", "within a block"])
+def test_resume_in_the_midst_of_finding_neighbours(
+    tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=250)
+    expected = run(data, tmp_path / "expected", settings=NEW).hash
+    halo_block, write_piece = train_tasks.halo_block, train_tasks.write_piece
+    done: list[int] = []
+    written: list[Path] = []
+
+    def first_generation_only(path, *rest):
+        if written:
+            raise KeyboardInterrupt
+        written.append(path)
+        return write_piece(path, *rest)
+
+    def stop_at_third(job, block, generations):
+        if len(done) == 2:
+            if where == "between blocks":
+                raise KeyboardInterrupt
+            monkeypatch.setattr(train_tasks, "write_piece", first_generation_only)
+        receipt = halo_block(job, block, generations)
+        done.append(block)
+        return receipt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.halo_block", stop_at_third)
+        with pytest.raises(KeyboardInterrupt):
+            run(data, tmp_path / "model", settings=NEW)
+    monkeypatch.setattr(train_tasks, "write_piece", write_piece)
+    assert len(done) == 2
+    assert len(written) == (where == "within a block")
+    assert not (tmp_path / "model").exists()
+    again: list[int] = []
+    monkeypatch.setattr(
+        "dcpred.training.halo_block",
+        lambda job, block, generations: (again.append(block), halo_block(job, block, generations))[1],
+    )
+    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    assert run(data, tmp_path / "model", settings=NEW).hash == expected
+    assert done + again == list(range(6))
+
+
+def test_a_finished_halo_is_not_looked_for_again(tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=700)
+    expected = run(data, tmp_path / "expected", settings=NEW).hash
+
+    def stop(job, group):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.fit_leaves", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(data, tmp_path / "model", settings=NEW)
+    monkeypatch.setattr("dcpred.training.halo_block", None)  # would fail if it were called
+    assert run(data, tmp_path / "model", settings=NEW).hash == expected
+
+
+@pytest.mark.parametrize("overlap", [1, 3])
+def test_other_data_at_the_same_place_are_trained_on_in_the_same_process(tmp_path: Path, blobs: Classes, overlap: int) -> None:
+    """Trees and pieces are kept by a process, and another training gives the same names to its own."""
+    settings = replace(NEW, overlap=overlap, max_leaf_rows=400)
+    other = make_blobs(600, n_features=5, n_classes=3, seed=9)
+    expected = run(make_group(tmp_path / "o.zarr", other.X, other.y, chunk_rows=128), tmp_path / "other", settings=settings).hash
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, chunk_rows=128)
+    assert run(data, tmp_path / "model", settings=settings).hash != expected
+    shutil.rmtree(tmp_path / "model")
+    shutil.rmtree(data)
+    make_group(data, other.X, other.y, chunk_rows=128)
+    assert run(data, tmp_path / "model", settings=settings).hash == expected
 
 
 def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:

@@ -15,7 +15,8 @@ from dcpred_tasks.scaling import Scaling
 
 Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
-SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny")
+SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few")
+PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", ">f8", ">f4", ">f2", ">i2", ">u4", ">i8", "g")
 LAYOUTS = ("C", "F", "rows", "columns", "up", "left", "both", "readonly", "unaligned", "wide", "transposed")
 
@@ -48,7 +49,7 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    if kind in ("standard", "zero", "tiny"):
+    if kind in ("standard", "zero", "tiny", "few"):
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far":
         shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
@@ -56,7 +57,26 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         factor[rng.integers(d)] = 0.0
     if kind == "tiny":  # small enough that single precision drops digits of the factor, or the factor
         factor[rng.integers(d)] = rng.choice([1e-20, 1e-32, 1e-42, 1e-60])
+    if kind == "few":
+        factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
     return Scaling(shift, factor)
+
+
+def skipped(rng: np.random.Generator, pattern: str, d: int) -> NDArray[np.bool_]:
+    """Which of d features add nothing."""
+    j = np.arange(d)
+    if pattern in ("first", "last"):
+        return j == (0 if pattern == "first" else d - 1)
+    if pattern in ("all", "all but one"):
+        return (j != rng.integers(d)) | (pattern == "all")
+    return j % 2 == 1 if pattern == "every other" else rng.random(d) < (0.8 if pattern == "most" else 0.5)
+
+
+def random_gamma(seed: int, gamma: float, n: int) -> NDArray[np.float32]:
+    """γ of each landmark, around a common one, or now and then the same for all."""
+    rng = np.random.default_rng([seed, 1])
+    spread = rng.choice([1.0, 3.0, 3.0])
+    return (gamma * spread ** rng.uniform(-1, 1, n)).astype(np.float32)
 
 
 def random_model(
@@ -95,7 +115,7 @@ def random_model(
         tree=Tree(tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)),
         landmark_at=offsets(m),
         landmarks=(origin + scale * landmarks).astype(np.float32),
-        gamma=np.full(len(landmarks), gamma / scale**power, np.float32),
+        gamma=random_gamma(seed, gamma / scale**power, len(landmarks)),
         pair_at=offsets([len(p) for p in pairs]),
         pairs=np.concatenate(pairs).astype(np.int32),
         triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
@@ -170,7 +190,7 @@ def constant_leaves(centres: NDArray[Any]) -> Model:
 def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
     """A few of everything, the same in every process."""
     dtypes, layouts = cycle(DTYPES), cycle(LAYOUTS)
-    kinds = [("rbf", "standard"), ("rbf", "far"), ("laplacian", "standard"), ("polynomial", "zero")]
+    kinds = [("rbf", "standard"), ("rbf", "far"), ("laplacian", "standard"), ("polynomial", "zero"), ("rbf", "few")]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
         for i, (kernel, scaling) in enumerate(kinds):
             model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i)

@@ -24,7 +24,15 @@ from dcpred_tasks.trainer import train_rows
 from support.data import make_blobs
 
 SETTINGS = make_settings(
-    {"n_leaves": 4, "landmarks": 5, "products": 6, "triangle": 3, "keep_support_vectors": True, "nystrom_rows": 50}
+    {
+        "n_leaves": 4,
+        "landmarks": 5,
+        "products": 6,
+        "triangle": 3,
+        "refine": False,
+        "keep_support_vectors": True,
+        "nystrom_rows": 50,
+    }
 )
 ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
 
@@ -137,6 +145,65 @@ def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pyt
     write_model(tmp_path / "m", model, {}, {})
     assert len(list((tmp_path / "m" / "arrays.zarr" / "landmarks" / "c").iterdir())) > 1
     check_equal(read_model(tmp_path / "m", support=True), model)
+
+
+def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> None:
+    settings = make_settings({"n_leaves": 4, "landmarks": 5, "gamma": "median", "overlap": 2, "keep_support_vectors": True})
+    survey = survey_rows(ROWS.X, ROWS.y, None, 0, "classification")
+    model = train_rows(ROWS.X, ROWS.y, np.ones(300), np.empty(0), survey, settings, (0, 1, 2))
+    assert model.support is not None
+    assert len(set(model.support.gamma.tolist())) > 1
+    write_model(tmp_path / "m", model, settings_dict(settings), {})
+    stored = read_model(tmp_path / "m", support=True)
+    check_equal(stored, model)
+    for early in (False, True):
+        np.testing.assert_array_equal(score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0])
+    other = replace(model, support=replace(model.support, gamma=model.support.gamma * 2))
+    assert not np.array_equal(score_rows(other, ROWS.X, early=True)[0], score_rows(model, ROWS.X, early=True)[0])
+    np.testing.assert_array_equal(score_rows(other, ROWS.X)[0], score_rows(model, ROWS.X)[0])
+
+
+def as_version_1(path: Path) -> None:
+    """What the first release wrote: no γ but those of the two kernels, and settings of that time."""
+    for name in artifact.SINCE_2:
+        shutil.rmtree(path / "arrays.zarr" / name)
+
+    def older(value: dict[str, Any]) -> None:
+        value["version"] = 1
+        for name in artifact.SINCE_2:
+            del value["model"]["arrays"][name]
+        for name in ("refine", "refine_steps", "refine_ridge", "guide", "overlap", "halo_weight"):
+            del value["model"]["settings"][name]
+        value["model"]["settings"]["gamma"] = 0.0
+
+    edit(path, older, rehash=True)
+
+
+def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
+    """Its landmarks have γ of the kernel, and its local machines that of the local kernel."""
+    assert artifact.SINCE_2 == ("gamma", "support_gamma")
+    as_version_1(copied)
+    stored = read_model(copied, support=True)
+    assert model.support is not None
+    assert (stored.gamma == np.float32(model.kernel.gamma)).all()
+    assert stored.gamma.shape == (len(model.landmarks),)
+    assert stored.gamma.dtype == np.float32
+    assert stored.support is not None
+    assert stored.support.gamma.tolist() == [model.local_kernel.gamma] * model.n_leaves
+    check_equal(replace(stored, gamma=model.gamma, support=None), replace(model, support=None))
+    for name in ("at", "vectors", "dual", "intercept"):
+        check_equal(getattr(stored.support, name), getattr(model.support, name))
+    for early in (False, True):  # trained by the way of the paper with one γ: the same scores
+        np.testing.assert_array_equal(score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0])
+    check_equal(read_support(copied), stored.support)
+
+
+@pytest.mark.parametrize("name", ["gamma", "support_gamma"])
+def test_an_array_of_version_2_is_missed_there(copied: Path, name: str) -> None:
+    """Only a model that never had it is read without."""
+    shutil.rmtree(copied / "arrays.zarr" / name)
+    with pytest.raises(ModelFormatError, match="damaged or was altered"):
+        read_model(copied, support=True)
 
 
 # --- the hash -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import pytest
 
 from dcpred import cost_model
 from dcpred.cost_model import linear_ns, predict_cost
-from dcpred_tasks import lanes
+from dcpred_tasks import lanes, packing
 from dcpred_tasks.predictor import Model
+from dcpred_tasks.scaling import Scaling
 from support.models import random_model
 
 
@@ -16,8 +17,14 @@ def total(model: Model) -> float:
     return predict_cost(model).ns_per_row
 
 
-def test_lanes_are_those_of_the_engine() -> None:
+def test_what_is_known_of_the_engine() -> None:
     assert cost_model.LANES == lanes.LANES
+    assert cost_model.FEW == packing.FEW
+    for d in (1, 3, 16, 54):
+        for seed in range(20):
+            model = random_model(seed, d=d, scaling="few")
+            held = packing.pack(model).even
+            assert held - 1 <= max(cost_model.held_features(model), 1) <= held
 
 
 def test_parts_add_up() -> None:
@@ -32,6 +39,19 @@ def test_more_work_costs_more() -> None:
     assert total(random_model(1, d=54, depth=2, sizes=(40,))) > total(plain)
     assert total(random_model(1, d=200, depth=2, sizes=(16,))) > total(plain)
     assert total(random_model(1, "laplacian", d=54, depth=2, sizes=(16,))) > 3 * total(plain)
+
+
+def test_features_of_factor_0_cost_little() -> None:
+    model = random_model(1, d=54, depth=2, sizes=(16,))
+
+    def held(n: int) -> Model:
+        return replace(model, scaling=Scaling(model.scaling.shift, np.where(np.arange(54) < n, model.scaling.factor, 0.0)))
+
+    costs = [total(held(n)) for n in (12, 24, 32, 54)]
+    assert costs == sorted(costs)
+    assert len(set(costs)) == 4
+    assert total(held(12)) < 0.9 * total(model)
+    assert total(held(53)) == total(model)
 
 
 def test_rows_in_constant_leaves_cost_the_descent_only() -> None:

@@ -23,6 +23,7 @@ from dcpred_tasks.scaling import Scaling
 from support.models import (
     DTYPES,
     LAYOUTS,
+    PATTERNS,
     SCALINGS,
     SIZES,
     Any2D,
@@ -33,9 +34,10 @@ from support.models import (
     leaf_and_doubt,
     random_model,
     random_rows,
+    skipped,
 )
 
-FEATURES = (1, 2, 3, 15, 16, 17, 33, 40)
+FEATURES = (1, 2, 3, 15, 16, 17, 33, 40, 54)
 OUTPUTS = (1, 1, 2, 3, 15, 16, 17, 26)
 ROWS = (0, 1, 2, 7, 8, 9, 63, 64, 65, 130)
 LETTER = {"scaling": "minmax", "n_leaves": 128, "landmarks": 24, "gamma": 4.0, "C": 4.0, "head_gamma": 3.0, "head_C": 32.0}
@@ -206,6 +208,132 @@ def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
         other = predictor.class_numbers(ours[ok]) != predictor.class_numbers(theirs[ok])
         best = np.sort(np.hstack([theirs[ok], -theirs[ok]]) if theirs.shape[1] == 1 else theirs[ok], axis=1)
         assert ((best[other, -1] - best[other, -2]) <= 2 * limit).all()
+
+
+# --- landmarks with a γ of their own ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
+@pytest.mark.parametrize("n_outputs", [1, 7, 26])
+def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int) -> None:
+    """Those of one leaf from a tenth to ten times the kernel's, so that some are wide and others narrow."""
+    model = random_model(
+        n_outputs, kernel, d=5, n_outputs=n_outputs, triangle="lower" if n_outputs == 7 and kernel != "polynomial" else None
+    )
+    rng = np.random.default_rng(0)
+    gamma = (model.kernel.gamma * 10 ** rng.uniform(-1, 1, len(model.gamma))).astype(np.float32)
+    own = replace(model, gamma=gamma)
+    for dtype in DTYPES:
+        check(own, random_rows(own, 60, 1, dtype, 0.05))
+    X = random_rows(own, 300, 2, "f4")
+    assert not np.allclose(Engine(own).score(X)[0], Engine(model).score(X)[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+def test_rows_anywhere_with_any_gamma(spread: float) -> None:
+    """Nothing overflows, and nothing becomes NaN, in narrow leaves, in wide ones, and in those that go in double precision."""
+    for seed in range(20):
+        model = random_model(seed, depth=0, sizes=(16, 40), scaling="none")
+        rng = np.random.default_rng(seed)
+        size, most = rng.choice([0, 3, 12, 29, 37], 2)
+        gamma = np.float32(10.0) ** rng.uniform(-size, most, len(model.gamma)).astype(np.float32)
+        gamma[rng.integers(len(gamma))] = 0.0
+        model = replace(model, gamma=gamma, landmarks=model.landmarks * np.float32(spread))
+        X = np.concatenate([model.landmarks, rng.normal(size=(40, 3)) * 10 ** rng.uniform(-3, 38, (40, 1))]).astype("f4")
+        decision, status = Engine(model).score(X)
+        right, reach = by_differences(model, X)
+        assert (status == Status.OK).all()
+        np.testing.assert_array_less(np.abs(decision[:, 0] - right), 1e-6 * reach)
+
+
+def test_a_landmark_with_the_largest_gamma_that_there_is() -> None:
+    model = random_model(0, depth=0, sizes=(1,), scaling="none")
+    model = replace(model, gamma=np.full_like(model.gamma, 3e38))
+    X = np.concatenate([model.landmarks, model.landmarks + 1])
+    np.testing.assert_allclose(Engine(model).score(X)[0][:, 0], by_differences(model, X)[0].astype(float), rtol=1e-6)
+
+
+def by_differences(model: Model, X: Any2D) -> tuple[NDArray[np.longdouble], NDArray[np.longdouble]]:
+    """Decision values of a model of one leaf, and the size of what is summed: the definition's own cancel where γ is large."""
+    apart = X.astype(np.longdouble)[:, None, :] - model.landmarks
+    c = np.exp(-model.gamma * (apart**2).sum(axis=2))
+    basis = np.hstack([c, c[:, model.pairs[:, 0]] * c[:, model.pairs[:, 1]]])
+    size = 1 + np.abs(model.beta).sum() + np.abs(model.intercept[0, 0])
+    return basis @ model.beta[:, 0] + model.intercept[0, 0], np.full(len(X), size)
+
+
+# --- features that the scaling gives the factor 0 -------------------------------------------------------------------
+
+
+def with_skipped(d: int, pattern: str, **more: Any) -> Model:
+    model = random_model(d, d=d, **more)
+    factor = np.where(skipped(np.random.default_rng(d), pattern, d), 0.0, model.scaling.factor)
+    return replace(model, scaling=Scaling(model.scaling.shift, factor))
+
+
+@pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 31, 54, 200])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_features_that_add_nothing(d: int, pattern: str) -> None:
+    for n_outputs, kernel in ((1, "rbf"), (3, "rbf"), (1, "laplacian")):
+        model = with_skipped(d, pattern, kernel=kernel, n_outputs=n_outputs, sizes=(16, 20))
+        for dtype in DTYPES if kernel == "rbf" else ("f4", "f8"):
+            X = random_rows(model, 20, 1, dtype, 0.2)
+            found = list(differences(model, X, Engine(model).score(X), predictor.score_rows(model, X), 3e-6))
+            assert not found, (dtype, found[:5])
+
+
+@pytest.mark.parametrize("d", [1, 3, 16, 17, 54, 200])
+@pytest.mark.parametrize(("dtype", "huge"), [("f2", 65504), ("f4", 3.4e38), ("f8", 1e308), ("i1", 127), ("u8", 2**63)])
+def test_what_is_in_skipped_features(d: int, dtype: str, huge: float) -> None:
+    """A NaN or an infinity in any of them spoils its row; any other number changes no bit."""
+    model = with_skipped(d, "most" if d > 1 else "all", scaling="standard", sizes=(16, 20))
+    none = np.flatnonzero(model.scaling.factor == 0)
+    assert len(Engine(model).packed.picks) > 0
+    engine = Engine(model)
+    X = np.repeat(random_rows(model, 1, 0, dtype), len(none) + 1, axis=0)
+    decision, status = engine.score(X)
+    assert (status == Status.OK).all()
+    Y = X.copy()
+    Y[np.arange(len(none)), none] = huge
+    assert_bits(engine.score(Y), (decision, status))
+    for value in (np.nan, np.inf, -np.inf) if np.dtype(dtype).kind == "f" else ():
+        Y = X.copy()
+        Y[np.arange(len(none)), none] = value
+        ours, codes = engine.score(Y)
+        assert codes.tolist() == [Status.NON_FINITE_FEATURE] * len(none) + [Status.OK]
+        assert_bits((ours[-1:], codes[-1:]), (decision[-1:], status[-1:]))
+        assert np.isnan(ours[:-1]).all()
+
+
+def test_a_shift_that_overflows_in_a_skipped_feature() -> None:
+    for shift in (1e307, -1.7e308):
+        model = with_skipped(3, "all but one", sizes=(16,))
+        model = replace(model, scaling=Scaling(np.where(model.scaling.factor == 0, shift, 0.0), model.scaling.factor))
+        X = np.zeros((5, 3))
+        X[1:] = np.outer([1.7e308, -1.7e308, 8e307, -8e307], model.scaling.factor == 0)
+        check(model, X)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 7])
+def test_a_model_without_its_skipped_features_gives_the_same_bits(n_outputs: int) -> None:
+    """Where centres and landmarks have 0 there, as training makes them; and its buffers are as short."""
+    small = random_model(1, d=32, n_outputs=n_outputs, depth=3)
+    d = 54
+    held = np.sort(np.random.default_rng(0).permutation(d)[:32])
+
+    def spread(values: NDArray[Any]) -> NDArray[Any]:
+        out = np.zeros((*values.shape[:-1], d), values.dtype)
+        out[..., held] = values
+        return out
+
+    scaling = Scaling(spread(small.scaling.shift), spread(small.scaling.factor))
+    tree = replace(small.tree, centres=spread(small.tree.centres))
+    large = Engine(replace(small, scaling=scaling, tree=tree, landmarks=spread(small.landmarks)))
+    for dtype in ("f4", "f8", "i2"):
+        X = random_rows(small, 300, 0, dtype, bad=0.05)
+        assert_bits(large.score(spread(X)), Engine(small).score(X))
+    assert large.packed.nodes.shape == Engine(small).packed.nodes.shape
+    assert large.packed.groups.shape == Engine(small).packed.groups.shape
 
 
 # --- the same bits --------------------------------------------------------------------------------------------------

@@ -162,9 +162,12 @@ def binding_modes() -> Callable[[], None] | None:
     """What a child process has to do so that modes of files bind it."""
     if os.getuid() != 0:
         return None
-    if not sys.platform.startswith("linux") or subprocess.run(
-        ["sh", "-c", "d=$(mktemp -d) && chmod 555 $d && ! touch $d/x 2>/dev/null"], preexec_fn=without_override, check=False
-    ).returncode:
+    if (
+        not sys.platform.startswith("linux")
+        or subprocess.run(
+            ["sh", "-c", "d=$(mktemp -d) && chmod 555 $d && ! touch $d/x 2>/dev/null"], preexec_fn=without_override, check=False
+        ).returncode
+    ):
         pytest.skip("runs as the administrator, whom no mode keeps from writing")
     return without_override
 
@@ -234,7 +237,9 @@ def guarded(n_bytes):
     return memory, PAGE, (pages + 1) * PAGE - n_bytes
 
 for d in (1, 3, 15, 16, 17, 54):
-    for model in (random_model(d, d=d), random_model(d, "laplacian", d=d, n_outputs=3), random_model(d, d=d, scaling="tiny")):
+    few = [random_model(seed, d=d, scaling="few") for seed in range(3)]
+    tiny = random_model(d, d=d, scaling="tiny")
+    for model in (random_model(d, d=d), random_model(d, "laplacian", d=d, n_outputs=3), tiny, *few):
         engine = Engine(model)
         for dtype in ("f8", "f4", "f2", "i1", "?", "i2", "u4", "i8", ">f4"):
             for n in (1, 8, 77):

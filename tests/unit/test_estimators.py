@@ -82,7 +82,46 @@ def test_unknown_values_are_refused(data: Classes) -> None:
     with pytest.raises(SettingsError, match="did you mean 'rbf'"):
         small(kernel="rfb").fit(data.X, data.y)
     with pytest.raises(SettingsError, match="stationary"):
-        small(kernel="polynomial", triangle=5).fit(data.X, data.y)
+        small(kernel="polynomial", triangle=5, refine=False).fit(data.X, data.y)
+
+
+NEW = {"overlap": 2, "gamma": "median", "scaling": "learned", "refine_steps": 30, "halo_weight": 0.5, "refine_ridge": 1e-2}
+
+
+def test_new_parameters_are_settings(data: Classes) -> None:
+    """With their defaults, and where they are set; in the regressor, too."""
+    found = small().fit(data.X, data.y).settings_
+    expected = {"overlap": 1, "halo_weight": 0.3, "refine": True, "refine_steps": 100, "refine_ridge": 1e-3, "guide": 0.0}
+    assert {name: found[name] for name in expected} == expected
+    set_ = NEW | {"guide": 0.5}
+    found = small(**set_).fit(data.X, data.y).settings_
+    assert {name: found[name] for name in set_} == set_
+    found = DCPredRegressor(**NEW, n_leaves=2).fit(data.X, data.X[:, 0]).settings_
+    assert {name: found[name] for name in NEW} == NEW
+    assert "guide" not in DCPredRegressor().get_params()
+    assert set(DCPredRegressor().get_params()) | {"C", "head_C", "class_weight", "guide"} == (
+        set(DCPredClassifier().get_params()) | {"ridge", "head_ridge"}
+    )
+
+
+@pytest.mark.parametrize(
+    "parameter", [{"guide": 0.9}, {"refine": False}, {"refine_steps": 1}, {"refine_ridge": 10.0}, {"overlap": 2}], ids=str
+)
+def test_every_new_parameter_changes_the_model(data: Classes, parameter: dict[str, Any]) -> None:
+    other = small(landmarks=4, **parameter).fit(data.X, data.y)
+    assert not np.array_equal(other.model_.beta, small(landmarks=4).fit(data.X, data.y).model_.beta)
+
+
+def test_the_new_parameters_out_of_core(tmp_path: Path, data: Classes) -> None:
+    own = small(**NEW, keep_support_vectors=True).fit(data.X, data.y)
+    model = small(**NEW, keep_support_vectors=True).fit(*(over("dask", a, tmp_path) for a in (data.X, data.y)))
+    np.testing.assert_array_equal(model.model_.beta, own.model_.beta)
+    np.testing.assert_array_equal(model.model_.scaling.factor, own.model_.scaling.factor)
+    assert own.score(data.X, data.y) > 0.97
+    own.save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    np.testing.assert_array_equal(served.predict(data.X), own.predict(data.X))
+    np.testing.assert_array_equal(served.predict_early(data.X), own.predict_early(data.X))
 
 
 def test_save_and_load(tmp_path: Path, data: Classes) -> None:

@@ -15,7 +15,9 @@ from dcpred_tasks.settings import Settings
 
 RBF = Kernel("rbf", 0.5)
 SAME = Kernels(RBF, RBF)
-SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10)
+SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10, refine=False)  # the leaf of the paper
+REFINED = replace(SETTINGS, refine=True)
+both_ways = pytest.mark.parametrize("settings", [SETTINGS, REFINED], ids=["Nyström", "refined"])
 
 
 def data(n_classes: int, n: int = 150, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -57,8 +59,10 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
     assert leaf.support.shape == (len(leaf.dual), d)
     assert leaf.dual.shape[1] == k
     assert leaf.bounds.shape in ((0,), (2,))
+    assert leaf.gamma.shape == (m,)
+    assert leaf.early_gamma.shape == (1,)
     for name, a in vars(leaf).items():
-        double = ("intercept", "early_intercept", "bounds")
+        double = ("intercept", "early_intercept", "early_gamma", "bounds")
         assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), name
         assert np.isfinite(a).all(), name
 
@@ -152,6 +156,10 @@ def test_regression_with_room_is_kernel_ridge(rng: np.random.Generator) -> None:
         {"kernel": "laplacian", "triangle": 5},
         {"kernel": "polynomial"},
         {"nystrom_rows": 40},
+        {"refine": True},
+        {"refine": True, "guide": 1.0},
+        {"refine": True, "kernel": "laplacian", "products": 0},
+        {"refine": True, "kernel": "polynomial"},
     ],
     ids=str,
 )
@@ -194,25 +202,27 @@ def test_landmarks_follow_alpha_squared_with_a_floor(rng: np.random.Generator) -
     assert np.median(away[2]) > 1.5
 
 
-def test_two_outputs_mirror_each_other_and_agree_with_one() -> None:
+@both_ways
+def test_two_outputs_mirror_each_other_and_agree_with_one(settings: Settings) -> None:
     """A leaf with two of three classes solves the same problem twice, with the signs exchanged."""
     X, target = data(2)
-    one = fit(X, target)
-    three = fit(X, 2 * target, 3)  # classes 0 and 2
+    one = fit(X, target, settings=settings)
+    three = fit(X, 2 * target, 3, settings=settings)  # classes 0 and 2
     f, g = compact(one, X)[:, 0], compact(three, X)
     np.testing.assert_allclose(g[:, 0], -g[:, 2], rtol=1e-3, atol=1e-3)
     assert np.mean((f > 0) == (g.argmax(axis=1) == 2)) > 0.97
     np.testing.assert_allclose(local(one, X)[:, 0], local(three, X)[:, 2], rtol=1e-3, atol=1e-3)
 
 
+@both_ways
 @pytest.mark.parametrize("landmarks", [8, 500], ids=["approximated", "exact"])
 @pytest.mark.parametrize(
     "kernel", [RBF, Kernel("laplacian", 0.5), Kernel("polynomial", 0.5, 2, 1.0)], ids=lambda k: k.name
 )
-def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int) -> None:
+def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int, settings: Settings) -> None:
     """Not even far from all rows, where every class that is present may get a large negative decision."""
     X, target = data(3)
-    leaf = fit(X, np.array([1, 3, 4])[target], 6, Kernels(kernel, kernel), replace(SETTINGS, landmarks=landmarks))
+    leaf = fit(X, np.array([1, 3, 4])[target], 6, Kernels(kernel, kernel), replace(settings, landmarks=landmarks))
     rng = np.random.default_rng(5)
     new = np.concatenate([X, *(scale * rng.normal(size=(300, 3)).astype(np.float32) for scale in (3, 30, 300))])
     for decision in (compact(leaf, new, kernel), local(leaf, new, kernel)):
@@ -227,10 +237,11 @@ def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(compact(weighted, X), compact(repeated, X), atol=1e-3)
 
 
-def test_heavy_rows_pull_the_head(rng: np.random.Generator) -> None:
+@both_ways
+def test_heavy_rows_pull_the_head(settings: Settings, rng: np.random.Generator) -> None:
     X, target = data(2, n=300)
     X += rng.normal(0, 1.5, X.shape).astype(np.float32)  # classes that overlap
-    light, heavy = (fit(X, target, weight=np.where(target == 1, w, 1.0)) for w in (0.1, 10.0))
+    light, heavy = (fit(X, target, settings=settings, weight=np.where(target == 1, w, 1.0)) for w in (0.1, 10.0))
     assert (compact(heavy, X) > 0).mean() > (compact(light, X) > 0).mean() + 0.1
 
 
@@ -255,20 +266,107 @@ def test_support_vectors_are_kept_only_when_asked_for() -> None:
     np.testing.assert_array_equal(leaf.beta, kept.beta)
 
 
-def test_the_same_twice_and_another_seed_otherwise() -> None:
+@both_ways
+def test_the_same_twice_and_another_seed_otherwise(settings: Settings) -> None:
     X, target = data(3, n=300)
     before = X.copy()
-    one, two = fit(X, target, 3), fit(X, target, 3)
+    one, two = fit(X, target, 3, settings=settings), fit(X, target, 3, settings=settings)
     for name, a in vars(one).items():
         np.testing.assert_array_equal(a, vars(two)[name], err_msg=name)
     np.testing.assert_array_equal(X, before)
-    other = fit_leaf(X, target, np.ones(len(X)), 3, SAME, SETTINGS, 1)
+    other = fit_leaf(X, target, np.ones(len(X)), 3, SAME, settings, 1)
     assert not np.array_equal(one.pairs, other.pairs)
 
 
-def test_a_leaf_far_from_its_own_scale_gives_no_nan() -> None:
+@both_ways
+def test_a_leaf_far_from_its_own_scale_gives_no_nan(settings: Settings) -> None:
     """γ so large that rows see only themselves."""
     X, target = data(2, n=100)
     narrow = Kernel("rbf", 1e6)
-    leaf = fit(X, target, kernels=Kernels(narrow, narrow))
+    leaf = fit(X, target, kernels=Kernels(narrow, narrow), settings=settings)
     check_shapes(leaf, 3, 1)
+
+
+# --- γ of each leaf, and rows of neighbouring leaves ----------------------------------------------------------------
+
+
+@both_ways
+def test_gamma_by_the_median_of_the_leaf(settings: Settings) -> None:
+    """A leaf that is ten times as wide has a hundredth of γ, and the same decisions."""
+    X, target = data(2)
+    settings = replace(settings, gamma="median")
+    near, far = fit(X, target, settings=settings), fit(10 * X, target, settings=settings)
+    between = np.array([((a - b) ** 2).sum() for i, a in enumerate(X.astype(float)) for b in X[:i]])
+    assert near.early_gamma[0] == pytest.approx(1 / np.median(between), rel=1e-5)
+    assert near.early_gamma[0] == pytest.approx(100 * far.early_gamma[0], rel=1e-4)
+    assert np.mean((compact(near, X) > 0) == (compact(far, 10 * X) > 0)) > 0.97
+    local_machine = Kernel("rbf", float(near.early_gamma[0]))
+    assert np.mean((compact(near, X) > 0) == (local(near, X, local_machine) > 0)) > 0.93
+
+
+def test_head_gamma_is_a_factor_of_the_median() -> None:
+    X, target = data(2)
+    settings = replace(SETTINGS, gamma="median", head_gamma=0.5)
+    leaf = fit(X, target, kernels=Kernels(RBF, Kernel("rbf", 0.5)), settings=settings)
+    np.testing.assert_allclose(leaf.gamma, 0.5 * leaf.early_gamma[0], rtol=1e-6)
+
+
+def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[LeafModel, NDArray[np.float32]]:
+    """Every other row is of the halo, and may have its class exchanged. Landmarks go by weight alone."""
+    X, target = data(2, n=300)
+    halo = np.arange(300) // 2 % 2 == 1
+    told = np.where(halo & flip, 1 - target, target)
+    settings = replace(settings, halo_weight=halo_weight, landmark_floor=1.0)
+    return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
+
+
+@both_ways
+def test_rows_of_the_halo_without_weight_have_no_say_in_the_compact_model(settings: Settings) -> None:
+    one, _ = halo_leaf(0.0, False, settings)
+    other, _ = halo_leaf(0.0, True, settings)
+    assert not np.array_equal(one.dual, other.dual)
+    np.testing.assert_array_equal(one.landmarks, other.landmarks)
+    np.testing.assert_array_equal(one.gamma, other.gamma)
+    np.testing.assert_allclose(one.beta, other.beta, rtol=1e-6)
+    np.testing.assert_allclose(one.intercept, other.intercept, rtol=1e-9)
+
+
+@both_ways
+def test_rows_of_the_halo_count_by_their_weight(settings: Settings) -> None:
+    """The more they weigh, the more of the exchanged classes are followed."""
+    followed = []
+    for weight in (0.0, 0.01, 1.0):
+        plain, X = halo_leaf(weight, False, settings)
+        flipped, _ = halo_leaf(weight, True, settings)
+        followed.append(np.abs(compact(flipped, X) - compact(plain, X)).mean())
+    assert followed[0] < 1e-9
+    assert 0.1 < 1.1 * followed[1] < followed[2]
+
+
+@both_ways
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("halo_weight", [0.0, 0.3])
+def test_a_leaf_that_only_its_halo_makes_varied(settings: Settings, task: str, halo_weight: float) -> None:
+    """Own rows all alike in class or value: the model says so where they are."""
+    X, target = data(2, n=120)
+    values = target if task == "classification" else target.astype(float)
+    settings = replace(settings, task=task, halo_weight=halo_weight, landmark_floor=0.0)
+    leaf = fit_leaf(X, values, np.ones(120), 1, SAME, settings, 0, target == 1)
+    check_shapes(leaf, 3, 1)
+    decision = compact(leaf, X[target == 0])[:, 0]
+    assert np.mean(decision < (0 if task == "classification" else 0.5)) > 0.9
+
+
+@both_ways
+def test_own_rows_that_are_no_support_vectors_still_find_landmarks(settings: Settings) -> None:
+    """All α² is in the halo, which has no weight."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.normal([middle, 0], 0.1, (40, 2)) for middle in (-5, 5))
+    edge = rng.normal(0, 0.3, (40, 2))
+    X = np.concatenate([left, right, edge]).astype(np.float32)
+    target = np.r_[np.zeros(40), np.ones(40), X[80:, 0] > 0].astype(int)
+    settings = replace(settings, halo_weight=0.0, landmark_floor=0.0, C=100.0)
+    kernel = Kernel("polynomial", 1.0, 1, 0.0)
+    leaf = fit_leaf(X, target, np.ones(120), 1, Kernels(kernel, replace(kernel, gamma=0.9)), settings, 0, np.arange(120) >= 80)
+    check_shapes(leaf, 2, 1)
+    assert ((compact(leaf, X[:80], kernel)[:, 0] > 0) == (target[:80] == 1)).all()

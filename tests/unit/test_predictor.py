@@ -64,7 +64,8 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
     if early:
         assert model.support is not None
         own = range(int(model.support.at[leaf]), int(model.support.at[leaf + 1]))
-        c_bar = [kernel_value(model.local_kernel, x, model.support.vectors[i].tolist()) for i in own]
+        kernel = replace(model.local_kernel, gamma=float(model.support.gamma[leaf]))
+        c_bar = [kernel_value(kernel, x, model.support.vectors[i].tolist()) for i in own]
         beta, intercept = [model.support.dual[i] for i in own], model.support.intercept[leaf]
     else:
         own_landmarks = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
@@ -159,7 +160,13 @@ def random_model(
         bounds=np.sort(single(n_leaves, 0 if n_classes else 2), axis=1),
         leaf_rows=np.ones(n_leaves, np.int64),
         local_kernel=replace(kernel, gamma=kernel.gamma * 1.5),
-        support=Support(offsets(s), single(sum(s), d), single(sum(s), k), single(n_leaves, k)),
+        support=Support(
+            at=offsets(s),
+            vectors=single(sum(s), d),
+            dual=single(sum(s), k),
+            intercept=single(n_leaves, k),
+            gamma=kernel.gamma * rng.uniform(0.3, 3.0, n_leaves),
+        ),
     )
 
 

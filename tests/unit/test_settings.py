@@ -47,8 +47,11 @@ def test_a_name_like_no_other_offers_none() -> None:
     [
         ("C", "1e3", 1000.0),
         ("C", 3, 3.0),
-        ("gamma", "scale", 0.0),
+        ("gamma", "scale", "scale"),
+        ("gamma", "median", "median"),
         ("gamma", "0.5", 0.5),
+        ("gamma", 2, 2.0),
+        ("refine", "no", False),
         ("landmarks", "32", 32),
         ("max_leaf_rows", "1_000", 1000),
         ("max_leaf_rows", "1e3", 1000),
@@ -76,6 +79,9 @@ def test_values_from_text_and_other_types(name: str, text: object, value: object
         ("C", "much", "a number"),
         ("C", None, "a number"),
         ("C", "scale", "a number"),
+        ("gamma", "auto", "a number, scale or median"),
+        ("gamma", None, "a number, scale or median"),
+        ("gamma", True, "a number, scale or median"),
         ("landmarks", "8.5", "a whole number"),
         ("landmarks", "many", "a whole number"),
         ("landmarks", "inf", "a whole number"),
@@ -95,15 +101,17 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
     [
         ("n_leaves", 0, 2**24), ("max_leaf_rows", 30, 100_000), ("min_leaf_rows", 1, 8_000),
         ("sample_rows", 16, 10**8), ("degree", 1, 10), ("landmarks", 1, 10_000), ("products", 0, 10**6),
-        ("triangle", 0, 10**6), ("nystrom_rows", 2, 100_000), ("seed", 0, 2**31 - 1),
+        ("triangle", 0, 10**6), ("nystrom_rows", 2, 100_000), ("seed", 0, 2**31 - 1), ("overlap", 1, 64),
+        ("refine_steps", 1, 100_000),
     ],
 )  # fmt: skip
 def test_whole_numbers_have_limits(name: str, low: int, high: int) -> None:
+    others = {"refine": False} if name == "triangle" else {}
     for value in (low, high):
-        assert getattr(make_settings({name: value}), name) == value
+        assert getattr(make_settings({name: value, **others}), name) == value
     for value in (low - 1, high + 1):
-        with pytest.raises(SettingsError):
-            make_settings({name: value})
+        with pytest.raises(SettingsError, match=f"{name} was set to|min_leaf_rows is"):
+            make_settings({name: value, **others})
 
 
 @pytest.mark.parametrize("name", [name for name, value in NUMBERS.items() if type(value) is float])
@@ -115,17 +123,33 @@ def test_numbers_are_finite_and_not_negative(name: str) -> None:
     assert getattr(make_settings({name: 1e-300}), name) == 1e-300
 
 
+@pytest.mark.parametrize("name", ["landmark_floor", "halo_weight", "guide"])
 @pytest.mark.parametrize("value", [-0.01, 1.01, "nan"])
-def test_a_share_is_between_0_and_1(value: object) -> None:
-    with pytest.raises(SettingsError, match="landmark_floor was set to"):
-        make_settings({"landmark_floor": value})
-    assert [make_settings({"landmark_floor": v}).landmark_floor for v in (0, 0.5, 1)] == [0, 0.5, 1]
+def test_a_share_is_between_0_and_1(name: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f"{name} was set to"):
+        make_settings({name: value})
+    assert [getattr(make_settings({name: v}), name) for v in (0, 0.5, 1)] == [0, 0.5, 1]
 
 
-@pytest.mark.parametrize("name", ["C", "ridge"])
+@pytest.mark.parametrize("name", ["C", "ridge", "gamma"])
 def test_more_than_0(name: str) -> None:
     with pytest.raises(SettingsError, match="it must be more than 0"):
         make_settings({name: 0})
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, "auto", None])
+def test_gamma_is_checked_when_settings_are_made_directly(value: object) -> None:
+    with pytest.raises(SettingsError, match=r"gamma was set to .* more than 0, or one of scale, median"):
+        Settings(gamma=value)  # type: ignore[arg-type]
+    for gamma in ("scale", "median", 3, 0.5):
+        assert Settings(gamma=gamma).gamma == gamma
+
+
+def test_a_leaf_and_its_halo_are_within_max_leaf_rows() -> None:
+    assert Settings(max_leaf_rows=900).own_leaf_rows == 900
+    assert Settings(max_leaf_rows=900, overlap=3).own_leaf_rows == 300
+    assert Settings(max_leaf_rows=900, overlap=64, min_leaf_rows=100).own_leaf_rows == 100
+    assert Settings(max_leaf_rows=2, overlap=64, min_leaf_rows=1).own_leaf_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -142,9 +166,16 @@ def test_a_choice_that_is_nearly_right(name: str, value: str, near: str) -> None
 
 def test_triangle_needs_a_stationary_kernel() -> None:
     with pytest.raises(SettingsError, match="polynomial kernel, but they need a stationary kernel"):
-        make_settings({"triangle": 1, "kernel": "polynomial"})
+        make_settings({"triangle": 1, "kernel": "polynomial", "refine": False})
     for kernel in ("rbf", "laplacian"):
-        make_settings({"triangle": 1, "kernel": kernel})
+        make_settings({"triangle": 1, "kernel": kernel, "refine": False})
+
+
+def test_triangle_goes_neither_with_refined_landmarks_nor_with_a_gamma_of_each_leaf() -> None:
+    with pytest.raises(SettingsError, match="set refine to false or triangle to 0"):
+        make_settings({"triangle": 1})
+    with pytest.raises(SettingsError, match="with gamma median, but they have one γ in all leaves"):
+        make_settings({"triangle": 1, "refine": False, "gamma": "median"})
 
 
 def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:
@@ -157,9 +188,10 @@ def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:
     st.fixed_dictionaries(
         {},
         optional={
-            "C": st.floats(1e-300, 1e300), "gamma": st.floats(0, 1e300), "seed": st.integers(0, 2**31 - 1),
+            "C": st.floats(1e-300, 1e300), "gamma": st.floats(1e-300, 1e300) | st.sampled_from(["scale", "median"]),
+            "seed": st.integers(0, 2**31 - 1),
             "n_leaves": st.integers(0, 2**24), "keep_support_vectors": st.booleans(),
-            "scaling": st.sampled_from(["none", "standard", "minmax"]),
+            "scaling": st.sampled_from(["none", "standard", "minmax", "learned"]),
         },
     )
 )  # fmt: skip

@@ -155,18 +155,20 @@ def test_sample_weights_count_as_repeated_rows() -> None:
 # --- the same bits --------------------------------------------------------------------------------------------------
 
 DETERMINISM: dict[str, Any] = {"n_leaves": 4, "landmarks": 12, "keep_support_vectors": True, "max_leaf_rows": 400}
+OVERLAP: dict[str, Any] = DETERMINISM | {"overlap": 2, "gamma": "median", "scaling": "learned"}
 
 
+@pytest.mark.parametrize("values", [DETERMINISM, OVERLAP], ids=["plain", "overlap"])
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_twice_and_with_two_jobs(task: str) -> None:
+def test_twice_and_with_two_jobs(task: str, values: dict[str, Any]) -> None:
     rows = make_blobs(1_500, n_features=4, n_classes=3, seed=7)
     y = rows.y if task == "classification" else rows.X[:, 0].astype(float) ** 2
     before = rows.X.copy()
-    one, two, jobs = (fit(rows.X, y, n_jobs=n, task=task, **DETERMINISM) for n in (None, None, 2))
+    one, two, jobs = (fit(rows.X, y, n_jobs=n, task=task, **values) for n in (None, None, 2))
     check_same_bits(one, two)
     check_same_bits(one, jobs)
     np.testing.assert_array_equal(rows.X, before)
-    other = fit(rows.X, y, task=task, seed=1, **DETERMINISM)
+    other = fit(rows.X, y, task=task, seed=1, **values)
     assert not np.array_equal(other.tree.centres, one.tree.centres)
 
 
@@ -212,7 +214,7 @@ def test_threads_of_openmp_do_not_matter() -> None:
 # --- small, flat and odd --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scaling", ["none", "standard", "minmax"])
+@pytest.mark.parametrize("scaling", ["none", "standard", "minmax", "learned"])
 @pytest.mark.parametrize("n", [2, 3, 5, 17])
 @pytest.mark.parametrize("n_features", [1, 4])
 def test_tiny_data(scaling: str, n: int, n_features: int) -> None:
@@ -237,7 +239,7 @@ def test_as_many_classes_as_rows() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
-@pytest.mark.parametrize("scaling", ["none", "standard", "minmax"])
+@pytest.mark.parametrize("scaling", ["none", "standard", "minmax", "learned"])
 def test_constant_features_give_the_majority(value: float, scaling: str) -> None:
     X, y = np.full((50, 3), value), (np.arange(50) < 35).astype(int)
     model = fit(X, y, scaling=scaling)
@@ -283,11 +285,11 @@ def survey_of(n: int) -> Survey:
 
 def test_the_number_of_leaves_follows_the_rows() -> None:
     sample = np.random.default_rng(0).normal(size=(40_000, 2))
-    weight = np.ones(40_000)
+    target, weight = np.arange(40_000) % 2, np.ones(40_000)
     for n, expected in ((ROWS_PER_LEAF - 1, 1), (4 * ROWS_PER_LEAF, 4), (10**12, MAX_AUTO_LEAVES)):
-        root = learn_division(sample, weight, survey_of(n), Settings(min_leaf_rows=1)).root
+        root = learn_division(sample, target, weight, survey_of(n), Settings(min_leaf_rows=1)).root
         assert 0.8 * expected <= flatten(root).n_leaves <= expected
-    assert flatten(learn_division(sample, weight, survey_of(10**6), Settings(n_leaves=5)).root).n_leaves == 4
+    assert flatten(learn_division(sample, target, weight, survey_of(10**6), Settings(n_leaves=5)).root).n_leaves == 4
 
 
 def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:
@@ -301,6 +303,9 @@ def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:
         model = fit(X, y, scaling=scaling, n_leaves=1, landmarks=2, products=0)
         assert model.kernel.gamma == pytest.approx(1 / (4 * scaled.var()), rel=1e-5)
         assert model.local_kernel == model.kernel
+    with_zeros = np.column_stack([X, np.zeros((500, 2))])
+    assert fit(with_zeros, y, scaling="none", n_leaves=1).kernel.gamma == pytest.approx(1 / (6 * with_zeros.var()), rel=1e-5)
+    assert fit(X, y, scaling="learned", n_leaves=1).kernel.gamma == 1
     model = fit(X, y, gamma=0.7, head_gamma=0.2, n_leaves=1)
     assert (model.local_kernel.gamma, model.kernel.gamma) == (0.7, 0.2)
 

@@ -15,6 +15,7 @@ class _Commands(click.Group):
         "demo": "The whole job on real digits: Zarr, training, scoring, evaluation.",
         "import": "Bring a data file into Zarr.",
         "train": "Train a model on a Zarr data set.",
+        "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
         "inspect": "Say what a data set, a model or an output holds.",

@@ -31,6 +31,18 @@ def cluster_options(command: F) -> F:
     )
 
 
+def data_options(command: F) -> F:
+    """The task, and where features, targets and weights lie in DATA."""
+    for option in (
+        click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
+        click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."),
+        click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."),
+        click.option("--task", type=click.Choice(["classification", "regression"]), help="[default: classification]"),
+    ):
+        command = option(command)
+    return command
+
+
 def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError("--workers and --scheduler were both given, but one excludes the other; give one of them")

@@ -32,6 +32,52 @@ def trained(r: dict[str, Any]) -> str:
     )
 
 
+def tuned(r: dict[str, Any]) -> str:
+    """The frontier as a table and a plot of characters, then what training says."""
+    points, chosen = r["frontier"], r["chosen"]
+    name = "rmse" if "rmse" in chosen else "accuracy"
+    lines = [f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8}  {'overlap':>7}  scaling"]
+    for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
+        value = f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
+        lines.append(
+            f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,}  {p['landmarks']:>9}  "
+            f"{p['products']:>8}  {p['overlap']:>7}  {p['scaling']}{'  <- chosen' if p == chosen else ''}"
+        )
+    seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
+    return "\n".join(
+        [
+            "on rows held out of a sample of leaves, at predicted costs:",
+            *lines,
+            "",
+            *frontier_plot(points, chosen, name),
+            "",
+            f"seconds      {seconds}",
+            trained(r["trained"]),
+        ]
+    )
+
+
+PLOT_COLUMNS, PLOT_ROWS = 60, 12
+
+
+def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
+    """Quality (upwards is better) against cost, in characters; X is the point that was chosen."""
+    every = points if chosen in points else [*points, chosen]
+    cost = [p["cost_ratio"] for p in every]
+    value = [-p[name] if name == "rmse" else 100 * p[name] for p in every]
+    left, bottom = min(cost), min(value)
+    width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
+    canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]
+    for p, c, v in zip(every, cost, value, strict=True):
+        column = round((c - left) / width * (PLOT_COLUMNS - 1))
+        row = PLOT_ROWS - 1 - round((v - bottom) / height * (PLOT_ROWS - 1))
+        canvas[row][column] = "X" if p == chosen else "o"
+    labels = [f"{abs(max(value)):.4g}", *[""] * (PLOT_ROWS - 2), f"{abs(bottom):.4g}"]
+    lines = [f"{label:>8} |{''.join(line).rstrip()}" for label, line in zip(labels, canvas, strict=True)]
+    ends = f"{left:.1f}x", f"{max(cost):.1f}x"
+    return [*lines, f"{'':>8} +{'-' * PLOT_COLUMNS}", f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}"]
+
+
 def scored(r: dict[str, Any]) -> str:
     names = r["manifest"]["status_names"]
     status = ", ".join(f"{n:,} {names[code].replace('_', ' ')}" for code, n in r["status"].items())

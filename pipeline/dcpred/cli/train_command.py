@@ -11,6 +11,7 @@ from dcpred.cli.shared import (
     PATH,
     check_cluster_options,
     cluster_options,
+    data_options,
     emit,
     json_option,
     reports_errors,
@@ -19,18 +20,16 @@ from dcpred.cluster import connect
 from dcpred.progress import reporter
 from dcpred.settings import read_settings
 from dcpred.training import train
+from dcpred.tuning import tune
 from dcpred_tasks.store import find_array
 
 
 @click.command("train")
 @click.argument("data")
 @click.argument("model", type=PATH)
-@click.option("--task", type=click.Choice(["classification", "regression"]), help="[default: classification]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting, as landmarks=24; may be repeated.")
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
-@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
-@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
-@click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none].")
+@data_options
 @cluster_options
 @json_option
 @reports_errors
@@ -49,7 +48,8 @@ def train_command(
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
-    Settings come from --config, then --set, then --task. A job that was cut off goes on where it stopped when the same
+    Settings come from --config, then --set, then --task. Without --config and --set they are chosen by validation, in a short
+    search; `dcpred tune` searches longer, and within a cost. A job that was cut off goes on where it stopped when the same
     command is given again.
     """
     check_cluster_options(workers, scheduler)
@@ -57,5 +57,9 @@ def train_command(
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
+    if config is None and not assignments:
+        tuned = tune(*addresses, model, pool, task=settings.task, weight=weight, short=True, say=reporter())
+        emit(asdict(tuned), as_json, show.tuned)
+        return
     report = train(*addresses, model, settings, pool, weight=weight, say=reporter())
     emit(asdict(report), as_json, show.trained)

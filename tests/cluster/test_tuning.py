@@ -1,0 +1,125 @@
+"""Tuning end to end: settings are found, kept, trained with, and the model is as good as it was judged to be."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from dcpred.search import Budget
+from dcpred.tuning import tune
+from dcpred_tasks.artifact import read_model
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.predictor import class_numbers
+from dcpred_tasks.scorer import score_rows
+from support.data import make_blobs, make_group
+from support.pools import inline
+
+
+def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes by radius in 2 of 6 features of very different units; the others are noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    y = (np.floor(2.0 * np.hypot(X[:, 0], X[:, 1])).astype(int)) % 2
+    return (X * [1e3, 1, 1, 50, 1e-3, 1]).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, y = rings(1_200, 0)
+    return make_group(tmp_path_factory.mktemp("tuning") / "rings.zarr", X, y, chunk_rows=300)
+
+
+def test_a_tuned_model_is_good_and_what_was_judged_holds(data: Path, tmp_path: Path) -> None:
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    X, y = rings(2_000, 1)
+    decision, _ = score_rows(read_model(tmp_path / "m"), X)
+    accuracy = float((class_numbers(decision) == y).mean())
+    assert accuracy > 0.85
+    assert abs(accuracy - report.chosen["accuracy"]) < 0.06
+    assert report.settings["scaling"] == "learned"
+    costs = [p["cost_ratio"] for p in report.frontier]
+    assert costs == sorted(costs)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
+
+
+def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
+    address = f"{data}/X", f"{data}/y"
+    cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
+    assert cheap.chosen["cost_ratio"] <= 12.0
+    with pytest.raises(SettingsError, match="as cheap as the budget"):
+        tune(*address, tmp_path / "none", inline, short=True, budget=Budget(ns=1.0))
+    assert not (tmp_path / "none").exists()
+    assert not (tmp_path / "none.tune").exists()
+
+
+def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off in training: the second call does not search again. Another call on the same model is refused."""
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    address = f"{data}/X", f"{data}/y"
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.train", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            tune(*address, tmp_path / "m", inline, short=True)
+    kept = (tmp_path / "m.tuned.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.search", cut_off)
+        first = tune(*address, tmp_path / "m", inline, short=True)
+        again = tune(*address, tmp_path / "m", inline, short=True)
+    assert (tmp_path / "m.tuned.json").read_bytes() == kept
+    assert not first.trained["already_trained"]
+    assert again.trained["already_trained"]
+    with pytest.raises(PlanConflictError, match="something else is there"):
+        tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=50.0))
+
+
+def test_leftovers_of_a_killed_search_are_not_believed(data: Path, tmp_path: Path) -> None:
+    for folder in ("survey", "probe-0"):
+        (tmp_path / "m.tune" / folder).mkdir(parents=True)
+    (tmp_path / "m.tune" / "survey" / "000000-100000.npz").write_bytes(b"of other data")
+    (tmp_path / "m.tune" / "probe-0" / "000000.npz").write_bytes(b"of other data")
+    tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    assert not (tmp_path / "m.tune").exists()
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path, tmp_path: Path) -> None:
+    X, _ = rings(100, 0)
+    one = make_group(tmp_path / "one.zarr", X, np.zeros(100, int))
+    with pytest.raises(DataError, match="only one class"):
+        tune(f"{one}/X", f"{one}/y", tmp_path / "m", inline)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.zarr"]
+
+
+@pytest.mark.parametrize("n", [8, 40, 200])
+def test_little_data_is_enough(n: int, tmp_path: Path) -> None:
+    blobs = make_blobs(n, n_features=3, n_classes=3, seed=0)
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    assert report.trained["n_rows"] == n
+
+
+def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (800, 2)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    weight = (rng.random(800) < 0.8).astype(float)
+    y[weight == 0] = 1e6
+    data = make_group(tmp_path / "d.zarr", X, y, weight=weight)
+    report = tune(
+        f"{data}/X", f"{data}/y", tmp_path / "m", inline, task="regression", weight=f"{data}/weight", short=True
+    )  # fmt: skip
+    assert report.chosen["rmse"] < 0.15
+    decision, _ = score_rows(read_model(tmp_path / "m"), X)
+    assert np.sqrt(np.mean((decision[:, 0] - y)[weight > 0] ** 2)) < 0.1
+
+
+def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> None:
+    group = zarr.open_group(data, mode="r")
+    other = make_group(tmp_path / "other.zarr", group["X"][...], group["y"][...], chunk_rows=700)
+    reports = [tune(f"{d}/X", f"{d}/y", tmp_path / d.stem, inline, short=True) for d in (data, other)]
+    assert json.dumps(reports[0].settings) == json.dumps(reports[1].settings)
+    assert reports[0].trained["hash"] == reports[1].trained["hash"]

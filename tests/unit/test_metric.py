@@ -1,0 +1,283 @@
+"""The learned metric: what it finds, what it leaves out, and that it is never worse than the scalings that it replaces."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dcpred_tasks import metric
+from dcpred_tasks.metric import Metric, learn_metric, loss_and_gradient, neighbours
+from dcpred_tasks.scaling import Scaling
+
+DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+CLASSES, VALUES = "classification", "regression"
+
+
+def learn(
+    X: NDArray[np.generic], y: NDArray[np.generic], task: str = CLASSES, weight: NDArray[np.float64] | None = None
+) -> Metric:
+    weight = np.ones(len(X)) if weight is None else weight
+    return learn_metric(X, y, weight, X.min(axis=0).astype(float), X.max(axis=0).astype(float), task, 0)
+
+
+def checkers(X: NDArray[np.float64], cells: float = 1.0) -> NDArray[np.int64]:
+    """Classes that no feature tells alone: the parity of the cell in features 0 and 1."""
+    return (np.floor(X[:, 0] / cells) + np.floor(X[:, 1] / cells)).astype(int) % 2
+
+
+def share(found: Metric, X: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Of each feature in the mean squared distance."""
+    part = found.factor**2 * X.astype(float).var(axis=0)
+    return np.asarray(part / part.sum())
+
+
+def hits(A: NDArray[np.float64], B: NDArray[np.float64], y: NDArray[np.generic], z: NDArray[np.generic]) -> float:
+    """1-nearest-neighbour accuracy, by the plain definition."""
+    near = [((A - b) ** 2).sum(axis=1).argmin() for b in B]
+    return float((y[near] == z).mean())
+
+
+@pytest.fixture(name="square")
+def two_useful_features_of_eight(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    X = rng.uniform(0, 4, (1200, 8))
+    return X, checkers(X)
+
+
+@pytest.mark.parametrize("task", [CLASSES, VALUES])
+def test_the_gradient_is_that_of_the_loss(task: str, rng: np.random.Generator) -> None:
+    S = rng.uniform(0, 2, (20, 7, 5)).astype(np.float32)
+    t = rng.integers(0, 2, (20, 7)).astype(float) if task == CLASSES else rng.normal(size=(20, 7))
+    rest = (t, rng.normal(size=20), rng.uniform(0.5, 2, (20, 7)), rng.uniform(0.5, 2, 20), task)
+    w = rng.uniform(0.2, 1, 5)
+    _, gradient = loss_and_gradient(w, S, *rest)
+    for feature in range(5):
+        step = 0.02 * np.eye(5)[feature]  # wide: distances are in single precision
+        slope = (loss_and_gradient(w + step, S, *rest)[0] - loss_and_gradient(w - step, S, *rest)[0]) / 0.04
+        assert gradient[feature] == pytest.approx(slope, rel=5e-3, abs=2e-4)
+
+
+def test_the_loss_is_its_definition(rng: np.random.Generator) -> None:
+    A, B = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
+    w, t = np.array([1.0, 0.5, 2.0]), rng.normal(size=(6, 4))
+    S = ((A[:, None] - B[None]) ** 2).astype(np.float32)
+    y, near_weight, weight = rng.normal(size=6), rng.uniform(1, 3, (6, 4)), rng.uniform(1, 3, 6)
+    expected = 0.0
+    for i in range(6):
+        P = [near_weight[i, j] * np.exp(-sum(w * (A[i] - B[j]) ** 2)) for j in range(4)]
+        expected += weight[i] / weight.sum() * (np.dot(P, t[i]) / sum(P) - y[i]) ** 2
+    assert loss_and_gradient(w, S, t, y, near_weight, weight, VALUES)[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k"), [(9, 8), (50, 4), (700, 5), (6401, 31), (2113, 32)])
+def test_neighbours_are_those_of_the_definition(n: int, k: int, rng: np.random.Generator) -> None:
+    pool = rng.normal(size=(n, 4)).astype(np.float32)
+    own = rng.choice(n, min(n, 300), replace=False)
+    w = np.array([1.0, 0.0, 3.0, 0.1])
+    found = neighbours(pool[own], own, pool, w, k)
+    for row, near in zip(own, found, strict=True):
+        D = (w * (pool.astype(float) - pool[row]) ** 2).sum(axis=1)
+        D[row] = np.inf
+        assert len(set(near)) == k
+        assert row not in near
+        np.testing.assert_allclose(np.sort(D[near]), np.sort(D)[:k], rtol=1e-3, atol=1e-5)
+
+
+def test_useful_features_of_classes_are_found_and_the_rest_is_left_out(
+    square: tuple[NDArray[np.float64], NDArray[np.int64]],
+) -> None:
+    X, y = square
+    found = learn(X, y)
+    assert found.name == "learned"
+    assert share(found, X)[:2].sum() > 0.95
+    assert np.count_nonzero(found.factor) <= 4
+    assert found.scores["learned"] > 0.5 * max(found.scores[name] for name in ("none", "standard", "minmax"))  # both are < 0
+
+
+def test_useful_features_of_values_are_found_in_proportion(rng: np.random.Generator) -> None:
+    X = rng.uniform(0, 1, (1200, 6))
+    y = np.sin(9 * X[:, 0]) + 0.5 * np.sin(3 * X[:, 1]) + 1e6
+    found = learn(X, y, VALUES)
+    assert found.name == "learned"
+    assert found.factor[0] > 1.3 * found.factor[1]
+    assert share(found, X)[:2].sum() > 0.95
+    assert found.scores["learned"] > 0.95
+
+
+def test_five_useful_features_among_three_hundred_of_noise(rng: np.random.Generator) -> None:
+    X = rng.normal(size=(2000, 305))
+    y = rng.integers(0, 3, 2000)
+    X[:, :5] += 1.5 * np.array([[1, 0, -1, 1, 0], [-1, 1, 0, 0, 1], [0, -1, 1, -1, -1]])[y]
+    found = learn(X, y)
+    assert found.name == "learned"
+    assert share(found, X)[:5].sum() > 0.4  # standardised, they have a thirtieth
+    assert found.factor[:5].all()
+    assert np.count_nonzero(found.factor) < 280
+
+
+def test_units_that_differ_by_a_million_do_not_matter(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    X, y = square
+    units = np.array([1e-6, 1, 1, 1e6, 1, 1e6, 1e-6, 1])
+    found, plain = learn(X * units, y), learn(X, y)
+    assert share(found, X * units)[:2].sum() > 0.95
+    assert found.scores["learned"] == pytest.approx(plain.scores["learned"], abs=0.1)
+
+
+def test_constant_features_have_factor_0_and_duplicates_count(
+    square: tuple[NDArray[np.float64], NDArray[np.int64]],
+) -> None:
+    X, y = square
+    wide = np.column_stack([X, np.full(len(X), 1e9 + 0.1), X[:, 0], np.zeros(len(X))])
+    found = learn(wide, y)
+    assert found.factor[8] == found.factor[10] == 0
+    part = share(found, wide)
+    assert part[0] + part[9] > 0.15  # one of the two may be left out
+    assert part[1] > 0.15
+    assert part[[0, 1, 9]].sum() > 0.95
+    assert np.isfinite(found.factor).all()
+
+
+def test_a_feature_constant_in_all_rows_or_in_the_sample_is_left_out(
+    square: tuple[NDArray[np.float64], NDArray[np.int64]],
+) -> None:
+    X, y = square
+    X = X.copy()
+    X[:, 5] = 3.0
+    high = X.max(axis=0)
+    high[5] = 9.0  # other rows vary
+    assert learn_metric(X, y, np.ones(len(X)), X.min(axis=0), high, CLASSES, 0).factor[5] == 0
+
+
+def test_two_hundred_rows(rng: np.random.Generator) -> None:
+    X = rng.uniform(0, 2, (200, 6))
+    found = learn(X, checkers(X))
+    assert share(found, X)[:2].sum() > 0.8
+
+
+@pytest.mark.parametrize("task", [CLASSES, VALUES])
+@pytest.mark.parametrize("n", [1, 2, 5, 39])
+def test_too_few_rows_are_standardised(task: str, n: int, rng: np.random.Generator) -> None:
+    X = rng.normal(size=(n, 3))
+    found = learn(X, np.arange(n) % 2, task)
+    assert found.name == "standard"
+    assert found.scores == {}
+    assert np.isfinite(found.factor).all()
+
+
+@pytest.mark.parametrize("task", [CLASSES, VALUES])
+def test_a_target_or_features_that_do_not_vary_teach_nothing(task: str, rng: np.random.Generator) -> None:
+    assert learn(rng.normal(size=(500, 3)), np.zeros(500), task).name == "standard"
+    found = learn(np.ones((500, 3)), np.arange(500) % 2, task)
+    np.testing.assert_array_equal(found.factor, 0)
+
+
+def test_a_target_of_noise_is_survived(rng: np.random.Generator) -> None:
+    found = learn(rng.normal(size=(500, 3)), rng.normal(size=500), VALUES)
+    assert np.isfinite(found.factor).all()
+    assert found.factor.any()
+
+
+def test_weights_decide_what_is_learned(rng: np.random.Generator) -> None:
+    """Half of the rows follow feature 0, half feature 1: the heavy half is heard."""
+    X = rng.uniform(0, 4, (1500, 3))
+    half = np.arange(1500) % 2
+    y = (np.where(half == 0, X[:, 0], X[:, 1]) % 2 > 1).astype(int)
+    for heavy in (0, 1):
+        found = learn(X, y, weight=np.where(half == heavy, 1.0, 1e-3))
+        assert share(found, X)[heavy] > 0.8
+
+
+def test_the_unit_of_weights_does_not_matter(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    X, y = square
+    weight = np.where(y == 0, 1.0, 2.0)
+    one, other = learn(X, y, weight=weight), learn(X, y, weight=weight * 2.0**20)
+    np.testing.assert_allclose(one.factor, other.factor, rtol=1e-3)
+
+
+def test_it_is_deterministic(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    X, y = square
+    one, again = learn(X, y), learn(X, y)
+    np.testing.assert_array_equal(one.factor, again.factor)
+    np.testing.assert_array_equal(one.shift, again.shift)
+    assert one.scores == again.scores
+
+
+def test_a_class_of_one_row(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    X, y = square
+    y = y.copy()
+    y[7] = 2
+    assert share(learn(X, y), X)[:2].sum() > 0.95
+
+
+def test_copies_of_rows_do_not_count_as_neighbours(rng: np.random.Generator) -> None:
+    """Nine copies of each row would foretell its class by any feature, noise as well."""
+    X = rng.uniform(0, 4, (1500, 6))
+    y = checkers(X)
+    once, often = learn(X, y), learn(np.tile(X, (10, 1)), np.tile(y, 10))
+    assert share(often, X)[:2].sum() > 0.95
+    np.testing.assert_allclose(often.scores["learned"], once.scores["learned"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("task", [CLASSES, VALUES])
+def test_copies_that_disagree_count_as_one_of_their_majority_or_mean(task: str) -> None:
+    U = np.array([[1], [0], [1], [1], [-0.0]], np.float32)
+    rows = metric._distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
+    np.testing.assert_array_equal(rows.U[:, 0], [1, 0])
+    np.testing.assert_allclose(rows.weight, [2 / 3, 4 / 3])
+    np.testing.assert_allclose(rows.y, [1, 2] if task == CLASSES else [-1, 1])
+
+
+def test_outliers_do_not_hide_the_rest(rng: np.random.Generator) -> None:
+    X = rng.uniform(0, 4, (1200, 6))
+    y = (X[:, 0] % 2 > 1) + 2 * (X[:, 1] > 2)
+    X[rng.choice(len(X), 10, replace=False), rng.integers(0, 6, 10)] = 1e4
+    U = np.delete(X, np.flatnonzero((X == 1e4).any(axis=1)), axis=0)
+    assert share(learn(X, y), U)[:2].sum() > 0.9
+
+
+def test_no_candidate_is_better_than_the_one_kept(rng: np.random.Generator) -> None:
+    for task in (CLASSES, VALUES):
+        X = rng.normal(size=(400, 5))
+        found = learn(X, (X[:, 0] > 0).astype(int) if task == CLASSES else X.sum(axis=1), task)
+        assert found.scores[found.name] >= max(found.scores[name] for name in ("none", "standard", "minmax"))
+
+
+def test_the_base_scaling_is_kept_where_learning_did_worse(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr(metric, "learn", lambda pool, start, *_: np.ones_like(start) * [0, 0, 1])
+    X = rng.uniform(0, 4, (1000, 3)) * [1, 1, 100]
+    found = learn(X, checkers(X))
+    assert found.name in ("standard", "minmax")
+    assert found.scores["learned"] < found.scores[found.name]
+
+
+def test_the_factor_sets_the_width(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    """In the median, the squared distance to the 32nd neighbour is KERNEL_REACH."""
+    X, y = square
+    found = learn(X, y)
+    Z = Scaling(found.shift, found.factor).exact(X)
+    D = np.sort([((Z - z) ** 2).sum(axis=1) for z in Z[:200]], axis=1)
+    assert np.median(D[:, 32]) == pytest.approx(metric.KERNEL_REACH[CLASSES], rel=0.4)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, bool])
+def test_any_real_dtype_and_order(dtype: type, rng: np.random.Generator) -> None:
+    X = rng.integers(0, 2, (400, 10)).astype(dtype)
+    y = (X[:, 0] != X[:, 1]).astype(int)
+    found = learn(np.asfortranarray(X), y)
+    assert share(found, X)[:2].sum() > 0.5
+    np.testing.assert_array_equal(found.factor, learn(X, y).factor)
+
+
+def test_letter_is_classified_better_than_scaled() -> None:
+    path = DATA / "letter.npz"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    with np.load(path) as data:
+        X, y = data["X"].astype(float), (data["y"] < 13).astype(int)
+    found = learn(X[:5000], y[:5000])
+    assert found.name == "learned"
+    Z = Scaling(found.shift, found.factor).exact(X)
+    test = slice(15000, 15500)
+    assert hits(Z[:5000], Z[test], y[:5000], y[test]) >= hits(X[:5000], X[test], y[:5000], y[test])
+    assert found.scores["learned"] > max(found.scores[name] for name in ("none", "standard", "minmax")) + 0.005

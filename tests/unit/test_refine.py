@@ -1,0 +1,277 @@
+"""Refined landmarks: the gradient, that the value never rises, and that leaves of any kind stay finite."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dcpred_tasks.kernels import KERNELS, Kernel, median_gamma
+from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.pseudo import Basis
+from dcpred_tasks.refine import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.solvers import joint_ridge
+
+Doubles = NDArray[np.float64]
+LOSSES = ("square", 0.0, 0.5, 1.0)  # of a regression, or shares of the guide for classes
+
+
+def kernel_of(name: str) -> Kernel:
+    return Kernel(name, 0.3, 3, 0.5)
+
+
+def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Goal:
+    """Weights of sum 1, targets of ±1 or values, and guides on all three sides of ±1."""
+    weight = rng.uniform(0.1, 2, n)
+    sign = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
+    squared = loss == "square"
+    target = rng.normal(size=(n, k)) if squared else sign
+    return Goal(target, 1.5 * rng.normal(size=(n, k)), 0.0 if squared else float(loss), weight / weight.sum(), squared)
+
+
+def problem(
+    name: str, products: int, k: int, loss: float | str, n: int = 40, m: int = 4, d: int = 3, ridge: float = 0.2
+) -> Objective:
+    """Away from its start by θ below, in double precision."""
+    rng = np.random.default_rng(n + m + k)
+    pairs = np.column_stack([i[:products] for i in np.triu_indices(m)]).astype(np.int32)
+    gamma = rng.uniform(0.1, 0.6, m).astype(np.float32)
+    landmarks = rng.normal(size=(m, d)).astype(np.float32)
+    basis = Basis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
+    X = rng.normal(size=(n, d))
+    return Objective(X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge)
+
+
+def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
+    """Central differences."""
+    found = np.empty(len(theta))
+    for i in range(len(theta)):
+        move = step * np.eye(len(theta))[i]
+        found[i] = (objective(theta + move)[0] - objective(theta - move)[0]) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("products", [0, 6])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gradient_is_that_of_the_value(name: str, products: int, k: int, loss: float | str) -> None:
+    objective = problem(name, products, k, loss)
+    rng = np.random.default_rng(1)
+    for far in (0.0, 0.3):  # at the start, where the pull has no slope, and away from it
+        theta = objective.origin + far * rng.normal(size=len(objective.origin))
+        _, gradient = objective(theta)
+        assert gradient.dtype == np.float64
+        expected = slopes(objective, theta)
+        assert np.abs(expected).max() > 1e-3
+        np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
+    """Term by term, row by row."""
+    ridge = 0.2
+    objective = problem(name, 3, 2, loss, n=7, ridge=ridge)
+    theta = objective.origin + 0.2 * np.random.default_rng(0).normal(size=len(objective.origin))
+    U, beta, b, gamma = objective.parts(theta)
+    goal, value = objective.goal, 0.0
+    for i, x in enumerate(objective.X):
+        c = [float(replace(objective.kernel, gamma=g)(x[None], u[None])[0, 0]) for u, g in zip(U, gamma, strict=True)]
+        c += [c[p] * c[q] for p, q in objective.pairs]
+        for output in range(2):
+            f, t, g = float(np.dot(c, beta[:, output]) + b[output]), goal.target[i, output], goal.guide[i, output]
+            hinge = (f - t) ** 2 if goal.squared else max(0.0, 1 - t * f) ** 2
+            on_its_side = (g > 1 and f > 1) or (g < -1 and f < -1)
+            apart = 0.0 if on_its_side else (f - np.clip(g, -1, 1)) ** 2
+            value += goal.weight[i] * ((1 - goal.share) * hinge + goal.share * apart)
+    m = len(U)
+    value += ridge * (beta**2).mean() / objective.scale**2
+    value += PULL * objective.kernel.gamma * ((U - objective.start) ** 2).sum()
+    value += NARROW * (np.log(gamma / objective.gamma) ** 2).sum() / m
+    assert objective(theta)[0] == pytest.approx(value, rel=1e-6)
+
+
+def test_gamma_has_limits() -> None:
+    objective = problem("rbf", 0, 1, "square")
+    theta = objective.origin.copy()
+    theta[-4:] = [-9, 9, 2, 0]
+    _, _, _, gamma = objective.parts(theta)
+    np.testing.assert_allclose(np.log(gamma / objective.gamma), [-LOG_GAMMA, LOG_GAMMA, 2, 0], atol=1e-12)
+    np.testing.assert_allclose(objective(theta)[1], slopes(objective, theta), rtol=1e-5, atol=1e-7)
+
+
+# --- downhill -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_value_never_rises(name: str, loss: float | str) -> None:
+    """In single precision, as leaves are refined, with 1, 5 and 40 steps."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3)).astype(np.float32)
+    pairs = np.array([[0, 0], [0, 1], [2, 3]], np.int32)
+    basis = Basis(kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32))
+    made = make_goal(loss, 120, 2, rng)
+    goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
+    beta, intercept = joint_ridge(basis(X), made.target, made.weight, 1e-4)
+    values = [Objective(X, basis, beta, intercept, goal, 1e-3)]
+    begin = last = values[0](values[0].origin)[0]
+    for steps in (1, 5, 40):
+        moved, b, a = refine(X, basis, beta, intercept, goal, 1e-3, steps)
+        theta = np.concatenate([moved.landmarks.ravel(), (b / values[0].scale).ravel(), a, np.log(moved.gamma / 0.3)])
+        now = values[0](theta)[0]
+        assert now <= last * (1 + 1e-5)
+        last = now
+    assert last < 0.99 * begin
+    assert moved.landmarks.dtype == moved.gamma.dtype == np.float32
+    assert b.dtype == a.dtype == np.float64
+    np.testing.assert_array_equal(moved.pairs, basis.pairs)
+
+
+def test_a_search_that_goes_astray_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Astray:
+        x, fun = np.array([np.nan]), np.nan
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3)).astype(np.float32)
+    basis = Basis(kernel_of("rbf"), "lower", X[:4], np.full(4, 0.3, np.float32), np.empty((0, 2), np.int32), X[:0, :0])
+    beta, intercept = rng.normal(size=(4, 1)), np.zeros(1)
+    goal = make_goal(0.0, 20, 1, rng)
+    monkeypatch.setattr("dcpred_tasks.refine.minimize", lambda *_, **__: Astray)
+    moved, b, a = refine(X, basis, beta, intercept, goal, 1e-3, 10)
+    np.testing.assert_array_equal(moved.landmarks, basis.landmarks)
+    np.testing.assert_array_equal(moved.gamma, basis.gamma)
+    np.testing.assert_allclose(b, beta, rtol=1e-6)
+    assert a == intercept
+
+
+# --- whole leaves ---------------------------------------------------------------------------------------------------
+
+
+def scores(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel) -> Doubles:
+    if not len(leaf.landmarks):
+        return np.repeat(leaf.intercept[None], len(X), axis=0)
+    basis = Basis(kernel, "lower", leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)
+    return np.asarray(basis(X) @ leaf.beta + leaf.intercept)
+
+
+@pytest.mark.parametrize("n_classes", [2, 26])
+def test_better_than_nystrom_on_a_leaf_of_letter(real_data: Path, n_classes: int) -> None:
+    """With the same landmarks: A to M against N to Z, and all letters."""
+    with np.load(real_data / "letter.npz") as data:
+        X, y = ((data["X"] - 7.5) / 2.5).astype(np.float32), data["y"].astype(np.int64)
+    near = np.argsort(((X - X[0]) ** 2).sum(axis=1), kind="stable")[:2000]  # the leaf around one letter
+    order = np.random.default_rng(0).permutation(near)
+    train, test = order[:1200], order[1200:]
+    target = (y < 13).astype(int) if n_classes == 2 else y
+    kernel = Kernel("rbf", 0.1)
+    right = {}
+    for moved in (False, True):
+        settings = Settings(refine=moved, landmarks=8, products=16)
+        k = 1 if n_classes == 2 else n_classes
+        leaf = fit_leaf(X[train], target[train], np.ones(1200), k, Kernels(kernel, kernel), settings, 0)
+        assert len(leaf.landmarks) == 8
+        decision = scores(leaf, X[test], kernel)
+        found = decision[:, 0] > 0 if k == 1 else decision.argmax(axis=1)
+        right[moved] = np.mean(found == target[test])
+    assert right[True] > right[False] + 0.02
+
+
+def test_better_than_nystrom_in_a_regression() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (900, 3)).astype(np.float32)
+    y = np.sin(3 * X[:, 0].astype(float)) * X[:, 1] + 1e6
+    kernel = Kernel("rbf", 0.5)
+    errors = []
+    for moved in (False, True):
+        settings = Settings(task="regression", refine=moved, landmarks=8, products=16)
+        leaf = fit_leaf(X[:600], y[:600], np.ones(600), 1, Kernels(kernel, kernel), settings, 0)
+        errors.append(np.sqrt(np.mean((scores(leaf, X[600:], kernel)[:, 0] - y[600:]) ** 2)))
+    assert errors[1] < 0.8 * errors[0]
+
+
+def _small(rng: np.random.Generator, kind: str) -> tuple[NDArray[np.float32], NDArray[np.int64], Doubles]:
+    """Rows, classes and weights of a leaf that is hard to fit."""
+    n, d = (400, 4) if kind == "one row of a class" else (20, 4)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    y, weight = np.arange(n) % 3, np.ones(n)
+    if kind == "two rows of a class":
+        y = np.arange(n) // 2
+    elif kind == "one row of a class":
+        y = np.zeros(n, np.int64)
+        y[7], y[9] = 1, 2
+    elif kind == "duplicates":
+        X = np.repeat(X[:5], 4, axis=0)  # of all three classes
+    elif kind == "two distinct rows":
+        X = np.repeat(X[:2], 10, axis=0)
+    elif kind == "huge weights":
+        weight = np.where(np.arange(n) % 5 == 0, 1e150, 1e-150)
+    elif kind == "constant features":
+        X[:, 1:] = [3.0, 0.0, -1e6]
+    elif kind == "all constant":
+        X[:] = 0.5
+    elif kind == "far from 0":
+        X += 1e4
+    return X, y, weight
+
+
+HARD = (
+    "plain", "two rows of a class", "one row of a class", "duplicates", "two distinct rows", "huge weights",
+    "constant features", "all constant", "far from 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("gamma", ["median", "scale"])
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("task", ["classification", "two classes", "regression"])
+def test_leaves_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, name: str, task: str) -> None:
+    rng = np.random.default_rng(3)
+    X, y, weight = _small(rng, kind)
+    outputs = int(y.max()) + 1 if task == "classification" else 1
+    if kind == "far from 0" and name == "polynomial":
+        X = X - 9_990  # (γ x·u + c)² of 10⁸ drowns all differences
+    target = {"classification": y, "two classes": (y == y[7]).astype(int), "regression": y.astype(float)}[task]
+    settings = Settings(
+        task="regression" if task == "regression" else "classification", kernel=name, gamma=gamma, landmarks=3, products=6,
+        guide=0.5 if kind == "plain" else 0.0,
+    )  # fmt: skip
+    kernel = Kernel(name, 0.25, 2, 1.0)
+    leaf = fit_leaf(X, target, weight, outputs, Kernels(kernel, kernel), settings, 0)
+    for part, array in vars(leaf).items():
+        assert np.isfinite(array).all(), part
+    decision = scores(leaf, X, kernel)
+    assert np.isfinite(decision).all()
+    present = np.unique(y) if outputs > 1 else np.array([0])
+    assert np.abs(decision[:, present]).max() < 100 * (1 + np.abs(target).max())
+    if outputs > 1:
+        assert set(decision.argmax(axis=1).tolist()) <= set(present.tolist())
+    assert np.isfinite(scores(leaf, (X + 10 * rng.normal(size=X.shape)).astype(np.float32), kernel)).all()
+
+
+# --- γ from distances -----------------------------------------------------------------------------------------------
+
+
+def test_median_gamma_is_of_different_rows() -> None:
+    """Nine of ten rows are the same; |x|² − 2x·u + |u|² would find tiny distances between them."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(1e3, 1, (1, 50)), 200, axis=0).astype(np.float32)
+    X[::10, 0] += np.arange(20, dtype=np.float32)
+    between = [float(((a - b) ** 2).sum()) for i, a in enumerate(X.astype(float)) for b in X[:i].astype(float)]
+    assert median_gamma(Kernel("rbf", 7.0), X) == pytest.approx(1 / np.median([d for d in between if d > 0]), rel=1e-6)
+    assert median_gamma(Kernel("rbf", 7.0), X[1:9]) == 7.0
+    assert median_gamma(Kernel("rbf", 7.0), X[:1]) == 7.0
+
+
+def test_median_gamma_of_the_laplacian_is_by_city_block() -> None:
+    X = np.array([[0, 0], [1, 1], [3, -1]], np.float32)
+    assert median_gamma(Kernel("laplacian", 1.0), X) == pytest.approx(1 / 4)
+    assert median_gamma(Kernel("rbf", 1.0), X) == pytest.approx(1 / 8)
+
+
+def test_median_gamma_of_rows_nearly_the_same_can_be_stored() -> None:
+    X = np.array([[0.0], [1e-30]], np.float32)
+    assert np.isfinite(np.float32(median_gamma(Kernel("rbf", 1.0), X)))

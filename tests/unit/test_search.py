@@ -1,0 +1,152 @@
+"""The search for settings, on made-up errors that are known: what it looks at, what it finds, and what it may not take."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dcpred.cost_model import PredictedCost
+from dcpred.search import Budget, Point, frontier, search
+from dcpred.tuning import LEAST_ROWS, MOST_ROWS, choose, draw_leaves, parse_budget, tree_sizes
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.trial import Verdict
+
+START = Settings(scaling="learned", overlap=3, C=16.0, n_leaves=16)
+
+
+def cost(ratio: float) -> PredictedCost:
+    return PredictedCost(convert=ratio * 10.0, descend=0.0, landmarks=0.0, outputs=0.0, linear=10.0)
+
+
+class Known:
+    """Errors are least at a γ of its own for each tree, and fall with landmarks and with what `good` names."""
+
+    def __init__(self, best_gamma: Sequence[float], floors: Sequence[float], good: dict[str, object] | None = None) -> None:
+        self.best_gamma, self.floors, self.good = best_gamma, floors, good or {}
+        self.judged: list[tuple[int, Settings, float]] = []
+
+    def start(self, tree: int) -> Settings:
+        return replace(START, n_leaves=16 * 4**tree)
+
+    def most_overlap(self, tree: int) -> int:
+        return 6
+
+    def gamma(self, tree: int) -> float:
+        return 1.0
+
+    def cost(self, tree: int, settings: Settings) -> PredictedCost:
+        return cost(2.0 + tree + settings.landmarks / 16 + settings.products / 64)
+
+    def judge(self, tree: int, tries: Sequence[Settings], share: float) -> list[Verdict]:
+        self.judged += [(tree, s, share) for s in tries]
+        return [Verdict(error, error) for error in (self.error(tree, s) for s in tries)]
+
+    def error(self, tree: int, s: Settings) -> float:
+        off = abs(np.log2(s.head_gamma / self.best_gamma[tree]))
+        helped = sum(getattr(s, name) == value for name, value in self.good.items())
+        return float(self.floors[tree] * 0.8**helped * (1 + 0.2 * off) * (1 + 4 / s.landmarks))
+
+
+@pytest.mark.parametrize("best", [0.03125, 0.25, 1.0, 4.0, 32.0])
+def test_the_width_is_found_beyond_the_first_steps_too(best: float) -> None:
+    points = search(Known([best], [0.1]), [0], Budget(), short=False)
+    assert min(points, key=lambda p: p.error).settings.head_gamma == best
+
+
+def test_changes_that_help_are_put_together() -> None:
+    good: dict[str, object] = {"overlap": 6, "guide": 1.0, "refine_ridge": 1e-2}
+    best = min(search(Known([1.0], [0.1], good), [0], Budget(), short=False), key=lambda p: p.error)
+    assert {name: getattr(best.settings, name) for name in good} == good
+    assert best.settings.C == START.C, "what did not help was left alone"
+
+
+def test_a_change_that_helps_only_alone_is_not_added_to_another() -> None:
+    class Either(Known):
+        def error(self, tree: int, s: Settings) -> float:
+            one, other = s.guide == 1.0, s.overlap == 6
+            return (0.05 if one and not other else 0.06 if other and not one else 0.1) * (1 + 4 / s.landmarks)
+
+    best = min(search(Either([1.0], [0.1]), [0], Budget(), short=False), key=lambda p: p.error)
+    assert (best.settings.guide, best.settings.overlap) == (1.0, START.overlap)
+
+
+def test_the_better_tree_wins_and_hopeless_ones_are_given_up_early() -> None:
+    arena = Known([1.0, 1.0, 1.0], [0.1, 0.05, 0.3])
+    points = search(arena, [0, 1, 2], Budget(), short=False)
+    assert min(points, key=lambda p: p.error).tree == 1
+    late = {tree for tree, _, share in arena.judged if share == 1.0}
+    assert late == {1}, "the others are more than half worse"
+
+
+@pytest.mark.parametrize("limit", [3.0, 3.5, 5.0, 9.0])
+def test_no_point_is_beyond_the_budget(limit: float) -> None:
+    arena = Known([1.0, 1.0], [0.1, 0.1], {"products": 64})
+    points = search(arena, [0, 1], Budget(ratio=limit), short=False)
+    assert points
+    assert all(p.cost.cost_ratio <= limit for p in points)
+    assert all(arena.cost(tree, s).cost_ratio <= limit for tree, s, _ in arena.judged), "nor is one looked at"
+
+
+def test_a_budget_that_nothing_meets_is_refused() -> None:
+    points = search(Known([1.0], [0.1]), [0], Budget(ns=5.0), short=False)
+    assert points == []
+    with pytest.raises(SettingsError, match="as cheap as the budget; ask for more"):
+        choose(points, Budget(ns=5.0))
+
+
+def test_a_shorter_search_looks_at_less() -> None:
+    looks = []
+    for short in (False, True):
+        arena = Known([1.0, 1.0], [0.1, 0.1])
+        search(arena, [0, 1], Budget(), short)
+        looks.append(sum(share for _, _, share in arena.judged))
+    assert looks[1] < 0.5 * looks[0]
+
+
+def points_of(*pairs: tuple[float, float]) -> list[Point]:
+    return [Point(0, START, cost(c), Verdict(e, e)) for c, e in pairs]
+
+
+def test_the_frontier_drops_what_is_dearer_and_no_better() -> None:
+    kept = frontier(points_of((5, 0.1), (3, 0.2), (4, 0.2), (6, 0.1), (7, 0.05), (2, 0.9)))
+    assert [(p.cost.cost_ratio, p.error) for p in kept] == [(2, 0.9), (3, 0.2), (5, 0.1), (7, 0.05)]
+
+
+def test_what_is_chosen() -> None:
+    points = points_of((3, 0.2), (5, 0.1005), (9, 0.1), (12, 0.1))
+    assert choose(points, Budget(ratio=20)).cost.cost_ratio == 9, "a named budget may be spent"
+    assert choose(points, None).cost.cost_ratio == 5, "else nearly as good and cheaper is better"
+
+
+def test_budgets_are_read_and_refused() -> None:
+    assert parse_budget("8x") == Budget(ratio=8)
+    assert parse_budget(" 0.2us ") == Budget(ns=200)
+    assert parse_budget("150NS") == Budget(ns=150)
+    for wrong in ("8", "x", "0x", "-1x", "nanx", "infx", "8xx", "fast", "1e400us"):
+        with pytest.raises(SettingsError, match=r"8x .*0\.2us or 200ns"):
+            parse_budget(wrong)
+
+
+@pytest.mark.parametrize("n_rows", [1, 10, 39, 200, 1_000, 5_000, 15_000, 60_000, 522_910, 10**7, 10**10])
+def test_trees_of_every_size_of_data(n_rows: int) -> None:
+    sizes = tree_sizes(n_rows)
+    assert sizes == sorted(sizes, reverse=True)
+    assert 1 <= len(sizes) <= 3
+    if LEAST_ROWS <= n_rows <= 4_096 * MOST_ROWS:
+        assert all(LEAST_ROWS <= n_rows / n <= MOST_ROWS for n in sizes)
+
+
+def test_leaves_stand_for_all_rows_without_bias() -> None:
+    """Horvitz and Thompson: over many draws, the weights of the leaves drawn add up to each leaf's share."""
+    counts = np.array([1, 5, 10, 50, 200, 34, 0] * 120)
+    share, total = counts / counts.sum(), np.zeros(len(counts))
+    n_draws = 300
+    for seed in range(n_draws):
+        leaves, weight = draw_leaves(counts, 10**6, seed)
+        assert len(set(leaves.tolist())) == len(leaves)
+        assert (counts[leaves] > 0).all()
+        total[leaves] += weight / n_draws
+    for size in np.unique(counts):
+        assert total[counts == size].sum() == pytest.approx(share[counts == size].sum(), rel=0.25, abs=1e-3)

@@ -1,0 +1,91 @@
+"""Trials of settings in one leaf."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.trial import TrialRows, Verdict, try_leaf
+
+SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
+
+
+def moons(n: int, seed: int, rank: int = 0) -> TrialRows:
+    rng = np.random.default_rng(seed)
+    target = np.arange(n) % 2
+    angle = rng.uniform(0, np.pi, n)
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(target, 1, -1)[:, None]
+    X = (X + np.where(target, 0.5, 0.0)[:, None] + rng.normal(0, 0.1, (n, 2))).astype(np.float32)
+    return TrialRows(X, target, np.ones(n), np.arange(n) + 10_000 * rank, np.full(n, rank))
+
+
+def join(*parts: TrialRows) -> TrialRows:
+    return TrialRows(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("X", "target", "weight", "number", "rank")))
+
+
+def test_better_settings_are_judged_better() -> None:
+    rows = moons(400, 0)
+    tries = [SETTINGS, replace(SETTINGS, gamma=1e-6, head_gamma=1e-6), replace(SETTINGS, landmarks=1)]
+    good, flat, one = try_leaf(rows, tries, 1, 0)
+    assert good.hard < 0.05
+    assert good.hard < min(flat.hard, one.hard)
+    assert good.soft < min(flat.soft, one.soft)
+
+
+def test_held_out_rows_do_not_train() -> None:
+    """Labels without any pattern: what trained on them would know them."""
+    rng = np.random.default_rng(0)
+    rows = replace(moons(300, 0), target=rng.integers(0, 2, 300))
+    verdict = try_leaf(rows, [replace(SETTINGS, gamma=50.0, head_gamma=50.0, landmarks=300, C=1e4)], 1, 0)[0]
+    assert 0.3 < verdict.hard < 0.7
+
+
+def test_halo_rows_train_and_are_not_judged() -> None:
+    near = join(moons(40, 0), replace(moons(400, 1, rank=1), number=np.arange(400) + 5_000))
+    alone, helped = try_leaf(near, [replace(SETTINGS, overlap=1), replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0)
+    assert helped.soft < alone.soft
+    wrong = replace(near, target=np.where(near.rank > 0, 1 - near.target, near.target))
+    assert try_leaf(wrong, [replace(SETTINGS, overlap=1)], 1, 0)[0] == alone, "beyond the overlap they are not there"
+    assert try_leaf(wrong, [replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0)[0].hard > 0.5
+
+
+def test_a_verdict_does_not_depend_on_what_else_is_tried() -> None:
+    rows = moons(200, 0)
+    tries = [SETTINGS, replace(SETTINGS, C=1.0), replace(SETTINGS, guide=1.0), replace(SETTINGS, landmarks=4)]
+    together = try_leaf(rows, tries, 1, 3)
+    assert together == [try_leaf(rows, [one], 1, 3)[0] for one in tries]
+    assert together == try_leaf(rows, tries[::-1], 1, 3)[::-1]
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_a_leaf_with_too_few_rows_is_not_judged(n: int) -> None:
+    verdict = try_leaf(moons(n, 0), [SETTINGS], 1, 0)[0]
+    assert np.isnan(verdict.soft)
+    assert np.isnan(verdict.hard)
+
+
+def test_constant_leaves_are_judged_by_their_class() -> None:
+    rows = replace(moons(40, 0), target=np.ones(40, np.int64))
+    assert try_leaf(rows, [SETTINGS], 1, 0)[0].hard == 0.0
+    several = replace(rows, target=np.full(40, 2))
+    assert try_leaf(several, [SETTINGS], 4, 0)[0].hard == 0.0
+
+
+def test_regression_is_judged_by_its_squared_error() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 1)).astype(np.float32)
+    rows = TrialRows(X, np.sin(3 * X[:, 0].astype(float)), np.ones(400), np.arange(400), np.zeros(400, np.int64))
+    settings = replace(SETTINGS, task="regression", ridge=1e-3)
+    good, poor = try_leaf(rows, [settings, replace(settings, landmarks=1)], 1, 0)
+    assert good == Verdict(good.hard, good.hard)
+    assert good.hard < 0.01 < 0.1 < poor.hard
+
+
+def test_three_classes_and_row_weights() -> None:
+    rows = join(moons(100, 0), replace(moons(100, 1), target=np.full(100, 2), X=moons(100, 1).X + np.float32(6)))
+    rows = replace(rows, number=np.arange(200))
+    verdict = try_leaf(rows, [SETTINGS], 3, 0)[0]
+    assert verdict.hard < 0.1
+    weighted = replace(rows, weight=np.where(rows.target == 2, 1.0, 1e-9))
+    assert try_leaf(weighted, [SETTINGS], 3, 0)[0].hard < 1e-6
