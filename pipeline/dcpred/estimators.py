@@ -6,6 +6,7 @@ on the workers of the current `distributed.Client` if there is one, else in this
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight"})
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget"})
 
     def _settings(self) -> Settings:
         values: dict[str, object] = {"task": self._task}
@@ -57,15 +58,19 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings()
+        if self.budget is not None:
+            weight = weight * class_factors[target] if len(class_factors) else weight
+            self._fit_on_workers(X, target, weight, settings)
+            return
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
         self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs)
         self._remember(settings)
 
-    def _fit_out_of_core(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
+    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
         folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         try:
-            outofcore.fit(X, y, sample_weight, settings, folder)
+            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget)
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
         finally:
@@ -149,6 +154,10 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
     random_state : int, RandomState or None
     n_jobs : int or None
         Threads that fit leaves, for rows in memory.
+    budget : str or None
+        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen by validation, on
+        the workers of the current Dask client or in this process, in place of all that are given here but class_weight,
+        keep_support_vectors, max_leaf_rows, sample_rows and random_state; `settings_` holds what was found. None: no search.
     directory : path or None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's place for
         temporary files.
@@ -194,6 +203,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         keep_support_vectors: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        budget: str | None = None,
         directory: str | None = None,
     ) -> None:
         self.n_leaves = n_leaves
@@ -224,6 +234,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         self.keep_support_vectors = keep_support_vectors
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.budget = budget
         self.directory = directory
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -237,7 +248,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
             settings = self._settings()
             if self.class_weight is not None:
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
-            self._fit_out_of_core(X, y, sample_weight, settings)
+            self._fit_on_workers(X, y, sample_weight, settings)
             self.classes_ = np.array(self.model_.classes)
             return self
         X, y = validate_data(self, X, y, dtype="numeric")
@@ -252,6 +263,9 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
                 self.class_weight, classes=self.classes_[present], y=self.classes_[target[used]], sample_weight=weight[used]
             )
         self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
+        if self.budget is not None:  # class numbers, those with rows of some weight
+            self.classes_ = self.classes_[np.array(self.model_.classes, np.int64)]
+            self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -319,6 +333,7 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         keep_support_vectors: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        budget: str | None = None,
         directory: str | None = None,
     ) -> None:
         self.n_leaves = n_leaves
@@ -347,12 +362,13 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         self.keep_support_vectors = keep_support_vectors
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.budget = budget
         self.directory = directory
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers; both NumPy, or both Dask or Zarr arrays."""
         if outofcore.is_out_of_core(X):
-            self._fit_out_of_core(X, y, sample_weight, self._settings())
+            self._fit_on_workers(X, y, sample_weight, self._settings())
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         target = np.asarray(column_or_1d(y, warn=True), np.float64)

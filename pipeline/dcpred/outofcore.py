@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
 from dcpred.training import train
+from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.predictor import Model, Scores, check_rows
 from dcpred_tasks.scorer import score_rows
-from dcpred_tasks.settings import Settings
+from dcpred_tasks.settings import Settings, make_settings
 
 COPY_BYTES = 16 * 2**20
 
@@ -34,14 +35,20 @@ def current_workers() -> AbstractContextManager[Workers]:
         return nullcontext(InlineWorkers())
 
 
-def fit(X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path) -> None:
-    """Train on Dask or Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
-    of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block."""
+def fit(X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path, budget: str | None = None) -> Settings:
+    """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
+    of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block. With a budget, settings
+    are chosen first; returns those that were trained with."""
     group = store.create_group(folder / "data.zarr")
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder)
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
-    train(x, target, folder / "model", settings, current_workers, weight=weight)
+    if budget is None:
+        train(x, target, folder / "model", settings, current_workers, weight=weight)
+        return settings
+    limit = parse_budget(budget)
+    found = tune(x, target, folder / "model", current_workers, start=settings, weight=weight, budget=limit, short=True)
+    return make_settings(found.settings)
 
 
 def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:

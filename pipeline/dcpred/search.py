@@ -25,7 +25,7 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
     "classification": (
         {"overlap": 1},
         {"overlap": 2},
-        {"overlap": 6},
+        {"overlap": 4},
         {"guide": 0.5},
         {"guide": 1.0},
         {"C": 2.0},
@@ -39,7 +39,7 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
     "regression": (
         {"overlap": 1},
         {"overlap": 2},
-        {"overlap": 6},
+        {"overlap": 4},
         {"ridge": 1.0},
         {"ridge": 1e-3},
         {"refine_ridge": 1e-2},

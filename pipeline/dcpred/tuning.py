@@ -43,11 +43,12 @@ from dcpred_tasks.trial_tasks import TrialTree, gather_trial, probe_block, try_s
 TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
 LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
 MOST_TREES = 3
+MANY_ROWS = 100_000  # from which on a short search leaves out the third, whose leaves are the largest and take the most time
 HELD_ROWS = 6_000  # that settings are judged on
 LEAVES = (6, 256)
 OWN_ROWS = 1_000  # of a leaf that is looked at
 TRIED_ROWS = 3_000  # of a leaf and its halo
-MOST_OVERLAP = 6
+MOST_OVERLAP = 4
 DEFAULT_BUDGET = Budget(ratio=20.0)
 SLACK = 1.01  # of the least error: what a cheaper model may have where nobody named a budget
 
@@ -86,7 +87,7 @@ def tune(
     model: Path,
     pool: Pool,
     *,
-    task: str = "classification",
+    start: Settings | None = None,
     weight: str | None = None,
     budget: Budget | None = None,
     short: bool = False,
@@ -94,12 +95,13 @@ def tune(
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
+    start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows, limits of leaves
     budget  what a row may cost; None: 20 linear predictions, and the cheapest model within a hundredth of the least error
     short   look at less
     Raises what `dcpred.training.train` raises, and SettingsError where no model is as cheap as the budget.
     """
     x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
-    start = Settings(task=task, scaling="learned")
+    start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
     check_training_data(x, y, weight, start)
     found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
     begin = time.perf_counter()
@@ -146,7 +148,7 @@ def _choice(
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
                 survey = training.survey(names)
-                arena = _Arena(training, survey, workers, say)
+                arena = _Arena(training, survey, workers, say, short)
                 arena.prepare(seconds)
                 begin = time.perf_counter()
                 points = search(arena, range(len(arena.divisions)), budget or DEFAULT_BUDGET, short)
@@ -197,8 +199,8 @@ def _row(point: Point, task: str) -> dict[str, Any]:
 class _Arena:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
-    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter) -> None:
-        self.training, self.survey, self.workers, self.say = training, survey, workers, say
+    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool) -> None:
+        self.training, self.survey, self.workers, self.say, self.short = training, survey, workers, say, short
         self.job = training.job
         self.divisions: list[tuple[Settings, Division]] = []
         self.leaves: list[tuple[IntArray, FloatArray]] = []  # of each tree: those looked at, what each stands for
@@ -217,6 +219,8 @@ class _Arena:
         seconds["scaling"] = time.perf_counter() - begin
         begin = time.perf_counter()
         sizes = tree_sizes(survey.n_used)
+        if self.short and survey.n_used > MANY_ROWS:
+            sizes = sizes[:2]
         wanted = [("learned", n) for n in sizes]
         if metric.name == "learned":
             other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)

@@ -67,7 +67,6 @@ class Objective:
         self.shape = beta.shape
         self.scale = max(float(np.abs(beta).mean()), 1e-3)
         m = len(self.start)
-        self.left, self.right = (np.eye(m, dtype=X.dtype)[self.pairs[:, side]] for side in (0, 1))
         self.at = np.cumsum([0, self.start.size, beta.size, beta.shape[1], m]).tolist()
         self.pull = PULL * float(basis.kernel.gamma)
         self.origin = self._flat(self.start, beta / self.scale, intercept, np.zeros(m))
@@ -83,24 +82,36 @@ class Objective:
         gamma = self.gamma * np.exp(np.clip(log_gamma, -LOG_GAMMA, LOG_GAMMA))
         return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
 
+    def _forms(self, beta: RealArray) -> list[RealArray]:
+        """Symmetric Q (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j; none where there are no products."""
+        forms = []
+        for weights in beta.T if len(beta) else ():
+            Q = np.zeros((len(self.start),) * 2, self.X.dtype)
+            np.add.at(Q, (self.pairs[:, 0], self.pairs[:, 1]), weights)
+            forms.append(Q + Q.T)
+        return forms
+
     def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
         """Value and gradient."""
         U, beta, b, gamma = self.parts(theta)
         m = len(U)
         c, slope_of = self.values(U, gamma)
-        i, j = self.pairs[:, 0], self.pairs[:, 1]
-        c_bar = np.hstack([c, c[:, i] * c[:, j]]) if len(i) else c
-        value, df = self.goal(c_bar @ beta + b)
-        dc_bar = df @ beta.T
-        dc = dc_bar[:, :m]
-        if len(i):
-            dc = dc + (dc_bar[:, m:] * c[:, j]) @ self.left + (dc_bar[:, m:] * c[:, i]) @ self.right
+        mixed = [c @ form for form in self._forms(beta[m:])]  # products, as quadratic forms: far less work than one by one
+        f = c @ beta[:m] + b
+        for output, part in enumerate(mixed):
+            f[:, output] += 0.5 * (part * c).sum(axis=1)
+        value, df = self.goal(f)
+        dc = df @ beta[:m].T
+        for output, part in enumerate(mixed):
+            dc += df[:, output, None] * part
         dU, d_log_gamma = slope_of(dc)
         log_gamma = theta[-m:]
         moved, shrink = U - self.start, self.ridge / self.scale**2 / beta.size
         value += shrink * float((beta**2).sum()) + self.pull * float((moved**2).sum()) + NARROW / m * float((log_gamma**2).sum())
         d_log_gamma = np.where(np.abs(log_gamma) < LOG_GAMMA, d_log_gamma, 0.0) + 2 * NARROW / m * log_gamma
-        d_beta = (c_bar.T @ df + 2 * shrink * beta) * self.scale
+        i, j = self.pairs[:, 0], self.pairs[:, 1]
+        of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
+        d_beta = (np.vstack([c.T @ df, *([np.stack(of_pairs, axis=1)] if mixed else [])]) + 2 * shrink * beta) * self.scale
         return value, self._flat(dU + 2 * self.pull * moved, d_beta, df.sum(axis=0), d_log_gamma)
 
 

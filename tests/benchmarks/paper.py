@@ -32,7 +32,7 @@ from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred import evaluation
+from dcpred import evaluation, tuning
 from dcpred.cluster import Workers, connect
 from dcpred.cost import measure_cost
 from dcpred.cost_model import predict_cost
@@ -116,20 +116,24 @@ class Place:
 
 
 def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
-    """What `dcpred tune` chooses from the training rows. The one place where its settings come in."""
-    tuning = optional("dcpred.tuning")
-    if tuning is None:
-        raise SystemExit("--tuned needs dcpred.tuning, which is not there; run without it or with --default")
-    group, model, task = place.work / "train.zarr", place.work / "tuned", "regression" if dataset.regression else "classification"
-    budget, pool = tuning.parse_budget(f"{dataset.target.cost:g}x"), partial(nullcontext, place.workers)
-    found = tuning.tune(f"{group}/X", f"{group}/y", model, pool, task=task, budget=budget, short=place.quick)
-    say(f"  tuned in {sum(found.seconds.values()):.0f} s: {found.settings}")
-    return dict(found.settings)
+    """What `dcpred tune` chooses from the training rows."""
+    return _searched(dataset, place, tuning.parse_budget(f"{dataset.target.cost:g}x"), short=place.quick)
 
 
 def default(dataset: DataSet, place: Place) -> dict[str, object]:
-    """Those of `dcpred train` without --set."""
-    return {"task": "regression"} if dataset.regression else {}
+    """What `dcpred train` without settings chooses."""
+    return _searched(dataset, place, None, short=True)
+
+
+def _searched(dataset: DataSet, place: Place, budget: tuning.Budget | None, *, short: bool) -> dict[str, object]:
+    group, model = place.work / "train.zarr", place.work / "tuned"
+    start = make_settings({"task": "regression" if dataset.regression else "classification"})
+    pool = partial(nullcontext, place.workers)
+    shutil.rmtree(model, ignore_errors=True)
+    model.with_name("tuned.tuned.json").unlink(missing_ok=True)
+    found = tuning.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, short=short)
+    say(f"  searched in {sum(found.seconds.values()):.0f} s: {found.settings}")
+    return dict(found.settings)
 
 
 def curves(dataset: DataSet, place: Place, cache: Cache) -> Iterator[tuple[str, str, dict[str, object]]]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,21 @@ def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> None:
+    """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it chose."""
+    shown = dcpred("train", place / "trees.zarr", tmp_path / "m", "--workers", 2).stdout
+    assert "<- chosen" in shown
+    assert as_json("evaluate", tmp_path / "m", place / "trees.zarr")["accuracy"] > 0.9
+    plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
+    found = as_json("tune", place / "trees.zarr", tmp_path / "t", "--budget", "40x", "--short", "--workers", 2, *plot)
+    assert all(p["cost_ratio"] <= 40 for p in found["frontier"])
+    assert found["trained"]["n_leaves"] >= 1
+    assert (tmp_path / "f.svg").exists() == bool(plot)
+
+
 def test_help_everywhere() -> None:
     assert "train" in dcpred("-h").stdout
-    for command in ("demo", "import", "train", "score", "evaluate", "inspect"):
+    for command in ("demo", "import", "train", "tune", "score", "evaluate", "inspect"):
         text = dcpred(command, "-h").stdout
         assert text.startswith(f"Usage: dcpred {command}")
         assert "--json" in text
@@ -147,7 +160,11 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     refused("label elm, which the model was not trained on", "evaluate", model, unseen)
     refused("does not answer", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
-    refused("other data or settings", "train", data, model)
+    refused("other data or settings", "train", data, model, *SMALL)
+    refused("something else is there", "train", data, model)
+    refused("written as 8x", "tune", data, new, "--budget", "cheap")
+    refused("its directory does not exist", "tune", data, new, "--plot", tmp_path / "nowhere" / "f.png")
+    refused("name such a file", "tune", data, new, "--plot", tmp_path / "f.txt")
     refused("but that exists", "import", place / "trees.csv", data)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other.zarr", "unseen.zarr", "words.zarr"]
 

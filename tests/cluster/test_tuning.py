@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from sklearn.base import clone
 
+from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.search import Budget
 from dcpred.tuning import tune
 from dcpred_tasks.artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.predictor import class_numbers
 from dcpred_tasks.scorer import score_rows
+from dcpred_tasks.settings import Settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -110,7 +113,7 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
     y[weight == 0] = 1e6
     data = make_group(tmp_path / "d.zarr", X, y, weight=weight)
     report = tune(
-        f"{data}/X", f"{data}/y", tmp_path / "m", inline, task="regression", weight=f"{data}/weight", short=True
+        f"{data}/X", f"{data}/y", tmp_path / "m", inline, start=Settings(task="regression"), weight=f"{data}/weight", short=True
     )  # fmt: skip
     assert report.chosen["rmse"] < 0.15
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
@@ -123,3 +126,20 @@ def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> Non
     reports = [tune(f"{d}/X", f"{d}/y", tmp_path / d.stem, inline, short=True) for d in (data, other)]
     assert json.dumps(reports[0].settings) == json.dumps(reports[1].settings)
     assert reports[0].trained["hash"] == reports[1].trained["hash"]
+
+
+def test_estimators_search_within_a_budget() -> None:
+    """In memory, with string labels, class weights and a class whose rows have no weight; and for values."""
+    X, y = rings(600, 0)
+    names = np.array(["in", "out", "never"])[np.append(y, 2)]
+    X = np.vstack([X, X[:1]])
+    weight = np.append(np.ones(600), 0.0)
+    model = DCPredClassifier(budget="30x", class_weight={"in": 2.0, "out": 1.0, "never": 1.0}, random_state=0)
+    model.fit(X, names, sample_weight=weight)
+    assert model.classes_.tolist() == ["in", "out"]
+    assert model.score(X[:600], names[:600]) > 0.85
+    assert model.settings_["scaling"] == "learned"
+    with pytest.raises(SettingsError, match="written as 8x"):
+        clone(model).set_params(budget="cheap").fit(X, names)
+    values = DCPredRegressor(budget="40x", random_state=0).fit(X, np.hypot(X[:, 0] / 1e3, X[:, 1]))
+    assert values.score(X, np.hypot(X[:, 0] / 1e3, X[:, 1])) > 0.9

@@ -31,7 +31,7 @@ class Known:
         return replace(START, n_leaves=16 * 4**tree)
 
     def most_overlap(self, tree: int) -> int:
-        return 6
+        return 4
 
     def gamma(self, tree: int) -> float:
         return 1.0
@@ -56,7 +56,7 @@ def test_the_width_is_found_beyond_the_first_steps_too(best: float) -> None:
 
 
 def test_changes_that_help_are_put_together() -> None:
-    good: dict[str, object] = {"overlap": 6, "guide": 1.0, "refine_ridge": 1e-2}
+    good: dict[str, object] = {"overlap": 4, "guide": 1.0, "refine_ridge": 1e-2}
     best = min(search(Known([1.0], [0.1], good), [0], Budget(), short=False), key=lambda p: p.error)
     assert {name: getattr(best.settings, name) for name in good} == good
     assert best.settings.C == START.C, "what did not help was left alone"
@@ -65,7 +65,7 @@ def test_changes_that_help_are_put_together() -> None:
 def test_a_change_that_helps_only_alone_is_not_added_to_another() -> None:
     class Either(Known):
         def error(self, tree: int, s: Settings) -> float:
-            one, other = s.guide == 1.0, s.overlap == 6
+            one, other = s.guide == 1.0, s.overlap == 4
             return (0.05 if one and not other else 0.06 if other and not one else 0.1) * (1 + 4 / s.landmarks)
 
     best = min(search(Either([1.0], [0.1]), [0], Budget(), short=False), key=lambda p: p.error)

@@ -58,7 +58,7 @@ def train_command(
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
     if config is None and not assignments:
-        tuned = tune(*addresses, model, pool, task=settings.task, weight=weight, short=True, say=reporter())
+        tuned = tune(*addresses, model, pool, start=settings, weight=weight, short=True, say=reporter())
         emit(asdict(tuned), as_json, show.tuned)
         return
     report = train(*addresses, model, settings, pool, weight=weight, say=reporter())

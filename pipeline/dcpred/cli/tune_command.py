@@ -12,6 +12,7 @@ from dcpred.cluster import connect
 from dcpred.plots import check_plot, draw_frontier
 from dcpred.progress import reporter
 from dcpred.tuning import parse_budget, tune
+from dcpred_tasks.settings import Settings
 from dcpred_tasks.store import find_array
 
 
@@ -56,7 +57,7 @@ def tune_command(
             *addresses,
             model,
             pool,
-            task=task or "classification",
+            start=Settings(task=task or "classification"),
             weight=weight,
             budget=limit,
             short=short,
