@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, RealArray, SingleArray
+from dcpred_tasks.lbfgs import minimise
 from dcpred_tasks.pseudo import Basis
 
 PULL = 1e-5
 NARROW = 1e-3
 LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
-MEMORY = 10  # steps that L-BFGS remembers
 DONE = 1e-6  # relative gain of a step below which there is no other
 
 
@@ -60,26 +59,25 @@ class Objective:
 
     def __init__(self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float) -> None:
         """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
-        self.X, self.goal, self.kernel, self.ridge = X, goal, basis.kernel, ridge
+        self.X, self.goal, self.kernel = X, goal, basis.kernel
         self.values = basis.kernel.differentiable(X)
         self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
         self.gamma = basis.gamma.astype(X.dtype)
         self.shape = beta.shape
         self.scale = max(float(np.abs(beta).mean()), 1e-3)
         m = len(self.start)
-        self.at = np.cumsum([0, self.start.size, beta.size, beta.shape[1], m]).tolist()
-        self.pull = PULL * float(basis.kernel.gamma)
-        self.origin = self._flat(self.start, beta / self.scale, intercept, np.zeros(m))
-
-    @staticmethod
-    def _flat(U: RealArray, beta: RealArray, intercept: RealArray, log_gamma: RealArray) -> RealArray:
-        return np.concatenate([U.ravel(), beta.ravel(), intercept, log_gamma]).astype(ACC_DTYPE)
+        sizes = (self.start.size, beta.size, beta.shape[1], m)
+        self.at = np.cumsum([0, *sizes]).tolist()
+        self.origin = np.concatenate([self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]).astype(ACC_DTYPE)
+        # The terms beside the loss: stiff · (θ − rest)²
+        self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, NARROW / m], sizes)
+        self.rest = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
 
     def parts(self, theta: RealArray) -> tuple[RealArray, RealArray, RealArray, RealArray]:
         """Landmarks (m, d), β (m + p, k), intercepts (k,) and γ (m,)."""
         theta = theta.astype(self.X.dtype)
         U, beta, b, log_gamma = (theta[first:last] for first, last in pairwise(self.at))
-        gamma = self.gamma * np.exp(np.clip(log_gamma, -LOG_GAMMA, LOG_GAMMA))
+        gamma = self.gamma * np.exp(log_gamma.clip(-LOG_GAMMA, LOG_GAMMA))
         return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
 
     def _forms(self, beta: RealArray) -> list[RealArray]:
@@ -101,18 +99,23 @@ class Objective:
         for output, part in enumerate(mixed):
             f[:, output] += 0.5 * (part * c).sum(axis=1)
         value, df = self.goal(f)
-        dc = df @ beta[:m].T
+        dc = df * beta[:m, 0] if self.shape[1] == 1 else df @ beta[:m].T
         for output, part in enumerate(mixed):
             dc += df[:, output, None] * part
         dU, d_log_gamma = slope_of(dc)
-        log_gamma = theta[-m:]
-        moved, shrink = U - self.start, self.ridge / self.scale**2 / beta.size
-        value += shrink * float((beta**2).sum()) + self.pull * float((moved**2).sum()) + NARROW / m * float((log_gamma**2).sum())
-        d_log_gamma = np.where(np.abs(log_gamma) < LOG_GAMMA, d_log_gamma, 0.0) + 2 * NARROW / m * log_gamma
-        i, j = self.pairs[:, 0], self.pairs[:, 1]
-        of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
-        d_beta = (np.vstack([c.T @ df, *([np.stack(of_pairs, axis=1)] if mixed else [])]) + 2 * shrink * beta) * self.scale
-        return value, self._flat(dU + 2 * self.pull * moved, d_beta, df.sum(axis=0), d_log_gamma)
+        off = theta - self.rest
+        pulled = self.stiff * off
+        gradient = 2.0 * pulled
+        first, second, third, last = self.at[1:]
+        gradient[:first] += dU.ravel()
+        gradient[first : first + c.shape[1] * df.shape[1]] += (c.T @ df).ravel() * self.scale
+        if mixed:
+            i, j = self.pairs[:, 0], self.pairs[:, 1]
+            of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
+            gradient[first + m * df.shape[1] : second] += np.stack(of_pairs, axis=1).ravel() * self.scale
+        gradient[second:third] += df.sum(axis=0)
+        gradient[third:last] += np.where(np.abs(theta[third:last]) < LOG_GAMMA, d_log_gamma, 0.0)
+        return value + float(pulled @ off), gradient
 
 
 def refine(
@@ -123,11 +126,8 @@ def refine(
     X  float32 (n, n_features), scaled
     """
     objective = Objective(X, basis, beta, intercept, goal, ridge)
-    options = {"maxiter": steps, "maxcor": MEMORY, "ftol": DONE}
     with np.errstate(over="ignore", invalid="ignore"):  # a trial step that goes too far
-        begin = objective(objective.origin)[0]
-        found = minimize(objective, objective.origin, jac=True, method="L-BFGS-B", options=options)
-    better = found.fun <= begin and np.isfinite(found.x).all()
-    U, beta, intercept, gamma = objective.parts(found.x if better else objective.origin)
+        found = minimise(objective, objective.origin, steps, DONE)
+    U, beta, intercept, gamma = objective.parts(found)
     moved = replace(basis, landmarks=U.astype(MODEL_DTYPE), gamma=gamma.astype(MODEL_DTYPE))
     return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)

@@ -1,0 +1,75 @@
+"""L-BFGS (Nocedal 1980) for the small smooth problems of the leaves.
+
+SciPy's does the same, with bounds, in twice the time of a whole refinement: there are 500 unknowns, a value and a gradient take
+0.1 ms, and SciPy's own work around each takes 0.2 ms (2026-11).
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from dcpred_tasks.dtypes import FloatArray
+
+MEMORY = 10  # pairs of steps and changes of the gradient that are remembered
+FIRST_STEP = 0.1  # the length of the first
+DECREASE = 1e-4  # of what the slope promises: what a step must bring (Armijo)
+SHORTER = 0.3
+HALVINGS = 20
+CURVED = 1e-10  # a pair with less curvature than this is forgotten
+
+Function = Callable[[FloatArray], tuple[float, FloatArray]]
+
+
+def minimise(function: Function, start: FloatArray, steps: int, tolerance: float) -> FloatArray:
+    """The lowest point that at most `steps` steps from `start` find; start itself where none is lower.
+
+    function   value and gradient
+    tolerance  relative gain of a step below which there is no other
+    """
+    x = start
+    value, gradient = function(x)
+    pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=MEMORY)
+    for _ in range(steps):
+        direction = _direction(gradient, pairs)
+        slope = float(gradient @ direction)
+        if not slope < 0:
+            break
+        length = 1.0
+        for _ in range(HALVINGS):
+            trial = x + length * direction
+            lower, at_trial = function(trial)
+            if lower <= value + DECREASE * length * slope:  # false for NaN
+                break
+            length *= SHORTER
+        else:
+            break
+        if not np.isfinite(at_trial).all():
+            break
+        step, change = trial - x, at_trial - gradient
+        curvature = float(step @ change)
+        if curvature > CURVED * float(change @ change):
+            pairs.append((step, change, 1.0 / curvature))
+        gain = value - lower
+        x, value, gradient = trial, lower, at_trial
+        if gain < tolerance * max(abs(value), 1e-300):
+            break
+    return x
+
+
+def _direction(gradient: FloatArray, pairs: deque[tuple[FloatArray, FloatArray, float]]) -> FloatArray:
+    """−H g, H the inverse Hessian that the pairs tell of (the two-loop recursion)."""
+    q = gradient.copy()
+    if not pairs:
+        norm = float(np.sqrt(q @ q))
+        return -q * (FIRST_STEP / norm) if norm > 0 else -q
+    along = []
+    for step, change, inverse in reversed(pairs):
+        a = inverse * float(step @ q)
+        q -= a * change
+        along.append(a)
+    step, change, inverse = pairs[-1]
+    q /= inverse * float(change @ change)
+    for (step, change, inverse), a in zip(pairs, reversed(along), strict=True):
+        q += (a - inverse * float(change @ q)) * step
+    return -q
