@@ -9,6 +9,7 @@ Rows are taken to fall into leaves as the training rows did.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def predict_cost(model: Model) -> PredictedCost:
         if model.n_outputs == 1:  # landmarks that are multiplied with a group of them
             outputs = 0.81 * float(share @ np.minimum(p, m * groups))
         else:
-            outputs = 2.33 * float(share @ (m + p)) * -(-model.n_outputs // LANES)
+            outputs = 2.33 * float(share @ ((m + p) * -(-_present(model) // LANES)))
     else:  # row by row in double precision
         t = np.diff(model.triangle_at) / np.maximum(m, 1)
         landmarks = float(share @ m) * (8.0 + 0.68 * d)
@@ -73,6 +74,13 @@ def predict_cost(model: Model) -> PredictedCost:
         outputs=outputs,
         linear=linear_ns(d),
     )
+
+
+def _present(model: Model) -> FloatArray:
+    """Outputs that each leaf has weights for: of several classes those that it has rows of."""
+    if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
+        return np.full(model.n_leaves, float(model.n_outputs))
+    return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
 
 
 def held_features(model: Model) -> int:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from dcpred import outofcore
 from dcpred.serving import ServedModel
+from dcpred.tuning import parse_budget
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
 from dcpred_tasks.errors import DataError
@@ -43,6 +44,9 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
             if name in self._not_settings or value is None:
                 continue
             values[self._renamed.get(name, name)] = value
+        if self.budget is not None:
+            parse_budget(self.budget)  # before any work
+            values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         return make_settings(values)
 

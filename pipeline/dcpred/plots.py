@@ -13,7 +13,7 @@ def check_plot(path: Path | None) -> None:
     """Raise SettingsError unless a plot can be written there. Before any work."""
     if path is None:
         return
-    if path.suffix not in KINDS:
+    if path.is_dir() or path.suffix.lower() not in KINDS:
         raise SettingsError(f"a plot was asked for as {path}, but it is written as {', '.join(KINDS)}; name such a file")
     if not path.absolute().parent.is_dir():
         raise SettingsError(f"a plot was asked for as {path}, but its directory does not exist; make it first")

@@ -35,6 +35,7 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
         {"halo_weight": 0.1},
         {"halo_weight": 1.0},
         {"products": 64},
+        {"refine_steps": 300},
     ),
     "regression": (
         {"overlap": 1},
@@ -48,9 +49,10 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
         {"halo_weight": 0.1},
         {"halo_weight": 1.0},
         {"products": 64},
+        {"refine_steps": 300},
     ),
 }
-SHORT_MOVES = ("overlap", "guide", "refine_ridge")  # of a shorter search
+SHORT_MOVES = ("overlap", "guide", "refine_ridge", "refine_steps")  # of a shorter search
 
 
 @dataclass(frozen=True)

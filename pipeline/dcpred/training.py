@@ -14,8 +14,7 @@ small from there. A task whose result is there is not run again, so that a job t
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
-from dcpred.locking import check_free, hold
+from dcpred.locking import check_free
 from dcpred.plan import MIB, BlockPlan, leaf_bytes, leaf_groups, plan_routing
 from dcpred.progress import SILENT, Reporter, Step, counted
+from dcpred.scratch import check_scratch, claimed
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
@@ -35,7 +35,7 @@ from dcpred_tasks.balance import Balanced, Split, balance
 from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
-from dcpred_tasks.files import digest_json, read_own_json, resource_errors, write_json
+from dcpred_tasks.files import digest_json
 from dcpred_tasks.job import LeafWork, Source, StoredDivision, TrainJob, read_counts, write_division, write_offsets, write_tree
 from dcpred_tasks.labels import Label
 from dcpred_tasks.memory import peak_memory_bytes
@@ -102,14 +102,14 @@ def train(
     if done is not None:
         return done
     scratch = model.with_name(f"{model.name}.scratch")
-    _check_scratch(scratch, run, model)
+    check_scratch(scratch, run, model)
     check_free(scratch)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with pool() as workers:
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
         workers.check_memory(largest_leaf_bytes, "set max_leaf_rows lower")
-        with _claimed(scratch, run, model):
+        with claimed(scratch, run, model):
             say.say(f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that settings allow")
             try:
                 workers.check_sees(scratch.absolute())
@@ -145,6 +145,8 @@ def check_training_data(x: str, y: str, weight: str | None, settings: Settings) 
         store.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X))
     labels = target.attrs.get("labels")
+    if settings.task == "regression" and isinstance(labels, list):
+        raise DataError("regression was asked for, but y holds class labels (its attribute `labels` names them); train classes")
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
@@ -172,36 +174,6 @@ def _finished(model: Path, run: str) -> TrainReport | None:
             "another place"
         )
     return TrainReport(**{**described.provenance["report"], "model": str(model), "hash": described.hash, "already_trained": True})
-
-
-def _check_scratch(scratch: Path, run: str, model: Path) -> None:
-    """Raise PlanConflictError unless the scratch directory is free, or was left by this run."""
-    path = scratch / "job.json"
-    if not scratch.exists():
-        return
-    if path.exists():
-        if read_own_json(path).get("run") != run:
-            raise PlanConflictError(
-                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
-                "remove the directory"
-            )
-        return
-    if any(entry.name != "lock" and not entry.name.startswith("job.json.") for entry in scratch.iterdir()):
-        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
-
-
-@contextmanager
-def _claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
-    """Make the scratch directory, or take up the one that this run left, and hold it."""
-    with resource_errors(scratch):
-        scratch.mkdir(parents=True, exist_ok=True)
-    with hold(scratch):
-        _check_scratch(scratch, run, model)
-        if not (scratch / "job.json").exists():
-            write_json(scratch / "job.json", {"run": run})
-        for folder in ("survey", "leaves", "rows-0"):
-            (scratch / folder).mkdir(exist_ok=True)
-        yield
 
 
 class Training:

@@ -20,34 +20,27 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
-from dcpred.cost_model import PredictedCost, predict_cost
-from dcpred.locking import hold
+from dcpred.cost_model import LANES, PredictedCost, predict_cost
+from dcpred.locking import check_free, hold
 from dcpred.progress import SILENT, Reporter
+from dcpred.scratch import make_scratch
 from dcpred.search import START_C, START_OVERLAP, Budget, Point, frontier, search
 from dcpred.training import Training, TrainReport, check_training_data, run_hash, train
+from dcpred.trial_plan import LEAVES, MANY_ROWS, MOST_ROWS, MOST_TREES, OWN_ROWS, TRIED_ROWS, draw_leaves, outline, tree_sizes
 from dcpred_tasks import store
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
-from dcpred_tasks.errors import PlanConflictError, SettingsError
+from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.files import read_own_json, resource_errors, write_json
 from dcpred_tasks.job import TrainJob
 from dcpred_tasks.metric import learn_metric
-from dcpred_tasks.predictor import Model
 from dcpred_tasks.scaling import Scaling, fit_scaling
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.survey import Survey
-from dcpred_tasks.trainer import Division, balanced_factors, divide, n_outputs
+from dcpred_tasks.trainer import Division, balanced_factors, check_scaled, divide, n_outputs
 from dcpred_tasks.tree import flatten
-from dcpred_tasks.trial import HELD_OUT, Verdict
-from dcpred_tasks.trial_tasks import TrialTree, gather_trial, probe_block, try_settings, write_trial_tree
+from dcpred_tasks.trial import FEWEST_ROWS, HELD_OUT, Verdict
+from dcpred_tasks.trial_tasks import Gathered, TrialTree, gather_trial, probe_block, try_settings, write_trial_tree
 
-TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
-LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
-MOST_TREES = 3
-MANY_ROWS = 100_000  # from which on a short search leaves out the third, whose leaves are the largest and take the most time
-HELD_ROWS = 6_000  # that settings are judged on
-LEAVES = (6, 256)
-OWN_ROWS = 1_000  # of a leaf that is looked at
-TRIED_ROWS = 3_000  # of a leaf and its halo
 MOST_OVERLAP = 4
 DEFAULT_BUDGET = Budget(ratio=20.0)
 SLACK = 1.01  # of the least error: what a cheaper model may have where nobody named a budget
@@ -64,8 +57,9 @@ class TuneReport:
     trained: dict[str, Any] = field(default_factory=dict)
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(budget: object) -> Budget:
     """8x is eight linear predictions a row, 0.2us and 200ns are times. Raises SettingsError."""
+    text = str(budget)
     for unit in ("us", "ns", "x"):
         number = text.strip().lower().removesuffix(unit)
         if number != text.strip().lower():
@@ -131,67 +125,82 @@ def _choice(
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
         return earlier["found"], None
-    if model.exists():
-        raise PlanConflictError(
-            f"a model was to be tuned and written to {model}, but something else is there; remove it or name another place"
-        )
+    for there in (model, model.with_name(f"{model.name}.scratch")):
+        if there.exists():
+            raise PlanConflictError(
+                f"a model was to be tuned and written to {model}, but {there} is there already, of other data, settings or "
+                "budget; remove it or name another place"
+            )
     scratch = model.with_name(f"{model.name}.tune")
+    _check_own(scratch)
+    check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
     seconds: dict[str, float] = {}
     with pool() as workers, resource_errors(scratch):
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
-        scratch.mkdir(parents=True, exist_ok=True)
-        try:
-            with hold(scratch):
+        make_scratch(scratch, model)
+        with hold(scratch):
+            try:
                 _clear(scratch)
-                (scratch / "survey").mkdir()
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
-                survey = training.survey(names)
-                arena = _Arena(training, survey, workers, say, short)
+                arena = _Arena(training, training.survey(names), workers, say, short, budget or DEFAULT_BUDGET)
                 arena.prepare(seconds)
                 begin = time.perf_counter()
                 points = search(arena, range(len(arena.divisions)), budget or DEFAULT_BUDGET, short)
                 seconds["search"] = time.perf_counter() - begin
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    if not points:
+        raise SettingsError(
+            "no model that could be trained on these rows is as cheap as the budget: the cheapest takes more than "
+            f"{arena.cheapest}; ask for more"
+        )
     best = choose(points, budget)
     found = {
         "settings": settings_dict(best.settings),
-        "chosen": _row(best, start.task),
-        "frontier": [_row(point, start.task) for point in frontier(points)],
+        "chosen": _row(best, arena),
+        "frontier": [_row(point, arena) for point in frontier(points)],
         "seconds": seconds,
     }
     write_json(kept, {"run": run, "found": found})
     return found, arena.learned
 
 
+MARK = "tune.json"
+
+
+def _check_own(scratch: Path) -> None:
+    """Raise PlanConflictError where the directory for the work in progress is somebody else's."""
+    if scratch.exists() and not (scratch / MARK).exists() and any(entry.name != "lock" for entry in scratch.iterdir()):
+        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+
+
 def _clear(scratch: Path) -> None:
     """Remove what a search that was killed has left: nothing says which data it was of."""
+    _check_own(scratch)
     for entry in scratch.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != "lock":
+        elif entry.name not in ("lock", MARK):
             entry.unlink()
+    write_json(scratch / MARK, {})
+    (scratch / "survey").mkdir()
 
 
 def choose(points: Sequence[Point], budget: Budget | None) -> Point:
-    """The best within a named budget; else the cheapest that is nearly as good as the best. Raises SettingsError."""
-    if not points:
-        raise SettingsError(
-            "no model that could be trained on these rows is as cheap as the budget; ask for more (a walk down the smallest tree "
-            "and 8 landmarks cost about 5x with 50 features, 12x with 10)"
-        )
+    """The best within a named budget; else the cheapest that is nearly as good as the best. """
     least = min(p.error for p in points)
     if budget is not None:
         return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
     return min((p for p in points if p.error <= least * SLACK), key=lambda p: p.cost.ns_per_row)
 
 
-def _row(point: Point, task: str) -> dict[str, Any]:
-    """A line of the frontier."""
-    s = point.settings
-    quality = {"rmse": float(np.sqrt(point.error))} if task == "regression" else {"accuracy": 1.0 - point.error}
+def _row(point: Point, arena: "_Arena") -> dict[str, Any]:
+    """A line of the frontier; the quality is None where there were too few rows to judge by."""
+    s, n_judged = point.settings, arena.n_judged(point.tree)
+    name, value = ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
+    quality = {name: value if n_judged else None, "n_judged": n_judged}
     shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
     return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}
 
@@ -199,13 +208,17 @@ def _row(point: Point, task: str) -> dict[str, Any]:
 class _Arena:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
-    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool) -> None:
-        self.training, self.survey, self.workers, self.say, self.short = training, survey, workers, say, short
+    def __init__(
+        self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget
+    ) -> None:
+        self.training, self.survey, self.workers, self.say = training, survey, workers, say
+        self.short, self.budget = short, budget
         self.job = training.job
         self.divisions: list[tuple[Settings, Division]] = []
         self.leaves: list[tuple[IntArray, FloatArray]] = []  # of each tree: those looked at, what each stands for
         self.counts: list[IntArray] = []  # sampled rows of every leaf
-        self.mixed_from: list[IntArray] = []  # of each leaf looked at, the overlap at which its rows differ
+        self.gathered: list[Gathered] = []
+        self.cheapest = ""
         self.learned: Scaling | None = None
 
     def prepare(self, seconds: dict[str, float]) -> None:
@@ -214,26 +227,27 @@ class _Arena:
         self.say.say("learning the scaling from a sample")
         sample, target, weight = self.training.sample(self.survey)
         start, survey = self.job.settings, self.survey
-        metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed)
+        with threadpool_limits(1):  # as in training: sums come in another order with more threads
+            metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed)
         self.learned = Scaling(metric.shift, metric.factor)
+        check_scaled(self.learned, survey)
         seconds["scaling"] = time.perf_counter() - begin
         begin = time.perf_counter()
-        sizes = tree_sizes(survey.n_used)
-        if self.short and survey.n_used > MANY_ROWS:
-            sizes = sizes[:2]
-        wanted = [("learned", n) for n in sizes]
-        if metric.name == "learned":
-            other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)
-            wanted.append((other, sizes[0]))
+        most = 2 if self.short and survey.n_used > MANY_ROWS else MOST_TREES
         with threadpool_limits(1):
-            for name, n_leaves in wanted:
-                self._add_tree(name, n_leaves, sample, weight)
-        self._probe()
+            for n_leaves in tree_sizes(survey.n_used):
+                if len(self.divisions) < most and (survey.n_used / n_leaves <= MOST_ROWS or not self.divisions):
+                    self._add_tree("learned", n_leaves, sample, weight)
+            if metric.name == "learned" and self.divisions:
+                other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)
+                self._add_tree(other, self.divisions[0][0].n_leaves, sample, weight)
+        if self.divisions:
+            self._probe()
         seconds["trees"] = time.perf_counter() - begin
 
     def _add_tree(self, scaling: str, n_leaves: int, sample: Any, weight: FloatArray) -> None:
         rows = self.survey.n_used / n_leaves
-        fewest = int(np.clip(rows / 4, 4, 30))
+        fewest = int(np.clip(rows / 4, 4, min(30, self.job.settings.own_leaf_rows // START_OVERLAP)))
         overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
         start = replace(
             self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C
@@ -241,8 +255,17 @@ class _Arena:
         if scaling == "learned" and self.learned is not None:
             division = divide(self.learned, sample, weight, self.survey, start)
         else:
-            division = divide_by_name(sample, weight, self.survey, start)
+            fitted = fit_scaling(scaling, sample, weight, self.survey.minimum, self.survey.maximum)
+            try:
+                check_scaled(fitted, self.survey)
+            except DataError:
+                return  # features too large for it
+            division = divide(fitted, sample, weight, self.survey, start)
         tree = flatten(division.root)
+        walk = predict_cost(outline(start, 0, division, np.ones(tree.n_leaves, np.int64), 1))
+        self.cheapest = f"{walk.cost_ratio:.1f}x ({walk.ns_per_row:.0f}ns), a walk down a tree of {tree.n_leaves:,} leaves"
+        if not self.budget.allows(walk):
+            return
         leaf = tree.descend(division.scaling(sample))
         counts = np.bincount(leaf, minlength=tree.n_leaves)
         chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
@@ -265,7 +288,12 @@ class _Arena:
         marks = [self.job.root / f"probe-{n_trees - 1}" / f"{block:06d}.npz" for block, _, _ in spans]
         self.training.work("gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks)
         for number in range(n_trees):
-            self.mixed_from.append(gather_trial(self.job, number, len(spans)))
+            self.gathered.append(gather_trial(self.job, number, len(spans)))
+
+    def n_judged(self, tree: int) -> int:
+        """Rows that verdicts on all leaves rest on."""
+        rows = self.gathered[tree].rows
+        return int((HELD_OUT * rows[rows >= FEWEST_ROWS]).sum())
 
     def start(self, tree: int) -> Settings:
         return self.divisions[tree][0]
@@ -275,13 +303,14 @@ class _Arena:
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         """Of a mean row: those of constant leaves only walk down the tree."""
-        division, outputs = self.divisions[tree][1], n_outputs(len(self.survey.classes))
+        division, outputs, weight = self.divisions[tree][1], n_outputs(len(self.survey.classes)), self.leaves[tree][1]
+        if outputs > 1:  # of many classes a leaf has few
+            outputs = min(outputs, LANES * round(float(np.average(-(-self.gathered[tree].targets // LANES), weights=weight))))
         full, walk = (
             predict_cost(outline(s, m, division, self.counts[tree], outputs))
             for s, m in ((settings, settings.landmarks), (settings, 0))
         )
-        weight = self.leaves[tree][1]
-        works = float(weight @ (self.mixed_from[tree] <= settings.overlap) / weight.sum())
+        works = float(weight @ (self.gathered[tree].mixed_from <= settings.overlap) / weight.sum())
         parts = {name: works * a + (1 - works) * getattr(walk, name) for name, a in asdict(full).items()}
         return PredictedCost(**parts)
 
@@ -307,67 +336,8 @@ class _Arena:
                 advance(1)
 
             run_all(self.workers, try_settings, tasks, note)
-        weight = stands_for[: len(some)] * np.isfinite(found[:, 0, 0])
-        means = np.tensordot(weight, np.nan_to_num(found), axes=1) / max(weight.sum(), 1e-300)
+        judged = np.isfinite(found).any(axis=(1, 2))  # a try that came to nothing in a leaf that was judged is infinitely bad
+        found = np.where(judged[:, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
+        weight = (stands_for * self.gathered[tree].weight)[: len(some)] * judged
+        means = np.tensordot(weight, found, axes=1) / max(weight.sum(), 1e-300)
         return [Verdict(float(soft), float(hard)) for soft, hard in means]
-
-
-def divide_by_name(sample: Any, weight: FloatArray, survey: Survey, settings: Settings) -> Division:
-    """The division of a scaling that does not look at targets."""
-    return divide(fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum), sample, weight, survey, settings)
-
-
-def tree_sizes(n_rows: int) -> list[int]:
-    """Numbers of leaves that are tried, the largest first."""
-    fitting = [n for n in reversed(TREES) if LEAST_ROWS <= n_rows / n <= MOST_ROWS]
-    return fitting[:MOST_TREES] or [TREES[-1] if n_rows > TREES[-1] else 1]
-
-
-def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
-    """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
-    share = counts / max(counts.sum(), 1)
-    wanted = int(np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES))
-    rng = np.random.default_rng([seed, len(counts)])
-    if wanted >= np.count_nonzero(counts):
-        leaves = rng.permutation(np.flatnonzero(counts))
-        return leaves, share[leaves]
-    draws: list[int] = []
-    n_draws = 0
-    while len(draws) < wanted:
-        leaf = int(rng.choice(len(counts), p=share))
-        n_draws += 1
-        if leaf not in draws:
-            draws.append(leaf)
-    leaves = np.array(draws)
-    return leaves, share[leaves] / (1.0 - (1.0 - share[leaves]) ** n_draws)
-
-
-def outline(settings: Settings, m: int, division: Division, counts: IntArray, outputs: int) -> Model:
-    """A model with the shape that settings give, for what it would cost; its numbers mean nothing."""
-    tree = flatten(division.root)
-    n = tree.n_leaves
-    p = min(settings.products, m * (m + 1) // 2)
-    d = len(division.scaling.shift)
-    at = np.arange(n + 1, dtype=np.int64)
-    return Model(
-        task=settings.task,
-        classes=(),
-        kernel=division.kernels.head,
-        triangle_bound=settings.triangle_bound,
-        scaling=division.scaling,
-        tree=tree,
-        landmark_at=at * m,
-        landmarks=np.empty((0, d), MODEL_DTYPE),
-        gamma=np.empty(0, MODEL_DTYPE),
-        pair_at=at * p,
-        pairs=np.empty((0, 2), np.int32),
-        triangle_at=at * 0,
-        triangle=np.empty(0, MODEL_DTYPE),
-        beta_at=at * (m + p),
-        beta=np.empty((0, outputs), MODEL_DTYPE),
-        intercept=np.zeros((n, outputs)),
-        bounds=np.zeros((n, 0)),
-        leaf_rows=counts,
-        local_kernel=division.kernels.local,
-    )
-

@@ -84,6 +84,8 @@ class Packed(NamedTuple):
     left: IntArray
     right: IntArray
     weights: SingleArray  # (n_terms · lanes of outputs,)
+    present_at: IntArray  # (n_leaves + 1,), several outputs: which of `present` a leaf has weights for; their lanes come first
+    present: IntArray
     constant: FloatArray  # (n_leaves, n_outputs)
     bounds: FloatArray  # (n_leaves, 2)
     bounded: NDArray[np.bool_]  # (n_leaves,)
@@ -101,6 +103,8 @@ def pack(model: Model) -> Packed:
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, lanes, constant, terms = _pack_leaves(model, held, counts, group_at, means, width > WIDE)
     left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
+    term_at = np.cumsum([0, *(len(t[0]) for t in terms)])
+    weights, present_at, present = _present_first(weights, term_at) if model.n_outputs > 1 else (weights, *_no_terms(1)[:2])
     high, low, middle = _halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
     return Packed(
@@ -129,10 +133,12 @@ def pack(model: Model) -> Packed:
         difference=aligned(lanes[1].ravel()),
         linear=aligned(lanes[2].ravel()),
         scale=aligned(lanes[3].ravel()),
-        term_at=np.cumsum([0, *(len(t[0]) for t in terms)]),
+        term_at=term_at,
         left=left,
         right=right,
         weights=aligned(weights.astype(np.float32).ravel()),
+        present_at=present_at,
+        present=present,
         constant=constant,
         bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
         bounded=(np.diff(model.beta_at) > 0) & has_bounds,
@@ -324,6 +330,17 @@ def _in_differences(
 def _no_terms(n_outputs: int) -> Terms:
     empty = np.zeros(0, np.int64)
     return empty, empty, np.zeros((0, weight_lanes(n_outputs)))
+
+
+def _present_first(weights: FloatArray, term_at: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Weights with the outputs that a leaf has any for in its first lanes, and which these are: a leaf of few of many classes
+    then takes few lanes."""
+    moved, found = np.zeros_like(weights), []
+    for first, last in pairwise(term_at):
+        own = weights[first:last]
+        found.append(np.flatnonzero(own.any(axis=0)))
+        moved[first:last, : len(found[-1])] = own[:, found[-1]]
+    return moved, np.cumsum([0, *(len(f) for f in found)]).astype(np.int64), np.concatenate(found).astype(np.int64)
 
 
 def weight_lanes(n_outputs: int) -> int:

@@ -319,11 +319,15 @@ def _outputs(p, leaf, e, i, out, room):
         return
     room.e[e + (last - first) * LANES] = np.float32(1.0)
     terms = p.term_at[leaf], p.term_at[leaf + 1]
-    for lane in range(0, p.stride, LANES):
+    here, end = p.present_at[leaf], p.present_at[leaf + 1]
+    for lane in range(0, end - here, LANES):
         output_lanes(room.e, e, p.left, p.right, p.weights, terms[0], terms[1], p.stride, lane, room.sums)
+    for k in range(p.n_outputs):
+        room.values[k] = p.constant[leaf, k]
+    for k in range(here, end):
+        room.values[p.present[k]] += room.sums[k - here]
     fine = not p.regression
     for k in range(p.n_outputs):
-        room.values[k] = room.sums[k] + p.constant[leaf, k]
         if not p.regression:
             out.singles[i, k] = np.float32(room.values[k])
             fine &= np.isfinite(out.singles[i, k])
@@ -337,6 +341,11 @@ def _check_terms(p, leaf, e, room):
     first, last = p.group_at[leaf], p.group_at[leaf + 1]
     _touch(room.e, e, (last - first + (p.n_outputs > 1)) * LANES)
     start, stop = (p.term_at[first], p.term_at[last]) if p.n_outputs == 1 else (p.term_at[leaf], p.term_at[leaf + 1])
+    if p.n_outputs > 1:
+        here, end = p.present_at[leaf], p.present_at[leaf + 1]
+        for k in range(here, end):
+            _touch(room.values, p.present[k], 1)
+        _touch(room.sums, 0, end - here)
     for q in range(start, stop):
         _touch(p.weights, q * p.stride, p.stride)
         _touch(room.e, e + p.left[q], 1)

@@ -55,7 +55,7 @@ def learn_scaling(
         scaling = Scaling(metric.shift, metric.factor)
     else:
         scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
-    _check_scaled(scaling, survey)
+    check_scaled(scaling, survey)
     return scaling
 
 
@@ -69,7 +69,7 @@ def divide(
     return Division(scaling, root, _kernels(rows, weight, settings))
 
 
-def _check_scaled(scaling: Scaling, survey: Survey) -> None:
+def check_scaled(scaling: Scaling, survey: Survey) -> None:
     """Scaled rows are kept in single precision; the extremes of each feature show whether they fit."""
     with np.errstate(over="ignore"):
         fits = np.isfinite(scaling(np.stack([survey.minimum, survey.maximum]))).all(axis=0)

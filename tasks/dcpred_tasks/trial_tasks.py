@@ -81,17 +81,29 @@ def probe_block(job: TrainJob, n_trees: int, overlap: int, block: int, start: in
         kept[trial.leaves] = trial.kept
         chance = row_hash(rows.number, job.settings.seed + 2).astype(np.float64) / 2.0**64
         row, rank = np.nonzero(chance[:, None] < kept[leaves])
+        used = trial.scaling.factor != 0
+        used[0] |= not used.any()  # a solver wants a feature, be it 0
         found = TrialRows(
-            X[row][:, trial.scaling.factor != 0], rows.target[row], rows.weight[row], rows.number[row], rank.astype(np.int64)
+            X[row][:, used], rows.target[row], rows.weight[row], rows.number[row], rank.astype(np.int64)
         )
         write_arrays(probe_file(job, number, block), asdict(found) | {"leaf": leaves[row, rank]})
     return receipt(stop - start)
 
 
-def gather_trial(job: TrainJob, number: int, n_blocks: int) -> IntArray:
-    """Put the rows of each leaf together, in the order of rank and number. Returns, for each leaf, the overlap from which on its
-    rows differ in their target: below, the leaf is a constant."""
-    mixed_from = []
+@dataclass(frozen=True)
+class Gathered:
+    """Of each leaf that is looked at: its rows, the different targets among them and their neighbours', their mean weight, and
+    the overlap from which on its rows differ in their target (below, the leaf is a constant)."""
+
+    rows: IntArray
+    targets: IntArray
+    weight: FloatArray
+    mixed_from: IntArray
+
+
+def gather_trial(job: TrainJob, number: int, n_blocks: int) -> Gathered:
+    """Put the rows of each leaf together, in the order of rank and number."""
+    n_rows, targets, weight, mixed_from = [], [], [], []
     parts = [read_arrays(probe_file(job, number, block)) for block in range(n_blocks)]
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     leaf = together.pop("leaf")
@@ -103,7 +115,10 @@ def gather_trial(job: TrainJob, number: int, n_blocks: int) -> IntArray:
         write_arrays(tried_file(job, number, int(one)), asdict(found))
         other = np.flatnonzero(found.target != found.target[0]) if len(own) else own
         mixed_from.append(int(found.rank[other].min()) + 1 if len(other) else np.iinfo(np.int64).max)
-    return np.array(mixed_from, np.int64)
+        n_rows.append(int((found.rank == 0).sum()))
+        targets.append(len(np.unique(found.target)))
+        weight.append(float(found.weight[found.rank == 0].mean()) if n_rows[-1] else 0.0)
+    return Gathered(np.array(n_rows), np.array(targets), np.array(weight), np.array(mixed_from))
 
 
 def try_settings(

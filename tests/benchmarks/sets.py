@@ -156,9 +156,12 @@ KDD = _table((11.8, 92.3, 154), (26, 92.2, 997), (200, 87, 1481), (604, 92.1, 27
 A9A = _table((12.5, 83.9, 6.3), (32, 81.95, 490), (50, 83.9, 1.28), (4859, 81.9, 33.17), (50, 82.32, 69.1), (80, 61.9, 59.9))
 
 LEARNED: Values = {"scaling": "learned", "gamma": 2.0, "head_gamma": 1.0, "C": 32.0, "landmarks": 16, "products": 0}
-FOREST: Values = {**LEARNED, "overlap": 3, "min_leaf_rows": 20}
-LETTERS: Values = {**LEARNED, "overlap": 4, "guide": 0.5}
-RIDGE: Values = {**LEARNED, "gamma": 1.0, "head_gamma": 0.5, "ridge": 0.03, "overlap": 2}
+# What `dcpred tune` chose within the budget of each target, from the training rows of seed 0.
+FOREST: Values = {
+    **LEARNED, "overlap": 3, "gamma": 6.4, "head_gamma": 3.2, "C": 2.0, "refine_ridge": 1e-4, "products": 64,
+}  # fmt: skip
+LETTERS: Values = {**LEARNED, "overlap": 3, "C": 128.0, "refine_ridge": 1e-4, "min_leaf_rows": 14}
+RIDGE: Values = {**LEARNED, "ridge": 0.01, "refine_ridge": 0.1, "overlap": 3}
 FOREST_POINTS: Mapping[str, Values] = {
     "256 leaves": {"n_leaves": 256},
     "1,024 leaves": {"n_leaves": 1024},
@@ -182,20 +185,23 @@ SETS: tuple[DataSet, ...] = (
         Target(12, 96.8, stretch=(97.6, 12)), random_split=True, exact_rows=40_000,
     ),
     DataSet(
-        "letter", "letter, A–M / N–Z", _letter_two, LETTERS, _leaves(8, 32, 128, landmarks=(16, 32)),
-        "128 leaves, 16 landmarks", Target(12, 97.5, stretch=(98.2, 12)), printed=LETTER,
+        "letter", "letter, A–M / N–Z", _letter_two, LETTERS, _leaves(16, 64, 256, landmarks=(16, 32)),
+        "256 leaves, 16 landmarks", Target(12, 97.5, stretch=(98.2, 12)), printed=LETTER,
     ),
     DataSet(
-        "letter26", "letter, 26 classes", _letter_all, {**LETTERS, "gamma": 1.0, "guide": 0.0},
-        _leaves(32, 128, landmarks=(16, 32, 48)), "128 leaves, 32 landmarks", Target(25, 96.5, stretch=(97.5, 25)),
+        "letter26", "letter, 26 classes", _letter_all,
+        {**LETTERS, "gamma": 0.5, "head_gamma": 0.25, "C": 16.0, "guide": 0.5, "overlap": 4, "min_leaf_rows": 8},
+        _leaves(64, 256, landmarks=(16, 32, 48)), "256 leaves, 32 landmarks", Target(25, 96.5, stretch=(97.5, 25)),
     ),
     DataSet(
-        "usps", "usps, 10 classes", _shipped("usps"), {**LEARNED, "overlap": 4}, _leaves(8, 32, landmarks=(16, 32, 64)),
-        "8 leaves, 64 landmarks", Target(12, 95.3), printed=USPS,
+        "usps", "usps, 10 classes", _shipped("usps"),
+        {**LEARNED, "scaling": "none", "gamma": 0.0033, "head_gamma": 0.00165, "C": 16.0, "overlap": 4},
+        _leaves(16, 64, landmarks=(16, 32, 64)), "64 leaves, 64 landmarks", Target(12, 95.3), printed=USPS,
     ),
     DataSet(
-        "mnist", "mnist, 10 classes", _shipped("mnist"), {**LEARNED, "overlap": 4}, _leaves(16, 256, landmarks=(16, 32, 64)),
-        "256 leaves, 64 landmarks", Target(20, 98.2),
+        "mnist", "mnist, 10 classes", _shipped("mnist"),
+        {**LEARNED, "scaling": "minmax", "gamma": 0.02, "head_gamma": 0.01, "C": 16.0, "overlap": 4},
+        _leaves(64, 256, landmarks=(16, 32, 64)), "256 leaves, 64 landmarks", Target(20, 98.2),
     ),
     DataSet(
         "a9a", "a9a", _shipped("a9a"), {**LEARNED, "gamma": 0.5, "head_gamma": 0.25, "C": 1.0},
@@ -206,17 +212,20 @@ SETS: tuple[DataSet, ...] = (
         "64 leaves, 16 landmarks", Target(8, 92.8), printed=KDD,
     ),
     DataSet(
-        "cpusmall", "cpusmall", _regression("cpusmall", 1), RIDGE, _leaves(4, 8, landmarks=(16, 32)), "8 leaves, 16 landmarks",
+        "cpusmall", "cpusmall", _regression("cpusmall", 1), 
+        {**LEARNED, "gamma": 1.0, "head_gamma": 0.5, "ridge": 0.03, "refine_ridge": 1e-4, "refine_steps": 500},
+        _leaves(1, 4, 16, landmarks=(16, 32)), "1 leaves, 16 landmarks",
         Target(10, beats_rivals=True), random_split=True, regression=True, exact_rows=12_000,
     ),
     DataSet(
-        "cal_housing", "cal_housing, 100,000 dollars", _regression("cal_housing", DOLLARS), RIDGE,
-        _leaves(8, 16, 64, landmarks=(16, 32)), "16 leaves, 16 landmarks", Target(10, 0.47, beats_rivals=True),
+        "cal_housing", "cal_housing, 100,000 dollars", _regression("cal_housing", DOLLARS),
+        {**RIDGE, "gamma": 2.0, "head_gamma": 1.0, "min_leaf_rows": 16},
+        _leaves(16, 64, 256, landmarks=(16, 32)), "256 leaves, 16 landmarks", Target(10, 0.47, beats_rivals=True),
         random_split=True, regression=True, exact_rows=12_000,
     ),
     DataSet(
-        "house_16H", "house_16H, 100,000 dollars", _regression("house_16H", DOLLARS), RIDGE,
-        _leaves(8, 16, 64, landmarks=(16, 32)), "16 leaves, 16 landmarks", Target(10, beats_rivals=True),
+        "house_16H", "house_16H, 100,000 dollars", _regression("house_16H", DOLLARS),
+        {**RIDGE, "gamma": 8.0, "head_gamma": 4.0}, _leaves(16, 64, landmarks=(16, 32, 48)), "64 leaves, 48 landmarks", Target(10, beats_rivals=True),
         random_split=True, regression=True, exact_rows=12_000,
     ),
 )

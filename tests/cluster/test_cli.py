@@ -161,7 +161,7 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     refused("does not answer", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
-    refused("something else is there", "train", data, model)
+    refused("is there already", "train", data, model)
     refused("written as 8x", "tune", data, new, "--budget", "cheap")
     refused("its directory does not exist", "tune", data, new, "--plot", tmp_path / "nowhere" / "f.png")
     refused("name such a file", "tune", data, new, "--plot", tmp_path / "f.txt")

@@ -9,10 +9,11 @@ import zarr
 from sklearn.base import clone
 
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
+from dcpred.locking import hold
 from dcpred.search import Budget
 from dcpred.tuning import tune
 from dcpred_tasks.artifact import read_model
-from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from dcpred_tasks.predictor import class_numbers
 from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings
@@ -76,17 +77,55 @@ def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "m.tuned.json").read_bytes() == kept
     assert not first.trained["already_trained"]
     assert again.trained["already_trained"]
-    with pytest.raises(PlanConflictError, match="something else is there"):
+    with pytest.raises(PlanConflictError, match="is there already"):
         tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=50.0))
 
 
 def test_leftovers_of_a_killed_search_are_not_believed(data: Path, tmp_path: Path) -> None:
     for folder in ("survey", "probe-0"):
         (tmp_path / "m.tune" / folder).mkdir(parents=True)
+    (tmp_path / "m.tune" / "tune.json").write_text("{}")
     (tmp_path / "m.tune" / "survey" / "000000-100000.npz").write_bytes(b"of other data")
     (tmp_path / "m.tune" / "probe-0" / "000000.npz").write_bytes(b"of other data")
     tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
     assert not (tmp_path / "m.tune").exists()
+
+
+def test_a_directory_of_somebody_else_is_left_alone(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.tune").mkdir()
+    (tmp_path / "m.tune" / "notes.txt").write_text("precious")
+    with pytest.raises(PlanConflictError, match="holds other files"):
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    assert (tmp_path / "m.tune" / "notes.txt").read_text() == "precious"
+
+
+def test_a_second_search_leaves_the_first_alone(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.tune").mkdir()
+    with hold(tmp_path / "m.tune"):
+        (tmp_path / "m.tune" / "tune.json").write_text("{}")
+        with pytest.raises(RunHeldError, match="in use by"):
+            tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+        assert (tmp_path / "m.tune" / "tune.json").exists()
+
+
+def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
+    """Nothing to tell classes by is no error; nor is a feature that single precision cannot hold unscaled."""
+    alike = make_group(tmp_path / "alike.zarr", np.ones((60, 3)), np.arange(60) % 2)
+    tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, short=True)
+    X, y = rings(300, 0)
+    huge = make_group(tmp_path / "huge.zarr", X.astype(float) * [1e100, 1, 1, 1, 1, 1], y)
+    tune(f"{huge}/X", f"{huge}/y", tmp_path / "huge", inline, short=True)
+
+
+def test_weights_count_between_leaves_too(tmp_path: Path) -> None:
+    """Half of the space has labels without a pattern and all of the weight: no settings are right there."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (700, 2)).astype(np.float32)
+    left = X[:, 0] < 0
+    y = np.where(left, rng.integers(0, 2, 700), (X[:, 1] > 0).astype(int))
+    data = make_group(tmp_path / "d.zarr", X, y, weight=np.where(left, 100.0, 1.0))
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, weight=f"{data}/weight", short=True)
+    assert report.chosen["accuracy"] < 0.65
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path, tmp_path: Path) -> None:
@@ -130,16 +169,16 @@ def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> Non
 
 def test_estimators_search_within_a_budget() -> None:
     """In memory, with string labels, class weights and a class whose rows have no weight; and for values."""
-    X, y = rings(600, 0)
+    X, y = rings(1_200, 0)
     names = np.array(["in", "out", "never"])[np.append(y, 2)]
     X = np.vstack([X, X[:1]])
-    weight = np.append(np.ones(600), 0.0)
+    weight = np.append(np.ones(1_200), 0.0)
     model = DCPredClassifier(budget="30x", class_weight={"in": 2.0, "out": 1.0, "never": 1.0}, random_state=0)
     model.fit(X, names, sample_weight=weight)
     assert model.classes_.tolist() == ["in", "out"]
-    assert model.score(X[:600], names[:600]) > 0.85
+    assert model.score(X[:1_200], names[:1_200]) > 0.85
     assert model.settings_["scaling"] == "learned"
     with pytest.raises(SettingsError, match="written as 8x"):
         clone(model).set_params(budget="cheap").fit(X, names)
-    values = DCPredRegressor(budget="40x", random_state=0).fit(X, np.hypot(X[:, 0] / 1e3, X[:, 1]))
-    assert values.score(X, np.hypot(X[:, 0] / 1e3, X[:, 1])) > 0.9
+    X, value = X[:400], np.hypot(X[:400, 0] / 1e3, X[:400, 1])
+    assert DCPredRegressor(budget="40x", random_state=0).fit(X, value).score(X, value) > 0.9

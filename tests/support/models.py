@@ -121,12 +121,23 @@ def random_model(
         triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
         triangle=(scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(np.float32),
         beta_at=offsets(n_basis),
-        beta=rng.normal(size=(sum(n_basis), n_outputs)).astype(np.float32),
+        beta=_random_beta(rng, n_basis, n_outputs),
         intercept=intercept,
         bounds=np.sort(intercept + rng.normal(size=(n_leaves, 2)) * 4, axis=1) if regression else np.zeros((n_leaves, 0)),
         leaf_rows=np.ones(n_leaves, np.int64),
         local_kernel=Kernel(kernel, gamma),
     )
+
+
+def _random_beta(rng: np.random.Generator, n_basis: list[int], n_outputs: int) -> NDArray[np.float32]:
+    """In a third of the leaves some of several outputs have no weights, as classes have that a leaf has no row of."""
+    parts = []
+    for n in n_basis:
+        beta = rng.normal(size=(n, n_outputs))
+        if n_outputs > 1 and rng.random() < 0.4:
+            beta[:, rng.random(n_outputs) < 0.7] = 0.0
+        parts.append(beta)
+    return np.concatenate(parts).astype(np.float32)
 
 
 def _random_pairs(rng: np.random.Generator, m: int) -> NDArray[np.int64]:

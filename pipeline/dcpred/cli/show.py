@@ -38,7 +38,7 @@ def tuned(r: dict[str, Any]) -> str:
     name = "rmse" if "rmse" in chosen else "accuracy"
     lines = [f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8}  {'overlap':>7}  scaling"]
     for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
-        value = f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
+        value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
         lines.append(
             f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,}  {p['landmarks']:>9}  "
             f"{p['products']:>8}  {p['overlap']:>7}  {p['scaling']}{'  <- chosen' if p == chosen else ''}"
@@ -46,11 +46,12 @@ def tuned(r: dict[str, Any]) -> str:
     seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
     return "\n".join(
         [
-            "on rows held out of a sample of leaves, at predicted costs:",
+            f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
+            if chosen["n_judged"]
+            else "too few rows to hold any out; not judged, at predicted costs:",
             *lines,
             "",
-            *frontier_plot(points, chosen, name),
-            "",
+            *(["", *frontier_plot(points, chosen, name), ""][1:] if len(points) > 1 and chosen["n_judged"] else []),
             f"seconds      {seconds}",
             trained(r["trained"]),
         ]

@@ -1,0 +1,49 @@
+"""The directory for the work in progress of a training job: made, checked and held."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dcpred.locking import hold
+from dcpred_tasks.errors import DataError, PlanConflictError
+from dcpred_tasks.files import read_own_json, resource_errors, write_json
+
+
+def make_scratch(scratch: Path, model: Path) -> None:
+    """Make a directory for the work in progress. Raises DataError where there can be none."""
+    try:
+        with resource_errors(scratch):
+            scratch.mkdir(parents=True, exist_ok=True)
+    except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+        raise DataError(
+            f"a model was to be written to {model}, but no directory can be made beside it ({error.strerror}); name another place"
+        ) from None
+
+
+def check_scratch(scratch: Path, run: str, model: Path) -> None:
+    """Raise PlanConflictError unless the scratch directory is free, or was left by this run."""
+    path = scratch / "job.json"
+    if not scratch.exists():
+        return
+    if path.exists():
+        if read_own_json(path).get("run") != run:
+            raise PlanConflictError(
+                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
+                "remove the directory"
+            )
+        return
+    if any(entry.name != "lock" and not entry.name.startswith("job.json.") for entry in scratch.iterdir()):
+        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+
+
+@contextmanager
+def claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
+    """Make the scratch directory, or take up the one that this run left, and hold it."""
+    make_scratch(scratch, model)
+    with hold(scratch):
+        check_scratch(scratch, run, model)
+        if not (scratch / "job.json").exists():
+            write_json(scratch / "job.json", {"run": run})
+        for folder in ("survey", "leaves", "rows-0"):
+            (scratch / folder).mkdir(exist_ok=True)
+        yield

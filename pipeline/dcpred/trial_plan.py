@@ -1,0 +1,74 @@
+"""Which trees tuning tries and which of their leaves it looks at: arithmetic without I/O."""
+
+import numpy as np
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.settings import Settings
+from dcpred_tasks.trainer import Division
+from dcpred_tasks.tree import flatten
+from dcpred_tasks.trial import HELD_OUT
+
+TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
+LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
+MOST_TREES = 3  # within the budget
+MANY_ROWS = 100_000  # from which on a short search leaves out the third, whose leaves are the largest and take the most time
+HELD_ROWS = 6_000  # that settings are judged on
+LEAVES = (6, 256)
+OWN_ROWS = 1_000  # of a leaf that is looked at
+TRIED_ROWS = 3_000  # of a leaf and its halo
+
+
+def tree_sizes(n_rows: int) -> list[int]:
+    """Numbers of leaves that may be tried, the largest first."""
+    return [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
+
+
+def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
+    """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
+    share = counts / max(counts.sum(), 1)
+    wanted = int(np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES))
+    rng = np.random.default_rng([seed, len(counts)])
+    if wanted >= np.count_nonzero(counts):
+        leaves = rng.permutation(np.flatnonzero(counts))
+        return leaves, share[leaves]
+    draws: list[int] = []
+    n_draws = 0
+    while len(draws) < wanted:
+        leaf = int(rng.choice(len(counts), p=share))
+        n_draws += 1
+        if leaf not in draws:
+            draws.append(leaf)
+    leaves = np.array(draws)
+    return leaves, share[leaves] / (1.0 - (1.0 - share[leaves]) ** n_draws)
+
+
+def outline(settings: Settings, m: int, division: Division, counts: IntArray, outputs: int) -> Model:
+    """A model with the shape that settings give, for what it would cost; its numbers mean nothing."""
+    tree = flatten(division.root)
+    n = tree.n_leaves
+    p = min(settings.products, m * (m + 1) // 2)
+    d = len(division.scaling.shift)
+    at = np.arange(n + 1, dtype=np.int64)
+    return Model(
+        task=settings.task,
+        classes=(),
+        kernel=division.kernels.head,
+        triangle_bound=settings.triangle_bound,
+        scaling=division.scaling,
+        tree=tree,
+        landmark_at=at * m,
+        landmarks=np.empty((0, d), MODEL_DTYPE),
+        gamma=np.empty(0, MODEL_DTYPE),
+        pair_at=at * p,
+        pairs=np.empty((0, 2), np.int32),
+        triangle_at=at * 0,
+        triangle=np.empty(0, MODEL_DTYPE),
+        beta_at=at * (m + p),
+        beta=np.empty((0, outputs), MODEL_DTYPE),
+        intercept=np.zeros((n, outputs)),
+        bounds=np.zeros((n, 0)),
+        leaf_rows=counts,
+        local_kernel=division.kernels.local,
+    )
+
