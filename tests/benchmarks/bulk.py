@@ -33,6 +33,7 @@ from dcpred_tasks.scorer import score_rows, warm_up
 from dcpred_tasks.settings import make_settings
 
 SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 1024, "landmarks": 16, "products": 0, "head_gamma": 2e-5}
+SETTINGS |= {"refine": False}  # as in the paper
 CHUNK_ROWS = 65_536
 MIB = 2**20
 

@@ -31,7 +31,7 @@ JOBS = {
         [("standard", 0.2, 0.05)],
     ),
 }
-HEAD = {"landmarks": 32, "products": 300}
+HEAD = {"landmarks": 32, "products": 300, "refine": False}  # as in the paper
 Rows = NDArray[np.float64]
 
 

@@ -212,7 +212,7 @@ SETS: tuple[DataSet, ...] = (
         "64 leaves, 16 landmarks", Target(8, 92.8), printed=KDD,
     ),
     DataSet(
-        "cpusmall", "cpusmall", _regression("cpusmall", 1), 
+        "cpusmall", "cpusmall", _regression("cpusmall", 1),
         {**LEARNED, "gamma": 1.0, "head_gamma": 0.5, "ridge": 0.03, "refine_ridge": 1e-4, "refine_steps": 500},
         _leaves(1, 4, 16, landmarks=(16, 32)), "1 leaves, 16 landmarks",
         Target(10, beats_rivals=True), random_split=True, regression=True, exact_rows=12_000,
@@ -225,7 +225,8 @@ SETS: tuple[DataSet, ...] = (
     ),
     DataSet(
         "house_16H", "house_16H, 100,000 dollars", _regression("house_16H", DOLLARS),
-        {**RIDGE, "gamma": 8.0, "head_gamma": 4.0}, _leaves(16, 64, landmarks=(16, 32, 48)), "64 leaves, 48 landmarks", Target(10, beats_rivals=True),
+        {**RIDGE, "gamma": 8.0, "head_gamma": 4.0}, _leaves(16, 64, landmarks=(16, 32, 48)),
+        "64 leaves, 48 landmarks", Target(10, beats_rivals=True),
         random_split=True, regression=True, exact_rows=12_000,
     ),
 )
