@@ -158,7 +158,7 @@ A9A = _table((12.5, 83.9, 6.3), (32, 81.95, 490), (50, 83.9, 1.28), (4859, 81.9,
 LEARNED: Values = {"scaling": "learned", "gamma": 2.0, "head_gamma": 1.0, "C": 32.0, "landmarks": 16, "products": 0}
 # What `dcpred tune` chose within the budget of each target, from the training rows of seed 0.
 FOREST: Values = {
-    **LEARNED, "overlap": 3, "gamma": 6.4, "head_gamma": 3.2, "C": 2.0, "refine_ridge": 1e-4, "products": 64,
+    **LEARNED, "overlap": 3, "gamma": 6.4, "head_gamma": 3.2, "C": 2.0, "refine_ridge": 1e-4,
 }  # fmt: skip
 LETTERS: Values = {**LEARNED, "overlap": 3, "C": 128.0, "refine_ridge": 1e-4, "min_leaf_rows": 14}
 RIDGE: Values = {**LEARNED, "ridge": 0.01, "refine_ridge": 0.1, "overlap": 3}
