@@ -117,11 +117,13 @@ def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
 
 def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> None:
     """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it chose."""
-    shown = dcpred("train", place / "trees.zarr", tmp_path / "m", "--workers", 2).stdout
+    some = make_blobs(240, n_features=4, n_classes=2, seed=0)
+    data = make_group(tmp_path / "some.zarr", some.X, some.y)
+    shown = dcpred("train", data, tmp_path / "m", "--workers", 2).stdout
     assert "<- chosen" in shown
-    assert as_json("evaluate", tmp_path / "m", place / "trees.zarr")["accuracy"] > 0.9
+    assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 240}
     plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
-    found = as_json("tune", place / "trees.zarr", tmp_path / "t", "--budget", "40x", "--short", "--workers", 2, *plot)
+    found = as_json("tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 2, *plot)
     assert all(p["cost_ratio"] <= 40 for p in found["frontier"])
     assert found["trained"]["n_leaves"] >= 1
     assert (tmp_path / "f.svg").exists() == bool(plot)
