@@ -96,7 +96,6 @@ def tune(
     """
     x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
-    check_training_data(x, y, weight, start)
     found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
     begin = time.perf_counter()
     settings = make_settings(found["settings"])
@@ -140,8 +139,8 @@ def _choice(
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
         make_scratch(scratch, model)
         with hold(scratch):
+            _clear(scratch)
             try:
-                _clear(scratch)
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
                 arena = _Arena(training, training.survey(names), workers, say, short, budget or DEFAULT_BUDGET)
@@ -189,7 +188,7 @@ def _clear(scratch: Path) -> None:
 
 
 def choose(points: Sequence[Point], budget: Budget | None) -> Point:
-    """The best within a named budget; else the cheapest that is nearly as good as the best. """
+    """The best within a named budget; else the cheapest that is nearly as good as the best."""
     least = min(p.error for p in points)
     if budget is not None:
         return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
