@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.scaling import SCALINGS, Scaling, fit_scaling
+from dcpred_tasks.scaling import BASES, Scaling, fit_scaling
 
 NEIGHBOURS = 32
 ROUNDS = 8  # neighbours are found anew in each
@@ -95,7 +95,7 @@ def learn_metric(
     task              "classification" or "regression"
     """
     sample = np.ascontiguousarray(sample)  # sums are rounded by their order
-    bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in SCALINGS}
+    bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in BASES}
     unit = bases["standard"]
     varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
     rows = _distinct_rows(Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies]), target, weight, task)

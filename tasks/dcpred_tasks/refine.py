@@ -1,4 +1,4 @@
-"""Refined landmarks: from the Nyström solution on, move landmarks, their γ and the output weights downhill together.
+"""Refined landmarks: from the landmarks of k-means and a least-squares fit on, all move downhill together, γ of each among them.
 
 The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by L-BFGS on
 

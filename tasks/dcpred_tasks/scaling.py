@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
 
-SCALINGS = ("none", "standard", "minmax", "learned")
+BASES = ("none", "standard", "minmax")  # those that do not look at targets, which `fit_scaling` knows
+SCALINGS = (*BASES, "learned")
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,9 @@ def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
 
 def probe_block(job: TrainJob, n_trees: int, overlap: int, block: int, start: int, stop: int) -> Receipt:
     """Keep the rows of a block that the trials of any tree need."""
-    for number in range(n_trees):
-        trial = read_trial_tree(job, number)
-        rows = block_rows(job, trial.classes, trial.class_factors, start, stop)
+    trials = [read_trial_tree(job, number) for number in range(n_trees)]
+    rows = block_rows(job, trials[0].classes, trials[0].class_factors, start, stop)
+    for number, trial in enumerate(trials):
         X = trial.scaling(rows.X)
         with threadpool_limits(1):
             leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])

@@ -8,6 +8,7 @@ import pytest
 import zarr
 from sklearn.base import clone
 
+from dcpred.cost_model import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.locking import hold
 from dcpred.search import Budget
@@ -38,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_tuned_model_is_good_and_what_was_judged_holds(data: Path, tmp_path: Path) -> None:
     report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
     X, y = rings(2_000, 1)
-    decision, _ = score_rows(read_model(tmp_path / "m"), X)
+    model = read_model(tmp_path / "m")
+    assert predict_cost(model).cost_ratio == pytest.approx(report.chosen["cost_ratio"], rel=0.25), "leaves were merged since"
+    decision, _ = score_rows(model, X)
     accuracy = float((class_numbers(decision) == y).mean())
     assert accuracy > 0.85
     assert abs(accuracy - report.chosen["accuracy"]) < 0.06
