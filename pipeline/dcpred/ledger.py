@@ -16,7 +16,7 @@ from typing import Any
 from dcpred.locking import hold
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.files import read_own_json, resource_errors, write_json
-from dcpred_tasks.score_block import BlockReceipt, ScoreRun, read_receipt
+from dcpred_tasks.records import BlockReceipt, ScoreRun, list_records, read_receipt
 
 FORMAT = "dcpred-scores"
 VERSION = 1
@@ -66,7 +66,8 @@ class Ledger:
             )
 
     def pending(self) -> list[int]:
-        return [block for block in range(self.n_blocks) if read_receipt(self.run, block) is None]
+        done, _ = list_records(self.run)
+        return [block for block in range(self.n_blocks) if block not in done]
 
     def receipts(self) -> Iterator[BlockReceipt]:
         for block in range(self.n_blocks):

@@ -21,6 +21,14 @@ class DataError(RefusedError):
     """The data are not what was asked for: shape, dtype, non-finite values, labels, missing chunks."""
 
 
+class MissingChunkError(DataError):
+    """A chunk of the input is not there."""
+
+
+class DamagedChunkError(DataError):
+    """A chunk of the input is there and cannot be decoded."""
+
+
 class SettingsError(RefusedError):
     """A setting has an unknown name, or a value that it cannot have."""
 

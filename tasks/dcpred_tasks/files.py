@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 
 DIGEST_BYTES = 16
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}  # of file systems without hard links
 RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -40,6 +41,13 @@ def resource_errors(path: Path) -> Iterator[None]:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file by name and rename; it is on disk when this returns."""
+    with _whole(path, data) as partial:
+        partial.replace(path)
+
+
+@contextmanager
+def _whole(path: Path, data: bytes) -> Iterator[Path]:
+    """The data on disk under a name beside `path`, to be given that name; what stands there afterwards lasts."""
     partial = partial_name(path)
     with resource_errors(path):
         try:
@@ -47,11 +55,26 @@ def write_bytes(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            partial.replace(path)
+            yield partial
             _sync_directory(path.parent)
-        except BaseException:
+        finally:
             partial.unlink(missing_ok=True)
-            raise
+
+
+def create_json(path: Path, value: Mapping[str, Any]) -> bool:
+    """Write a file that is not there yet; False, and nothing written, where it is."""
+    with _whole(path, _encoded(value)) as partial:
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if path.exists():
+                return False
+            partial.replace(path)
+    return True
 
 
 def _sync_directory(path: Path) -> None:
@@ -64,7 +87,11 @@ def _sync_directory(path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+    write_bytes(path, _encoded(value))
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:

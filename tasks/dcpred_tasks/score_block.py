@@ -5,9 +5,7 @@ that the block is done. A second attempt, even one that overlaps the first, writ
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +16,17 @@ from threadpoolctl import threadpool_limits
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, read_model
 from dcpred_tasks.dtypes import STATUS_DTYPE, Status
-from dcpred_tasks.errors import DataError, ModelFormatError
-from dcpred_tasks.files import digest, read_json, resource_errors, write_json
+from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
+from dcpred_tasks.files import digest, resource_errors
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
 from dcpred_tasks.memory import peak_memory_bytes, process_name
 from dcpred_tasks.predictor import Model
+from dcpred_tasks.records import BlockReceipt, ScoreRun, commit, read_receipt
+from dcpred_tasks.retrying import Retrying
 from dcpred_tasks.scorer import score_rows, warm_up
 
 OUTPUTS = ("label", "decision")
 LISTED_ROWS = 100  # bad rows named in a commit record
-
-
-@dataclass(frozen=True)
-class ScoreRun:
-    """What every scoring task is told: addresses and small values."""
-
-    run: str  # hash of the plan
-    x: str
-    model: str
-    model_hash: str
-    output: str
-    outputs: tuple[str, ...]
-    n_rows: int
-    chunk_rows: int  # rows of an output chunk
-    block_rows: int  # a whole number of output chunks
-
-    @property
-    def scores(self) -> Path:
-        return Path(self.output) / "scores.zarr"
-
-    def record(self, block: int) -> Path:
-        return Path(self.output) / "blocks" / f"{block:06d}.json"
-
-    def rows(self, block: int) -> tuple[int, int]:
-        return block * self.block_rows, min((block + 1) * self.block_rows, self.n_rows)
-
-    def pieces(self, block: int) -> Iterator[tuple[int, int]]:
-        """The output chunks of a block, as spans of rows."""
-        start, stop = self.rows(block)
-        for at in range(start, stop, self.chunk_rows):
-            yield at, min(at + self.chunk_rows, stop)
-
-
-@dataclass(frozen=True)
-class BlockReceipt:
-    """A commit record. `status` counts rows by status code; `bad_rows` names the first rows that were not scored."""
-
-    run: str
-    block: int
-    start: int
-    stop: int
-    digest: str
-    status: dict[str, int]
-    bad_rows: list[tuple[int, int]]
-    read_seconds: float
-    score_seconds: float
-    write_seconds: float
-    process: str
-    peak_memory_bytes: int
 
 
 @lru_cache(maxsize=2)
@@ -116,60 +67,98 @@ def create_scores(run: ScoreRun, model: Model) -> None:
         store.create_array(group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes)
 
 
-def score_block(run: ScoreRun, block: int) -> BlockReceipt:
-    """Score one block and commit it."""
+def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockReceipt:
+    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks are to be
+    given up (`quarantine`): they get a status of their own and no scores."""
     model = open_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
     source = store.open_array(run.x)
-    arrays = {name: store.open_output(run.scores / name) for name in (*run.outputs, "status")}
-    seconds = {"read": 0.0, "score": 0.0, "write": 0.0}
-    counts = np.zeros(len(Status), np.int64)
-    bad_rows: list[tuple[int, int]] = []
-    digests = []
+    writer = _Writer(run)
+    retrying = Retrying()
+    lost: list[str] = []
     with resource_errors(run.scores):
         for start, stop in run.pieces(block):
             clock = time.perf_counter()
-            _refuse_missing_chunks(run, source, start, stop)
-            X = store.read_rows(source, start, stop)
-            clock = _lap(seconds, "read", clock)
+            try:
+                X, given_up = retrying(partial(_read, run, source, start, stop)), None
+            except (MissingChunkError, DamagedChunkError) as error:
+                if not quarantine:
+                    raise
+                X, given_up = _read_what_is_there(source, start, stop)
+                lost.append(str(error))
+            clock = writer.lap("read", clock)
             with threadpool_limits(1):
-                values = _score(model, coding, X)
-            clock = _lap(seconds, "score", clock)
-            for name in (*run.outputs, "status"):  # status last
-                arrays[name][start:stop] = values[name]
-            digests.append(_digest(values, run.outputs))
-            _lap(seconds, "write", clock)
-            status = values["status"]
-            counts += np.bincount(status, minlength=len(counts))
-            room = LISTED_ROWS - len(bad_rows)
-            bad_rows += [(start + int(i), int(status[i])) for i in np.flatnonzero(status != Status.OK)[:room]]
-    first, last = run.rows(block)
-    receipt = BlockReceipt(
-        run=run.run,
-        block=block,
-        start=first,
-        stop=last,
-        digest=digest("".join(digests).encode()),
-        status={str(code): int(n) for code, n in enumerate(counts) if n},
-        bad_rows=bad_rows,
-        read_seconds=seconds["read"],
-        score_seconds=seconds["score"],
-        write_seconds=seconds["write"],
-        process=process_name(),
-        peak_memory_bytes=peak_memory_bytes(),
-    )
-    write_json(run.record(block), asdict(receipt))
-    return receipt
+                values = _score(model, coding, X, given_up)
+            clock = writer.lap("score", clock)
+            retrying(partial(writer.write, start, stop, values))
+            writer.note(start, values)
+            writer.lap("write", clock)
+        receipt = writer.receipt(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
+        return retrying(partial(commit, run, receipt))
 
 
-def read_receipt(run: ScoreRun, block: int) -> BlockReceipt | None:
-    """The commit record of a block, or None where there is none of this run that can be read."""
-    try:
-        value = read_json(run.record(block))
-        receipt = BlockReceipt(**{**value, "bad_rows": [(int(r), int(s)) for r, s in value["bad_rows"]]})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
-    return receipt if receipt.run == run.run and receipt.block == block else None
+def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
+    """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can score."""
+    model = open_model(run.model, run.model_hash)
+    coding = label_coding(model.classes) if "label" in run.outputs else None
+    writer = _Writer(run)
+    with resource_errors(run.scores):
+        for start, stop in run.pieces(block):
+            values = _without_scores(model, coding, np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE))
+            writer.write(start, stop, values)
+            writer.note(start, values)
+        return commit(run, writer.receipt(block, quarantined=reason))
+
+
+class _Writer:
+    """Writes the pieces of a block, status last, and keeps what its commit record will say."""
+
+    def __init__(self, run: ScoreRun) -> None:
+        self.run = run
+        self.arrays = {name: store.open_output(run.scores / name) for name in (*run.outputs, "status")}
+        self.seconds = {"read": 0.0, "score": 0.0, "write": 0.0}
+        self.counts = np.zeros(len(Status), np.int64)
+        self.bad_rows: list[tuple[int, int]] = []
+        self.digests: list[str] = []
+        self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}
+
+    def lap(self, phase: str, since: float) -> float:
+        now = time.perf_counter()
+        self.seconds[phase] += now - since
+        return now
+
+    def write(self, start: int, stop: int, values: dict[str, NDArray[Any]]) -> None:
+        for name, array in self.arrays.items():
+            array[start:stop] = values[name]
+
+    def note(self, start: int, values: dict[str, NDArray[Any]]) -> None:
+        self.digests.append(_digest(values, self.run.outputs))
+        for name, array in self.arrays.items():
+            self.sizes[name].append(store.stored_size(array, start))
+        status = values["status"]
+        self.counts += np.bincount(status, minlength=len(self.counts))
+        room = LISTED_ROWS - len(self.bad_rows)
+        self.bad_rows += [(start + int(i), int(status[i])) for i in np.flatnonzero(status != Status.OK)[:room]]
+
+    def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
+        first, last = self.run.rows(block)
+        return BlockReceipt(
+            run=self.run.run,
+            block=block,
+            start=first,
+            stop=last,
+            digest=digest("".join(self.digests).encode()),
+            status={str(code): int(n) for code, n in enumerate(self.counts) if n},
+            bad_rows=self.bad_rows,
+            read_seconds=self.seconds["read"],
+            score_seconds=self.seconds["score"],
+            write_seconds=self.seconds["write"],
+            process=process_name(),
+            peak_memory_bytes=peak_memory_bytes(),
+            sizes=self.sizes,
+            retries=retries,
+            quarantined=quarantined,
+        )
 
 
 def verify_block(run: ScoreRun, block: int) -> bool:
@@ -188,8 +177,24 @@ def verify_block(run: ScoreRun, block: int) -> bool:
     return digest("".join(digests).encode()) == receipt.digest
 
 
-def _score(model: Model, coding: LabelCoding | None, X: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _score(
+    model: Model, coding: LabelCoding | None, X: NDArray[Any], given_up: NDArray[np.uint8] | None
+) -> dict[str, NDArray[Any]]:
+    """Outputs and status of rows; those that were given up keep their status and get no scores."""
     decision, status = score_rows(model, X)
+    if given_up is not None:
+        lost = given_up != Status.NOT_SCORED
+        status[lost], decision[lost] = given_up[lost], np.nan
+    return _outputs(model, coding, decision, status)
+
+
+def _without_scores(model: Model, coding: LabelCoding | None, status: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    return _outputs(model, coding, np.full((len(status), model.n_outputs), np.nan, model.score_dtype), status)
+
+
+def _outputs(
+    model: Model, coding: LabelCoding | None, decision: NDArray[Any], status: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
     values: dict[str, NDArray[Any]] = {
         "decision": decision if model.n_outputs > 1 else decision[:, 0],
         "status": status,
@@ -203,16 +208,28 @@ def _digest(values: dict[str, NDArray[Any]], outputs: tuple[str, ...]) -> str:
     return digest(*(values[name] for name in (*outputs, "status")))
 
 
-def _lap(seconds: dict[str, float], phase: str, since: float) -> float:
-    now = time.perf_counter()
-    seconds[phase] += now - since
-    return now
-
-
-def _refuse_missing_chunks(run: ScoreRun, source: Any, start: int, stop: int) -> None:
+def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:
     missing = next(store.missing_chunks(source, start, stop), None)
     if missing is not None:
-        raise DataError(
+        raise MissingChunkError(
             f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which would read "
             "as fill values; restore it and run again"
         )
+    return store.read_rows(source, start, stop)
+
+
+def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Rows of which some cannot be had, zero there, and their status: that of rows that are there is 0."""
+    X = np.zeros((stop - start, *source.shape[1:]), source.dtype)
+    status = np.full(stop - start, Status.NOT_SCORED, STATUS_DTYPE)
+    size = store.chunk_rows(source)
+    for first in range(start // size * size, stop, size):
+        first, last = max(first, start), min(first + size, stop)
+        if next(store.missing_chunks(source, first, last), None) is not None:
+            status[first - start : last - start] = Status.CHUNK_MISSING
+            continue
+        try:
+            X[first - start : last - start] = store.read_rows(source, first, last)
+        except DamagedChunkError:
+            status[first - start : last - start] = Status.CHUNK_CORRUPT
+    return X, status

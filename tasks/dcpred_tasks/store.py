@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore
 
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.files import digest
 
 ZSTD_LEVEL = 1
@@ -99,12 +99,12 @@ def chunk_rows(array: zarr.Array[Any]) -> int:
 
 
 def read_rows(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
-    """Rows start to stop. Raises DataError where their chunks are damaged."""
+    """Rows start to stop. Raises DamagedChunkError where their chunks are damaged."""
     try:
         return np.asarray(array[start:stop])
     except (RuntimeError, ValueError, TypeError, BaseZarrError) as error:  # what decoders raise
         where = _first_damaged(array, start, stop)
-        raise DataError(
+        raise DamagedChunkError(
             f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but their chunk is "
             f"damaged ({error}); restore it and run again"
         ) from error
@@ -242,6 +242,33 @@ def open_output(address: str | Path) -> zarr.Array[Any]:
     if not array.config.write_empty_chunks:
         raise DataError(f"{address} was opened without write_empty_chunks; this Zarr version is not supported")
     return array
+
+
+def stored_size(array: zarr.Array[Any], row: int) -> int:
+    """Bytes of the first chunk of the row's chunks in a local store; 0 where it is not there."""
+    base, grid = array.store_path.store, array.shards or array.chunks
+    key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
+    try:
+        return int((Path(base.root) / array.store_path.path / key).stat().st_size) if isinstance(base, LocalStore) else 0
+    except FileNotFoundError:
+        return 0
+
+
+def stored_sizes(address: str | Path) -> dict[int, int]:
+    """Bytes of the chunks of a local array that is chunked by rows, by the number of the chunk: one listing."""
+    array = open_array(address)
+    base = array.store_path.store
+    if not isinstance(base, LocalStore):
+        return {}
+    root, tail = Path(base.root) / array.store_path.path / "c", "0/" * (array.ndim - 1)
+    found: dict[int, int] = {}
+    for entry in os.scandir(root) if root.is_dir() else ():
+        if entry.name.isdecimal():
+            try:
+                found[int(entry.name)] = os.stat(f"{entry.path}/{tail}".rstrip("/")).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+    return found
 
 
 def array_address(array: zarr.Array[Any]) -> str | None:

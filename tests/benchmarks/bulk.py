@@ -28,7 +28,7 @@ from dcpred_tasks.descent import Tree
 from dcpred_tasks.files import digest
 from dcpred_tasks.labels import encode_labels, label_coding
 from dcpred_tasks.predictor import Model
-from dcpred_tasks.score_block import ScoreRun
+from dcpred_tasks.records import ScoreRun
 from dcpred_tasks.scorer import score_rows, warm_up
 from dcpred_tasks.settings import make_settings
 

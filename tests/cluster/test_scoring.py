@@ -135,7 +135,7 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
 @pytest.mark.parametrize("instant", ["scores", "status", "record"])
 def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str) -> None:
     """Events of a block: 1 scores, 2 status, 3 commit record. Stop before 2, before 3, or after 3."""
-    real_write, real_open = task.write_json, task.store.open_output
+    real_commit, real_open = task.commit, task.store.open_output
 
     class CutError(Exception):
         pass
@@ -151,14 +151,13 @@ def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeyp
         array = real_open(address)
         return Stopping(array) if instant == "scores" and address.name == "status" else array
 
-    def write_json(path: Path, value: Any) -> None:
-        if instant == "status":
-            raise CutError
-        real_write(path, value)
+    def commit(run: Any, receipt: Any) -> Any:
+        if instant != "status":
+            real_commit(run, receipt)
         raise CutError
 
     monkeypatch.setattr(task.store, "open_output", open_output)
-    monkeypatch.setattr(task, "write_json", write_json)
+    monkeypatch.setattr(task, "commit", commit)
     with pytest.raises(IncompleteError):
         run(model, data, tmp_path / "out")
     found = read(tmp_path / "out")
@@ -180,7 +179,11 @@ def _flip(path: Path, at: int = 20) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("damage", [_flip, Path.unlink], ids=["flipped bit", "lost chunk"])
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [_truncate, Path.unlink], ids=["truncated chunk", "lost chunk"])
 def test_damage_before_the_end_is_found_and_mended(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
@@ -278,10 +281,10 @@ def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
 
 
 def test_a_full_disk_is_told_apart(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, value: Any) -> None:
-        raise ResourceError(f"writing to {path} failed: No space left on device")
+    def full(run: Any, receipt: Any) -> None:
+        raise ResourceError(f"writing to {run.output} failed: No space left on device")
 
-    monkeypatch.setattr(task, "write_json", full)
+    monkeypatch.setattr(task, "commit", full)
     with pytest.raises(ResourceError, match="No space left"):
         run(model, data, tmp_path / "out")
 
