@@ -1,31 +1,27 @@
-"""Who does the work: processes on this machine, a running Dask cluster, or this process. And the bounded window.
-
-Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with it, so that only
-a few tasks per worker are in flight; the window is refilled as results arrive and each future is released at once.
-"""
+"""Who does the work: processes on this machine, a running Dask cluster, or this process."""
 
 import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import dask
-from distributed import Client, Future, LocalCluster, as_completed
+from distributed import Client, LocalCluster
 
+from dcpred.interruption import interrupted, listening
+from dcpred.preflight import can_write
 from dcpred.version import versions
-from dcpred_tasks.errors import DcpredError, ResourceError, SchedulerError
+from dcpred.window import Failure, Task, Window
+from dcpred_tasks.errors import SchedulerError
 
-IN_FLIGHT_PER_THREAD = 2
-RETRIES = 2
 PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10
-COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "dcpred")
+COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
 CONFIG = {
-    "distributed.scheduler.allowed-failures": 20,  # a worker that dies blames every task assigned to it
+    "distributed.scheduler.allowed-failures": 0,  # every death is told to us; dcpred.window counts them by task
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
 }
@@ -33,14 +29,6 @@ CONFIG = {
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
 
 T = TypeVar("T")
-Task = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A task that failed for good."""
-
-    error: BaseException
 
 
 class Workers(Protocol):
@@ -63,11 +51,14 @@ class InlineWorkers:
     """This process, one task at a time."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        for number, task in enumerate(tasks):
-            try:
-                yield number, body(*task)
-            except Exception as error:
-                yield number, Failure(error)
+        with listening() as asked:
+            for number, task in enumerate(tasks):
+                if asked.is_set():
+                    raise interrupted(number, len(tasks))
+                try:
+                    yield number, body(*task)
+                except Exception as error:
+                    yield number, Failure(error)
 
     def check_sees(self, folder: Path) -> None:
         """It does."""
@@ -76,58 +67,20 @@ class InlineWorkers:
         """There is no limit."""
 
 
-def _guarded(body: Callable[..., T], *task: Any) -> T | Failure:
-    """An error that dcpred raises on purpose is a result: trying again would not help."""
-    try:
-        return body(*task)
-    except ResourceError:
-        raise
-    except DcpredError as error:
-        return Failure(error)
-
-
 class DaskWorkers:
     """The workers of a Dask cluster."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def _threads(self) -> int:
-        return max(int(sum(self.client.nthreads().values())), 1)
-
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        pending = iter(enumerate(tasks))
-        numbers: dict[Future, int] = {}
-        done = as_completed(loop=self.client.loop)
-
-        def submit_next() -> None:
-            for number, task in pending:
-                future = self.client.submit(_guarded, body, *task, pure=False, retries=RETRIES, priority=-number)
-                numbers[future] = number
-                done.add(future)
-                return
-
-        try:
-            for _ in range(IN_FLIGHT_PER_THREAD * self._threads()):
-                submit_next()
-            for future in done:
-                number = numbers.pop(future)
-                error = future.exception() if future.status != "finished" else None
-                result = future.result() if error is None else Failure(error)
-                future.release()
-                yield number, result
-                # Workers may have come or gone since the last result.
-                for _ in range(max(IN_FLIGHT_PER_THREAD * self._threads() - len(numbers), 1)):
-                    submit_next()
-        finally:
-            if numbers:
-                self.client.cancel(list(numbers), force=True)
+        return Window(self.client, body, tasks).results()
 
     def check_sees(self, folder: Path) -> None:
-        for worker, sees in self.client.run(_sees, str(folder)).items():
-            if not sees:
+        for worker, trouble in self.client.run(can_write, str(folder)).items():
+            if trouble:
                 raise SchedulerError(
-                    f"worker {worker} does not see {folder}, which driver and workers must share; put it on storage that "
+                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on storage that "
                     "all of them mount at the same path"
                 )
 
@@ -209,7 +162,3 @@ def check_versions(client: Client) -> None:
         different = [f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})" for p in COMPARED if theirs.get(p) != mine.get(p)]
         if different:
             raise SchedulerError(f"worker {worker} runs {', '.join(different)}; install the same versions everywhere")
-
-
-def _sees(folder: str) -> bool:
-    return Path(folder).is_dir()

@@ -4,16 +4,19 @@ OUTPUT/
   plan.json       what the run is; written first
   scores.zarr     label, decision, status
   blocks/*.json   commit records; a block is done if and only if its record is there and its digest matches
+  failures/*.json what became of blocks that could not be done; withdrawn once they are
+  lock            who drives the run now
   manifest.json   written last, after every block was read back and verified
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dcpred.locking import hold
+from dcpred.locking import Lease, hold
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.files import read_own_json, resource_errors, write_json
 from dcpred_tasks.records import BlockReceipt, ScoreRun, list_records, read_receipt
@@ -34,17 +37,18 @@ class Ledger:
         return Path(self.run.output)
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def claimed(self) -> Iterator[Lease]:
         """Make the directory this run's, or take up what it left, and hold it. Raises PlanConflictError, RunHeldError."""
         with resource_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-        with hold(self.root):
+        with hold(self.root) as lease:
             self.check()
             with resource_errors(self.root):
                 (self.root / "blocks").mkdir(exist_ok=True)
+                (self.root / "failures").mkdir(exist_ok=True)
             if not (self.root / "plan.json").exists():
                 write_json(self.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(self.run)})
-            yield
+            yield lease
 
     def check(self) -> None:
         """Raise PlanConflictError where the directory belongs to something else; write nothing."""
@@ -79,6 +83,24 @@ class Ledger:
         """Withdraw a commit record whose block does not verify."""
         self.run.record(block).unlink(missing_ok=True)
 
+    def note_failure(self, block: int, sentence: str, deaths: int) -> None:
+        """Keep why a block could not be done, for whoever asks for the state of the run."""
+        start, stop = self.run.rows(block)
+        write_json(
+            self._failure(block),
+            {"block": block, "rows": [start, stop], "error": sentence, "deaths": deaths, "time": time.time()},
+        )
+
+    def forget_failure(self, block: int) -> None:
+        self._failure(block).unlink(missing_ok=True)
+
+    def failures(self) -> list[dict[str, Any]]:
+        """What is known of blocks that failed, by block."""
+        return [read_own_json(path) for path in sorted((self.root / "failures").glob("*.json"))]
+
+    def _failure(self, block: int) -> Path:
+        return self.root / "failures" / self.run.record(block).name
+
     def manifest(self) -> dict[str, Any] | None:
         path = self.root / "manifest.json"
         return read_own_json(path) if path.exists() else None
@@ -87,9 +109,23 @@ class Ledger:
         write_json(self.root / "manifest.json", manifest)
 
 
+def open_ledger(output: Path) -> Ledger:
+    """The ledger of an output that is there. Raises PlanConflictError where there is none."""
+    path = output / "plan.json"
+    if not path.exists():
+        raise PlanConflictError(f"an output of `dcpred score` was asked for at {output}, but it holds no plan.json; name another")
+    plan = read_own_json(path)
+    try:
+        values = {f.name: plan[f.name] for f in fields(ScoreRun)}
+        run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": str(output.absolute())})
+        return Ledger(run, -(-run.n_rows // run.block_rows))
+    except (KeyError, TypeError, ZeroDivisionError):
+        raise PlanConflictError(f"{path} is not what dcpred writes there; name another directory") from None
+
+
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "lock") or name.startswith("plan.json.")
+    return name in ("blocks", "failures", "lock") or name.startswith("plan.json.")
 
 
 def _plain(value: Any) -> Any:

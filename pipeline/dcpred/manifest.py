@@ -1,16 +1,18 @@
 """What is said of a finished run: the manifest that it leaves, and the report that its caller gets."""
 
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dcpred.ledger import FORMAT, VERSION, Ledger
 from dcpred.plan import BlockPlan
+from dcpred.run_statistics import describe_run
 from dcpred.version import versions
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.files import digest
+from dcpred_tasks.files import digest, digest_json
 from dcpred_tasks.memory import peak_memory_bytes
-from dcpred_tasks.records import ScoreRun
+from dcpred_tasks.records import BlockReceipt, ScoreRun
 from dcpred_tasks.score_block import LISTED_ROWS
 
 
@@ -33,41 +35,65 @@ class ScoreReport:
     seconds: float  # of the whole call
     rows_per_second: float  # while scoring, without the start of the workers; 0 where there was nothing to do
     status: dict[str, int]
-    bad_rows: list[tuple[int, int]]
+    bad_rows: list[tuple[int, int, int]]  # row, status code, feature or -1
     worker_peak_memory_bytes: dict[str, int]  # by process, host:pid
     driver_peak_memory_bytes: int
     manifest: dict[str, Any]
 
 
-def make_manifest(ledger: Ledger, plan: BlockPlan, scored: int) -> dict[str, Any]:
-    receipts = list(ledger.receipts())
+def make_manifest(ledger: Ledger, plan: BlockPlan, scored: int, input_run: str | None = None) -> dict[str, Any]:
+    """The manifest, sealed. `input_run` is the hash that a plan of the input would have now, where that has changed since."""
+    value = {
+        "format": FORMAT,
+        "version": VERSION,
+        **asdict(ledger.run),
+        "n_blocks": plan.n_blocks,
+        **totals(ledger.receipts()),
+        **describe_run(ledger.run, ledger.receipts()),
+        "plan": plan_digest(ledger),
+        "metadata": metadata_digests(ledger.run),
+        "input_changed": input_run not in (None, ledger.run.run),
+        "input_run": input_run or ledger.run.run,
+        "scored_blocks_last_call": scored,
+        "versions": versions(),
+        "machine": platform.machine(),
+    }
+    return {**value, "checksum": digest_json(value)}
+
+
+def totals(receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
+    """What a manifest says of the commit records together. They are gone through once and not kept."""
     status: dict[str, int] = {}
-    bad: list[tuple[int, int]] = []
+    bad: list[tuple[int, int, int]] = []
     peaks: dict[str, int] = {}
+    seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
+    digests: list[str] = []
     for receipt in receipts:
+        digests.append(receipt.digest)
+        spent = receipt.read_seconds, receipt.score_seconds, receipt.statistics.get("seconds", 0.0), receipt.write_seconds
+        seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
         peaks[receipt.process] = max(peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
         for code, n in receipt.status.items():
             status[code] = status.get(code, 0) + n
         bad += receipt.bad_rows[: LISTED_ROWS - len(bad)]
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        **asdict(ledger.run),
-        "n_blocks": plan.n_blocks,
         "status": status,
         "status_names": {str(int(s)): s.name.lower() for s in Status if str(int(s)) in status},
         "bad_rows": bad,
-        "digest": digest("".join(receipt.digest for receipt in receipts).encode()),
-        "scored_blocks_last_call": scored,
-        "worker_seconds": {
-            "read": sum(r.read_seconds for r in receipts),
-            "score": sum(r.score_seconds for r in receipts),
-            "write": sum(r.write_seconds for r in receipts),
-        },
+        "digest": digest("".join(digests).encode()),
+        "worker_seconds": seconds,
         "worker_peak_memory_bytes": peaks,
-        "versions": versions(),
-        "machine": platform.machine(),
     }
+
+
+def plan_digest(ledger: Ledger) -> str:
+    return digest((ledger.root / "plan.json").read_bytes())
+
+
+def metadata_digests(run: ScoreRun) -> dict[str, str]:
+    """Digests of the metadata of the output group ("") and its arrays, where they are there."""
+    files = {name: run.scores / name / "zarr.json" for name in ("", *run.outputs, "status")}
+    return {name: digest(file.read_bytes()) for name, file in files.items() if file.is_file()}
 
 
 def make_report(run: ScoreRun, plan: BlockPlan, done: Done, seconds: float, manifest: dict[str, Any]) -> ScoreReport:

@@ -60,12 +60,12 @@ class Lines:
             if now - last >= LINE_SECONDS:
                 last = now
                 rate = done / max(now - begin, 1e-9)
-                left = "" if not total else f" of {total:,}, {_duration((total - done) / max(rate, 1e-9))} left"
+                left = "" if not total else f" of {total:,}, {duration((total - done) / max(rate, 1e-9))} left"
                 self.say(f"{title}: {done:,}{left}, {rate:,.0f} {unit}/s")
 
         yield advance
         spent = max(time.monotonic() - begin, 1e-9)
-        self.say(f"{title}: {done:,} {unit} in {_duration(spent)}, {done / spent:,.0f} {unit}/s")
+        self.say(f"{title}: {done:,} {unit} in {duration(spent)}, {done / spent:,.0f} {unit}/s")
 
 
 class Bars:
@@ -111,7 +111,7 @@ def counted(n: int, one: str, many: str) -> str:
     return f"{n:,} {one if n == 1 else many}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)

@@ -199,7 +199,9 @@ class Training:
         begin = time.perf_counter()
         leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
         stored = self.job.settings
-        model = assemble(leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored)
+        model = assemble(
+            leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored, division.reference
+        )
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
             model=str(path),

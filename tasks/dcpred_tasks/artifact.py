@@ -1,8 +1,9 @@
 """The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
 
 model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and digest of
-            every array) · provenance (where it came from). The hash is that of `model`, so that it covers every array, and
-            equal models have equal hashes wherever they were trained.
+            every array) · provenance (where it came from) · self_test (its arrays, likewise). The hash is that of `model`, so
+            that it covers every array of it, and equal models have equal hashes wherever they were trained: values of a
+            self-test are sums, whose last bits are those of the machine.
 
 Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
 """
@@ -22,12 +23,16 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.files import digest, digest_json, new_directory, read_json, write_json
 from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.predictor import Model, Support
+from dcpred_tasks.predictor import Model, Reference, Support
 from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.self_test import SelfTest, make_self_test
 
 FORMAT = "dcpred-model"
 VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
 SINCE_2 = ("gamma", "support_gamma")
+# What a model may be without, for a reader that does not know it passes over it: the version stays.
+REFERENCE = {"feature_mean": ACC_DTYPE, "feature_sd": ACC_DTYPE}
+SELF_TEST = {"self_test_rows": ACC_DTYPE, "self_test_decision": ACC_DTYPE, "self_test_tolerance": ACC_DTYPE}
 CHUNK_BYTES = 8 * 2**20
 COMPACT = {
     "shift": ACC_DTYPE,
@@ -64,6 +69,7 @@ class Description:
     hash: str
     model: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    self_test: Mapping[str, Any]  # its arrays as model["arrays"] declares others; empty for a model without
 
     @property
     def has_support(self) -> bool:
@@ -80,22 +86,35 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         "local_kernel": _kernel_dict(model.local_kernel),
         "triangle_bound": model.triangle_bound,
         "settings": dict(settings),
-        "arrays": {name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()},
+        "arrays": _declared(arrays),
     }
     model_hash = digest_json(body)
     if path.exists():
         raise DataError(f"a model was to be written to {path}, but that exists; remove it or name another place")
+    test = make_self_test(model)
+    tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     with new_directory(path) as partial:
         group = store.create_group(partial / "arrays.zarr")
-        for name, a in arrays.items():
+        for name, a in (arrays | tests).items():
             row_bytes = max(a.nbytes // max(len(a), 1), 1)
             chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
             store.create_array(group, name, a.shape, a.dtype, chunk_rows)[...] = a
         write_json(
             partial / "model.json",
-            {"format": FORMAT, "version": VERSION, "hash": model_hash, "model": body, "provenance": dict(provenance)},
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "hash": model_hash,
+                "model": body,
+                "provenance": dict(provenance),
+                "self_test": _declared(tests),
+            },
         )
     return model_hash
+
+
+def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    return {name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()}
 
 
 def describe_model(path: Path) -> Description:
@@ -119,7 +138,7 @@ def describe_model(path: Path) -> Description:
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
         raise _altered(path, "model.json does not match its hash")
-    return Description(value["hash"], body, value.get("provenance", {}))
+    return Description(value["hash"], body, value.get("provenance", {}), value.get("self_test", {}))
 
 
 def _matches(body: dict[str, Any], expected: object) -> bool:
@@ -134,7 +153,7 @@ def read_model(path: Path, *, support: bool = False) -> Model:
     described = describe_model(path)
     body = described.model
     kernel = Kernel(**body["kernel"])
-    a = _read_arrays(path, body["arrays"], _stored(COMPACT, body["arrays"]))
+    a = _read_arrays(path, body["arrays"], _stored(COMPACT | REFERENCE, body["arrays"]))
     a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
     model = Model(
         task=body["task"],
@@ -157,8 +176,18 @@ def read_model(path: Path, *, support: bool = False) -> Model:
         leaf_rows=a["leaf_rows"],
         local_kernel=Kernel(**body["local_kernel"]),
         support=read_support(path) if support else None,
+        reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
     )
     return model
+
+
+def read_self_test(path: Path) -> SelfTest | None:
+    """The self-test that a model was stored with; None for one of an older format."""
+    declared = describe_model(path).self_test
+    if not declared:
+        return None
+    a = _read_arrays(path, declared, SELF_TEST)
+    return SelfTest(*(a[name] for name in SELF_TEST))
 
 
 def read_support(path: Path) -> Support:
@@ -187,13 +216,16 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     if model.support is not None:
         s = model.support
         arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept, s.gamma), strict=True))
-    dtypes = COMPACT | SUPPORT
+    if model.reference is not None:
+        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+    dtypes = COMPACT | SUPPORT | REFERENCE
     return {name: np.ascontiguousarray(a, dtypes[name]) for name, a in arrays.items()}
 
 
 def _stored(wanted: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be read: models of format 1 are without γ of their own. Told by what the hash covers."""
-    return {name: dtype for name, dtype in wanted.items() if name in declared or name not in SINCE_2}
+    """What is to be read: models of format 1 are without γ of their own, and older ones without reference values. Told by
+    what the hash covers."""
+    return {name: dtype for name, dtype in wanted.items() if name in declared or name not in (*SINCE_2, *REFERENCE)}
 
 
 def _read_arrays(path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import INDEX_DTYPE, IntArray
 from dcpred_tasks.leaf import Kernels, LeafModel
-from dcpred_tasks.predictor import Model, Support
+from dcpred_tasks.predictor import Model, Reference, Support
 from dcpred_tasks.scaling import Scaling
 from dcpred_tasks.settings import Settings
 
@@ -21,6 +21,7 @@ def assemble(
     kernels: Kernels,
     classes: tuple[int | float | str | bool, ...],
     settings: Settings,
+    reference: Reference | None = None,
 ) -> Model:
     """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each."""
     support = None
@@ -54,6 +55,7 @@ def assemble(
         leaf_rows=leaf_rows.astype(INDEX_DTYPE),
         local_kernel=kernels.local,
         support=support,
+        reference=reference,
     )
 
 

@@ -101,6 +101,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_exact_json(path: Path) -> dict[str, Any]:
+    """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even one that does
+    not change what is read (a digit that is rounded away, e and E)."""
+    value, raw = read_json(path), path.read_bytes()
+    if raw != _encoded(value):
+        raise ValueError(f"{path} holds other bytes than were written")
+    return value
+
+
 def read_own_json(path: Path) -> dict[str, Any]:
     """A file that only dcpred should have written. Raises PlanConflictError where somebody else did."""
     try:

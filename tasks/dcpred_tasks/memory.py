@@ -1,15 +1,28 @@
-"""How much memory this process has used."""
+"""This process: its name, its processor, and how much memory it has used."""
 
 import os
+import platform
 import resource
 import socket
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 
 def process_name() -> str:
     """This process among those of a job: host:pid."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@lru_cache(maxsize=1)
+def cpu_name() -> str:
+    """The processor as its maker calls it, or its architecture where the system does not tell."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def peak_memory_bytes() -> int:

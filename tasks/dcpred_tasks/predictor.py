@@ -44,6 +44,14 @@ class Support:
     gamma: FloatArray  # (n_leaves,)
 
 
+@dataclass(frozen=True)
+class Reference:
+    """The training rows feature by feature, raw: what scored rows are compared with. Prediction does not need it."""
+
+    mean: FloatArray  # (n_features,)
+    sd: FloatArray
+
+
 @dataclass(frozen=True, eq=False)  # two models are the same only where they are one: what is made of a model is kept by it
 class Model:
     """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes."""
@@ -68,6 +76,7 @@ class Model:
     leaf_rows: IntArray  # (n_leaves,), training rows
     local_kernel: Kernel
     support: Support | None = None
+    reference: Reference | None = None
 
     @property
     def n_features(self) -> int:

@@ -46,7 +46,8 @@ class ScoreRun:
 
 @dataclass(frozen=True)
 class BlockReceipt:
-    """A commit record. `status` counts rows by status code; `bad_rows` names the first rows that were not scored."""
+    """A commit record. `status` counts rows by status code; `bad_rows` names the first rows that were not scored: row,
+    status code, and the first feature to blame, or -1 where none is."""
 
     run: str
     block: int
@@ -54,7 +55,7 @@ class BlockReceipt:
     stop: int
     digest: str
     status: dict[str, int]
-    bad_rows: list[tuple[int, int]]
+    bad_rows: list[tuple[int, int, int]]
     read_seconds: float
     score_seconds: float
     write_seconds: float
@@ -92,7 +93,8 @@ def read_receipt(run: ScoreRun, block: int) -> BlockReceipt | None:
         value = read_json(run.record(block))
         if value.pop("checksum") != digest_json(value):
             return None
-        receipt = BlockReceipt(**{**value, "bad_rows": [tuple(int(part) for part in row) for row in value["bad_rows"]]})
+        bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
+        receipt = BlockReceipt(**{**value, "bad_rows": bad_rows})
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
     return receipt if receipt.run == run.run and receipt.block == block else None
@@ -107,9 +109,29 @@ def list_records(run: ScoreRun) -> tuple[set[int], list[str]]:
     except FileNotFoundError:
         names = []
     for name in names:
-        number, _, suffix = name.partition(".")
-        if suffix == "json" and number.isdecimal() and name == run.record(int(number)).name:
-            blocks.add(int(number))
-        else:
+        block = _block_of(run, name)
+        if block is None:
             others.append(name)
+        else:
+            blocks.add(block)
     return blocks, others
+
+
+def record_times(run: ScoreRun) -> dict[int, float]:
+    """When each block that has a record was committed, in seconds since 1970, by one listing."""
+    times: dict[int, float] = {}
+    try:
+        entries = list(os.scandir(run.record(0).parent))
+    except FileNotFoundError:
+        return {}
+    for entry in entries:
+        block = _block_of(run, entry.name)
+        if block is not None:
+            times[block] = entry.stat().st_mtime
+    return times
+
+
+def _block_of(run: ScoreRun, name: str) -> int | None:
+    """The block that a file beside the records is the record of."""
+    number = name.removesuffix(".json")
+    return int(number) if number.isdecimal() and name == run.record(int(number)).name else None

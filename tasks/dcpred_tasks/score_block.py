@@ -14,38 +14,46 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dcpred_tasks import store
-from dcpred_tasks.artifact import describe_model, read_model
+from dcpred_tasks.artifact import describe_model, read_model, read_self_test
 from dcpred_tasks.dtypes import STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
 from dcpred_tasks.files import digest, resource_errors
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
-from dcpred_tasks.memory import peak_memory_bytes, process_name
+from dcpred_tasks.memory import cpu_name, peak_memory_bytes, process_name
 from dcpred_tasks.predictor import Model
-from dcpred_tasks.records import BlockReceipt, ScoreRun, commit, read_receipt
+from dcpred_tasks.records import BlockReceipt, ScoreRun, commit
 from dcpred_tasks.retrying import Retrying
 from dcpred_tasks.scorer import score_rows, warm_up
+from dcpred_tasks.self_test import check_self_test
+from dcpred_tasks.statistics import Statistics, bad_features, sample_stride
 
 OUTPUTS = ("label", "decision")
 LISTED_ROWS = 100  # bad rows named in a commit record
 
 
-@lru_cache(maxsize=2)
-def open_model(path: str, model_hash: str) -> Model:
-    """The model, once per process; refused if it is not the one that the plan was made with."""
+def planned_model(path: str, model_hash: str) -> Model:
+    """The model that a plan was made with, refused if it is another by now."""
     described = describe_model(Path(path))
     if described.hash != model_hash:
         raise ModelFormatError(
             f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the model back, "
             "or score into a new directory"
         )
-    model = read_model(Path(path))
+    return read_model(Path(path))
+
+
+@lru_cache(maxsize=2)
+def open_model(path: str, model_hash: str) -> Model:
+    """The planned model, once per process; refused if this process does not score with it as it should."""
+    model = planned_model(path, model_hash)
     warm_up(model)
+    check_self_test(model, read_self_test(Path(path)), path)
     return model
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
     """Create the empty output arrays that are not there yet: NaN scores, status 0."""
-    if not run.scores.exists():
+    if not (run.scores / "zarr.json").exists():  # the directory alone is what a cut-off leaves
         store.create_group(run.scores, {"run": run.run, "model": run.model_hash})
     group = store.open_group_for_writing(run.scores)
     coding = label_coding(model.classes) if "label" in run.outputs else None
@@ -73,7 +81,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
     model = open_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
     source = store.open_array(run.x)
-    writer = _Writer(run)
+    writer = _Writer(run, model, coding)
     retrying = Retrying()
     lost: list[str] = []
     with resource_errors(run.scores):
@@ -90,6 +98,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
             with threadpool_limits(1):
                 values = _score(model, coding, X, given_up)
             clock = writer.lap("score", clock)
+            writer.observe(start, values, X)
+            clock = writer.lap("statistics", clock)
             retrying(partial(writer.write, start, stop, values))
             writer.note(start, values)
             writer.lap("write", clock)
@@ -101,10 +111,11 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
     """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can score."""
     model = open_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
-    writer = _Writer(run)
+    writer = _Writer(run, model, coding)
     with resource_errors(run.scores):
         for start, stop in run.pieces(block):
             values = _without_scores(model, coding, np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE))
+            writer.observe(start, values)
             writer.write(start, stop, values)
             writer.note(start, values)
         return commit(run, writer.receipt(block, quarantined=reason))
@@ -113,12 +124,13 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
 class _Writer:
     """Writes the pieces of a block, status last, and keeps what its commit record will say."""
 
-    def __init__(self, run: ScoreRun) -> None:
-        self.run = run
+    def __init__(self, run: ScoreRun, model: Model, coding: LabelCoding | None) -> None:
+        self.run, self.model = run, model
+        self.statistics = Statistics(model, None if coding is None else coding.values)
         self.arrays = {name: store.open_output(run.scores / name) for name in (*run.outputs, "status")}
-        self.seconds = {"read": 0.0, "score": 0.0, "write": 0.0}
+        self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
         self.counts = np.zeros(len(Status), np.int64)
-        self.bad_rows: list[tuple[int, int]] = []
+        self.bad_rows: list[tuple[int, int, int]] = []
         self.digests: list[str] = []
         self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}
 
@@ -132,13 +144,23 @@ class _Writer:
             array[start:stop] = values[name]
 
     def note(self, start: int, values: dict[str, NDArray[Any]]) -> None:
-        self.digests.append(_digest(values, self.run.outputs))
+        self.digests.append(digest_values(values, self.run.outputs))
         for name, array in self.arrays.items():
             self.sizes[name].append(store.stored_size(array, start))
+
+    def observe(self, start: int, values: dict[str, NDArray[Any]], X: NDArray[Any] | None = None) -> None:
+        """Count and describe the rows of a piece; X is None where there are none."""
         status = values["status"]
         self.counts += np.bincount(status, minlength=len(self.counts))
-        room = LISTED_ROWS - len(self.bad_rows)
-        self.bad_rows += [(start + int(i), int(status[i])) for i in np.flatnonzero(status != Status.OK)[:room]]
+        bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
+        feature = np.full(len(bad), -1)
+        if X is not None:
+            looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
+            if len(looked_at):
+                feature[looked_at] = bad_features(self.model.scaling, X[bad[looked_at]])
+            stride = sample_stride(self.run.n_rows, self.run.block_rows)
+            self.statistics.observe(X, values["decision"], status, values.get("label"), start, stride)
+        self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
     def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
         first, last = self.run.rows(block)
@@ -158,23 +180,8 @@ class _Writer:
             sizes=self.sizes,
             retries=retries,
             quarantined=quarantined,
+            statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
         )
-
-
-def verify_block(run: ScoreRun, block: int) -> bool:
-    """Whether the stored bytes of a block are those that its commit record speaks of."""
-    receipt = read_receipt(run, block)
-    if receipt is None:
-        return False
-    arrays = {name: store.open_array(run.scores / name) for name in (*run.outputs, "status")}
-    digests = []
-    try:
-        for start, stop in run.pieces(block):
-            values = {name: store.read_rows(array, start, stop) for name, array in arrays.items()}
-            digests.append(_digest(values, run.outputs))
-    except (OSError, ValueError, RuntimeError):  # a truncated or flipped chunk
-        return False
-    return digest("".join(digests).encode()) == receipt.digest
 
 
 def _score(
@@ -204,7 +211,8 @@ def _outputs(
     return values
 
 
-def _digest(values: dict[str, NDArray[Any]], outputs: tuple[str, ...]) -> str:
+def digest_values(values: dict[str, NDArray[Any]], outputs: tuple[str, ...]) -> str:
+    """The digest of a piece: outputs in their order, then status."""
     return digest(*(values[name] for name in (*outputs, "status")))
 
 

@@ -17,10 +17,11 @@ from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.metric import learn_metric
 from dcpred_tasks.overlap import near_leaves
-from dcpred_tasks.predictor import Model
+from dcpred_tasks.predictor import Model, Reference
 from dcpred_tasks.sampling import drawn, thinned
 from dcpred_tasks.scaling import Scaling, fit_scaling
 from dcpred_tasks.settings import Settings
+from dcpred_tasks.statistics import feature_reference
 from dcpred_tasks.survey import Survey
 from dcpred_tasks.tree import Node, fit_tree, flatten, levels_for
 
@@ -30,11 +31,13 @@ MAX_AUTO_LEAVES = 4_096
 
 @dataclass(frozen=True)
 class Division:
-    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features."""
+    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features. `reference` says
+    what the sample was like."""
 
     scaling: Scaling
     root: Node | int
     kernels: Kernels
+    reference: Reference
 
 
 def learn_division(
@@ -66,7 +69,7 @@ def divide(
     rows = scaling(sample)
     n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
     root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
-    return Division(scaling, root, _kernels(rows, weight, settings))
+    return Division(scaling, root, _kernels(rows, weight, settings), feature_reference(scaling, sample))
 
 
 def check_scaled(scaling: Scaling, survey: Survey) -> None:
@@ -159,7 +162,7 @@ def train_rows(
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))
     counts = np.array([len(part) for part in own])
-    return assemble(leaves, counts, tree, division.scaling, division.kernels, classes, settings)
+    return assemble(leaves, counts, tree, division.scaling, division.kernels, classes, settings, division.reference)
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from dcpred_tasks import artifact, store
-from dcpred_tasks.artifact import describe_model, read_model, read_support, write_model
+from dcpred_tasks.artifact import describe_model, read_model, read_self_test, read_support, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.files import digest_json
 from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.predictor import Model, score_rows
+from dcpred_tasks.self_test import SelfTest, make_self_test
 from dcpred_tasks.settings import make_settings, settings_dict
 from dcpred_tasks.survey import survey_rows
 from dcpred_tasks.trainer import train_rows
@@ -34,6 +35,7 @@ SETTINGS = make_settings(
         "nystrom_rows": 50,
     }
 )
+ARRAYS = artifact.COMPACT | artifact.SUPPORT | artifact.REFERENCE | artifact.SELF_TEST
 ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
 
 
@@ -68,6 +70,12 @@ def check_equal(one: Any, other: Any) -> None:
     else:
         assert one == other
         assert type(one) is type(other)
+
+
+def read_all(path: Path) -> Model:
+    """Every array of a model."""
+    read_self_test(path)
+    return read_model(path, support=True)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None], *, rehash: bool = False) -> None:
@@ -163,6 +171,29 @@ def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> N
     np.testing.assert_array_equal(score_rows(other, ROWS.X)[0], score_rows(model, ROWS.X)[0])
 
 
+def test_a_model_without_reference_and_self_test_is_read(copied: Path, model: Model) -> None:
+    """What was written before there were any."""
+
+    def older(value: dict[str, Any]) -> None:
+        del value["self_test"]
+        for name in artifact.REFERENCE:
+            del value["model"]["arrays"][name]
+
+    for name in artifact.REFERENCE | artifact.SELF_TEST:
+        shutil.rmtree(copied / "arrays.zarr" / name)
+    with pytest.raises(ModelFormatError, match="damaged or was altered"):
+        read_model(copied)
+    with pytest.raises(ModelFormatError, match="damaged or was altered"):
+        read_self_test(copied)
+    edit(copied, older, rehash=True)
+    check_equal(read_model(copied, support=True), replace(model, reference=None))
+    assert read_self_test(copied) is None
+
+
+def test_the_self_test_comes_back(copied: Path, model: Model) -> None:
+    check_equal(read_self_test(copied), make_self_test(model))
+
+
 def as_version_1(path: Path) -> None:
     """What the first release wrote: no γ but those of the two kernels, and settings of that time."""
     for name in artifact.SINCE_2:
@@ -219,10 +250,14 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(model: Model, wr
     [
         f.name
         for f in fields(Model)
-        if f.name not in ("task", "classes", "support", "tree", "scaling", "triangle_bound")
+        if f.name not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference")
     ],
 )
-def test_the_hash_covers_everything(model: Model, written: Path, tmp_path: Path, name: str) -> None:
+def test_the_hash_covers_everything(
+    model: Model, written: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = SelfTest(*(np.zeros((0, n)) for n in (model.n_features, model.n_outputs)), np.zeros(0))
+    monkeypatch.setattr(artifact, "make_self_test", lambda _: test)  # some of these changes make a model that cannot score
     value = getattr(model, name)
     if isinstance(value, Kernel):
         changed = replace(value, gamma=float(np.nextafter(value.gamma, 9)))
@@ -235,6 +270,7 @@ def test_the_hash_covers_everything(model: Model, written: Path, tmp_path: Path,
 
 def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
     assert model.support is not None
+    assert model.reference is not None
     variants = [
         (model, {}),
         (model, {"C": 2}),
@@ -245,6 +281,9 @@ def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
         (replace(model, support=replace(model.support, dual=-model.support.dual)), {}),
         (replace(model, tree=replace(model.tree, centres=-model.tree.centres)), {}),
         (replace(model, scaling=replace(model.scaling, shift=-model.scaling.shift)), {}),
+        (replace(model, reference=None), {}),
+        (replace(model, reference=replace(model.reference, mean=-model.reference.mean)), {}),
+        (replace(model, reference=replace(model.reference, sd=2 * model.reference.sd)), {}),
     ]
     hashes = {write_model(tmp_path / str(i), m, s, {}) for i, (m, s) in enumerate(variants)}
     assert len(hashes) == len(variants)
@@ -275,25 +314,25 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
 
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
     chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
-    assert len(chunks) == len(artifact.COMPACT | artifact.SUPPORT) - 1  # bounds are empty for classification
+    assert len(chunks) == len(ARRAYS) - 1  # bounds are empty for classification
     for file in chunks:
         data = file.read_bytes()
         for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
             file.write_bytes(flipped(data, at, bit=at % 8))
             with pytest.raises(ModelFormatError, match="damaged or was altered"):
-                read_model(copied, support=True)
+                read_all(copied)
         for cut in (0, len(data) - 1):
             file.write_bytes(data[:cut])
             with pytest.raises(ModelFormatError, match="damaged or was altered"):
-                read_model(copied, support=True)
+                read_all(copied)
         file.write_bytes(data)
-    read_model(copied, support=True)
+    read_all(copied)
 
 
 def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, model: Model) -> None:
     """Layout, attributes, the fill value that nothing reads: a change there may give the same model, never another."""
     files = sorted(copied.rglob("zarr.json"))
-    assert len(files) == len(artifact.COMPACT | artifact.SUPPORT) + 1
+    assert len(files) == len(ARRAYS) + 1
     rng, found = np.random.default_rng(0), 0
     for file in files:
         data = file.read_bytes()
@@ -358,7 +397,7 @@ def test_every_missing_file_is_found(copied: Path, model: Model) -> None:
         data = file.read_bytes()
         file.unlink()
         try:
-            check_equal(read_model(copied, support=True), model)
+            check_equal(read_all(copied), model)
             harmless.append(file.relative_to(copied))
         except ModelFormatError:
             pass

@@ -17,6 +17,9 @@ class _Commands(click.Group):
         "train": "Train a model on a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
+        "status": "Say how far the scoring of an output is.",
+        "verify": "Say whether an output is whole and as it was written.",
+        "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
         "inspect": "Say what a data set, a model or an output holds.",
     }

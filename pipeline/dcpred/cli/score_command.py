@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dcpred.block_runs import Tolerance
 from dcpred.cli import show
 from dcpred.cli.shared import (
     PATH,
@@ -17,7 +18,8 @@ from dcpred.cli.shared import (
 )
 from dcpred.cluster import connect
 from dcpred.progress import reporter
-from dcpred.scoring import score
+from dcpred.repair import LEVELS, repair
+from dcpred.scoring import check_rows_scored, score
 from dcpred_tasks.store import find_array
 
 
@@ -27,6 +29,13 @@ from dcpred_tasks.store import find_array
 @click.argument("output", type=PATH)
 @click.option("--outputs", metavar="NAMES", help="label,decision [default: both; decision for regression].")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option(
+    "--quarantine", is_flag=True, help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse]."
+)
+@click.option("--max-failures", metavar="N", type=click.IntRange(0), default=20, show_default=True, help="Blocks that may fail.")
+@click.option("--max-bad-rows", metavar="N", type=float, help="Rows without a score to stop at; below 1 a fraction.")
+@click.option("--repair", "mend", is_flag=True, help="Verify OUTPUT, and score again only what is wrong or was given up.")
+@click.option("--level", type=click.Choice(LEVELS), help="Of the verification by --repair [default: full].")
 @cluster_options
 @json_option
 @reports_errors
@@ -36,6 +45,11 @@ def score_command(
     output: Path,
     outputs: str | None,
     x: str,
+    quarantine: bool,
+    max_failures: int,
+    max_bad_rows: float | None,
+    mend: bool,
+    level: str | None,
     workers: int | None,
     scheduler: str | None,
     as_json: bool,
@@ -46,7 +60,12 @@ def score_command(
     where it stopped when the same command is given again; a finished run does nothing.
     """
     check_cluster_options(workers, scheduler)
+    if level is not None and not mend:
+        raise click.UsageError("--level was given without --repair, whose level it is; use `dcpred verify` to look only")
     wanted = tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
     pool = partial(connect, workers, scheduler)
-    report = score(model, find_array(data, x), output, pool, outputs=wanted, say=reporter())
+    tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
+    act = partial(repair, level=level or "full") if mend else score
+    report = act(model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
     emit(asdict(report), as_json, show.scored)
+    check_rows_scored(report, tolerance)

@@ -2,16 +2,15 @@
 
 import errno
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dcpred.interruption import signals_handled
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.files import RESOURCE_ERRNOS
 
@@ -57,20 +56,6 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: in order, and resumable."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def reports_errors(command: F) -> F:
     """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit codes")."""
 
@@ -78,7 +63,7 @@ def reports_errors(command: F) -> F:
     def run(*args: Any, **kwargs: Any) -> None:
         as_json = bool(kwargs.get("as_json"))
         try:
-            with _terminable():
+            with signals_handled():
                 command(*args, **kwargs)
         except KeyboardInterrupt:
             _fail("interrupted; run the same command again to go on", INTERRUPTED, as_json)

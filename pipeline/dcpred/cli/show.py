@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from dcpred.progress import duration
+
 MIB = 2**20
 
 
@@ -97,10 +99,100 @@ def scored(r: dict[str, Any]) -> str:
         )
     )
     if r["bad_rows"]:
-        listed = ", ".join(f"{row} (status {code})" for row, code in r["bad_rows"][:5])
+        listed = ", ".join(f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5])
         more = sum(n for code, n in r["status"].items() if code != "1") - min(len(r["bad_rows"]), 5)
         pairs.append(("not scored", listed + (f" and {more:,} more" if more > 0 else "")))
+    moved = _drift(r["manifest"])
+    if moved:
+        pairs.append(("drift", moved))
     return rows(pairs)
+
+
+def _drift(manifest: dict[str, Any]) -> str | None:
+    """What stands out of how scored rows differ from training rows, in one line; None where nothing does."""
+    found = manifest.get("drift", {"large": False})
+    if not found["large"]:
+        return None
+    leaves, features, large = found["leaves"], found["features"], found["thresholds"]
+    said = []
+    if leaves["large"]:
+        said.append(
+            f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large above "
+            f"{large['psi']})"
+        )
+    if features and features["n_large"]:
+        top = features["top"][0]
+        far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
+        moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
+        said.append(
+            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature {top['feature']} "
+            f"({far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g})"
+        )
+    return "; ".join(said)
+
+
+def _why(status: str, feature: int | None) -> str:
+    return status.replace("_", " ") + (f" {feature}" if feature is not None and feature >= 0 else "")
+
+
+def bad_rows(r: dict[str, Any]) -> str:
+    left = r["n_blocks"] - r["done_blocks"]
+    undone = f"; {left:,} of {r['n_blocks']:,} blocks are not done yet" if left else ""
+    if not r["n_bad"]:
+        return f"every row of the blocks that are done has a score{undone}"
+    kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in r["status"].items())
+    lines = [f"{r['n_bad']:,} of {r['n_rows']:,} rows have no score: {kinds}{undone}"]
+    if r["rows"]:
+        lines += ["", f"{'block':>7}  {'row':>13}  {'code':>4}  status"]
+        lines += [f"{e['block']:>7}  {e['row']:>13,}  {e['code']:>4}  {_why(e['status'], e['feature'])}" for e in r["rows"]]
+    if r["n_more"]:
+        lines.append(f"and {r['n_more']:,} more; see them with a larger --limit, and with --all where a block has many")
+    return "\n".join(lines)
+
+
+def run_state(r: dict[str, Any]) -> str:
+    left = r["seconds_left"]
+    state = {
+        "finished": "finished",
+        "scoring": f"scoring, driven by {r['driver']}",
+        "stopped": "stopped; run the same `dcpred score` again to go on",
+    }[r["state"]]
+    pairs = [
+        ("output", r["output"]),
+        ("state", state),
+        ("blocks", f"{r['done_blocks']:,} of {r['n_blocks']:,} done, {r['n_blocks'] - r['done_blocks']:,} left"),
+        ("rows", f"{r['done_rows']:,} of {r['n_rows']:,} ({100 * r['done_rows'] / r['n_rows']:.1f} %)"),
+    ]
+    if r["rows_per_second"]:
+        pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s lately; {duration(left)} left at that speed"))
+    if r["seconds_since_commit"] is not None and r["state"] != "finished":
+        pairs.append(("last commit", f"{duration(r['seconds_since_commit'])} ago"))
+    pairs += [("failing" if i == 0 else "", f"block {f['block']}: {f['error']}") for i, f in enumerate(r["failing"][:5])]
+    return rows(pairs)
+
+
+FINDINGS_SHOWN = 20
+
+
+def verified(r: dict[str, Any]) -> str:
+    """A short table, then what was found."""
+    found = ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items())
+    wrong = set(r["found"]) - {"leftover", "rows given up"}
+    sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
+    left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
+    pairs = [
+        ("output", r["output"]),
+        ("rows", f"{r['n_rows']:,}"),
+        ("blocks", f"{r['verified_blocks']:,} of {r['n_blocks']:,} have a whole record{left}"),
+        ("level", r["level"] + sampled),
+        ("found", found or "nothing"),
+        ("result", "all is as it should be" if r["ok"] else "not as it was written" if wrong else "not complete"),
+    ]
+    if not r["finished"] and not r["left_blocks"]:
+        pairs.append(("manifest", "not written yet; run `dcpred score` again"))
+    lines = [f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]]
+    more = len(r["findings"]) - len(lines)
+    return "\n".join([rows(pairs), *([""] if lines else []), *lines, *([f"and {more:,} more"] if more else [])])
 
 
 def evaluated(r: dict[str, Any]) -> str:
@@ -161,7 +253,8 @@ def demonstrated(r: dict[str, Any]) -> str:
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     _flatten("", r, pairs)
-    return rows(pairs)
+    moved = _drift(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
+    return rows([("drift", moved), *pairs] if moved else pairs)
 
 
 def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:

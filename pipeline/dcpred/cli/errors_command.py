@@ -1,0 +1,26 @@
+"""dcpred errors"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from dcpred.bad_rows import list_bad_rows
+from dcpred.cli import show
+from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+
+
+@click.command("errors")
+@click.argument("output", type=PATH)
+@click.option("--limit", metavar="N", type=click.IntRange(0), default=100, show_default=True, help="Rows listed at most.")
+@click.option(
+    "--all", "every", is_flag=True, help="Look through the status array, too [default: the first rows of each block are noted]."
+)
+@json_option
+@reports_errors
+def errors_command(output: Path, limit: int, every: bool, as_json: bool) -> None:
+    """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not finite.
+
+    Works while another process is scoring, and needs neither the model nor the data.
+    """
+    emit(asdict(list_bad_rows(output, limit, every)), as_json, show.bad_rows)

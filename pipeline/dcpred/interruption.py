@@ -1,0 +1,57 @@
+"""Interrupts: the first SIGINT or SIGTERM asks for an end in order, the second ends the process at once.
+
+Between tasks nothing is half done, so that work which hears of the first signal stops submitting, waits for what is in
+flight, and says how to go on. Where no such work is under way the first signal interrupts as Ctrl-C always does.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from dcpred_tasks.errors import InterruptedRunError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_asked = threading.Event()
+_listening = 0
+
+
+@contextmanager
+def signals_handled() -> Iterator[None]:
+    """Handle the signals of this process as told above, until the block ends. For the main thread."""
+    before = {number: signal.signal(number, _handle) for number in SIGNALS}
+    _asked.clear()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _asked.clear()
+
+
+@contextmanager
+def listening() -> Iterator[threading.Event]:
+    """The event that is set when an end was asked for; the block looks at it from time to time."""
+    global _listening
+    _listening += 1
+    try:
+        yield _asked
+    finally:
+        _listening -= 1
+
+
+def interrupted(done: int, total: int) -> InterruptedRunError:
+    return InterruptedRunError(f"interrupted after {done:,} of {total:,} tasks; run the same command again to go on")
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _asked.is_set():
+        os._exit(InterruptedRunError.exit_code)
+    if not _listening:
+        raise KeyboardInterrupt
+    _asked.set()
+    sys.stderr.write("\ndcpred: finishing what is in flight; interrupt again to end at once\n")

@@ -1,0 +1,85 @@
+"""What is looked at before anything of a scoring run is written: its place, its input, and its workers."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from dcpred_tasks import store
+from dcpred_tasks.artifact import describe_model
+from dcpred_tasks.dtypes import STATUS_DTYPE
+from dcpred_tasks.errors import DataError, ResourceError
+from dcpred_tasks.files import partial_name, resource_errors
+from dcpred_tasks.labels import label_coding
+from dcpred_tasks.predictor import Model
+from dcpred_tasks.records import ScoreRun
+
+RECORD_BYTES = 8 * 2**10
+LISTED_NAMES = 3
+
+
+def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
+    """The most that a run writes: outputs before compression, and commit records."""
+    row = np.dtype(STATUS_DTYPE).itemsize
+    if "decision" in run.outputs:
+        row += model.score_dtype.itemsize * model.n_outputs
+    if "label" in run.outputs:
+        row += label_coding(model.classes).values.dtype.itemsize
+    return run.n_rows * row + n_blocks * RECORD_BYTES
+
+
+def check_place(output: Path, needed: int) -> None:
+    """Raise ResourceError unless files can be created where `output` is to be, and `needed` bytes are free there."""
+    folder = output.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise DataError(f"scores were to be written to {output}, but {folder} is a file; name another place")
+    probe = partial_name(folder / "probe")
+    with resource_errors(folder):
+        try:
+            probe.write_bytes(b"dcpred")
+        finally:
+            probe.unlink(missing_ok=True)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ResourceError(
+            f"the scores need up to {needed / 2**20:,.0f} MiB, but {folder} has {free / 2**20:,.0f} MiB free; make room or name "
+            "another place"
+        )
+
+
+def check_apart(x: str, output: Path) -> None:
+    """Raise DataError where the output would lie inside the input."""
+    source, place = Path(x), output.absolute()
+    if source.exists() and place.resolve().is_relative_to(source.resolve()):
+        raise DataError(f"scores were to be written to {output}, but that is inside the input {x}; name a place outside")
+
+
+def check_feature_names(x: str, model_path: Path) -> None:
+    """Raise DataError where data and model both name their features, and differently."""
+    trained = describe_model(model_path).provenance.get("feature_names")
+    names = store.open_array(x).attrs.get("feature_names")
+    if not isinstance(trained, list) or not isinstance(names, list) or trained == names:
+        return
+    wrong = [i for i, (a, b) in enumerate(zip(names, trained, strict=False)) if a != b]
+    at = wrong[0] if wrong else min(len(names), len(trained))
+    pairs = ", ".join(f"{i} {names[i]!r} for {trained[i]!r}" for i in wrong[:LISTED_NAMES]) or f"from {at} on"
+    raise DataError(
+        f"the features of {x} are not those that the model was trained on ({pairs}); bring them into the order of training, "
+        "or remove the attribute feature_names if only names differ"
+    )
+
+
+def can_write(folder: str) -> str:
+    """"" where this process can create files in a folder, else why not. For workers."""
+    if not os.path.isdir(folder):
+        return "does not see"
+    probe = partial_name(Path(folder) / "probe")
+    try:
+        probe.write_bytes(b"dcpred")
+        probe.unlink()
+    except OSError as error:
+        return f"cannot write ({error.strerror}) to"
+    return ""

@@ -1,0 +1,361 @@
+"""Scoring under attack: real processes are killed, stopped and starved at random times, until every run has come to its end.
+
+    python tests/benchmarks/chaos.py [--runs 1000] [--seed 0] [--attacks kill-driver,…] [--work DIR] [--quick]
+
+Each run scores the 20,000 rows of letter into a directory of its own, in 40 blocks, is attacked, is run again after every end
+that was not its own, and is compared file by file with a run that was left in peace. Attacks:
+
+    kill-driver, term-driver    SIGKILL or SIGTERM to the driver (which scores by itself), up to three times
+    kill-worker, term-worker    SIGKILL or SIGTERM to one of two worker processes, up to three times
+    stop-worker                 SIGSTOP to a worker, SIGCONT up to a second later
+    full-disk                   a limit on the size of files (RLIMIT_FSIZE): writes fail part-way
+    bad-reads                   a third of all reads time out, others are slow
+    two-drivers                 two drivers at once on one directory, one of them killed
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from common import Table, data_folder, letter, write_group
+
+from dcpred import plan
+from dcpred.cluster import InlineWorkers, Workers, connect
+from dcpred.interruption import signals_handled
+from dcpred.scoring import score
+from dcpred.training import train
+from dcpred_tasks import retrying, score_block, store
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.settings import make_settings
+
+CONTEXT = multiprocessing.get_context("forkserver")
+N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 40, 250, 125
+MOST_HITS = 3
+PATIENCE_SECONDS = 120.0
+ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
+Attack = Callable[["Arena", Path], "Toll"]
+
+
+@dataclass
+class Toll:
+    """What was done to one run: attacks that hit, times it was run again."""
+
+    hits: int = 0
+    resumes: int = 0
+
+
+@dataclass
+class Tally:
+    """What became of the runs under one attack."""
+
+    runs: int = 0
+    hits: int = 0
+    resumes: int = 0
+    lost: int = 0
+    wrong: int = 0
+    twice: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Arena:
+    """Model, data, what a run in peace gives, and the chance."""
+
+    model: Path
+    data: Path
+    chance: random.Random
+    workers: Workers | None = None
+    seconds: float = 1.0  # of a run in peace
+
+    def args(self, output: Path) -> tuple[Path, str, Path]:
+        return self.model, f"{self.data}/X", output
+
+
+def small_plan() -> None:
+    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS, plan.BLOCK_ROWS = 1, CHUNK_ROWS, N_BLOCKS, 20_000 // N_BLOCKS
+
+
+def _drive(args: tuple[Path, str, Path], fault: str, seed: int) -> None:
+    """A driver of its own process, that scores by itself."""
+    small_plan()
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if fault == "full-disk":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = random.Random(seed).randrange(1, 2_500)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if fault == "bad-reads":
+        _spoil_reads(random.Random(seed))
+    code = 0
+    try:
+        with signals_handled():
+            score(*args, lambda: nullcontext(InlineWorkers()))
+    except DcpredError as error:
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = 75
+    except OSError:
+        code = 5
+    os._exit(code)
+
+
+def _spoil_reads(chance: random.Random) -> None:
+    real = store.read_rows
+    retrying.FIRST_WAIT_SECONDS = 0.001
+
+    def read(*args: Any) -> Any:
+        draw = chance.random()
+        if draw < 1 / 3:
+            raise TimeoutError("the store does not answer")
+        if draw < 1 / 2:
+            time.sleep(0.01)
+        return real(*args)
+
+    score_block.store.read_rows = read  # type: ignore[assignment]
+
+
+def _run_driver(arena: Arena, output: Path, fault: str = "") -> Any:
+    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, arena.chance.randrange(2**31)))
+    process.start()
+    return process
+
+
+def _end(process: Any) -> int:
+    process.join(PATIENCE_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        raise SystemExit("a driver did not come to an end")
+    if process.exitcode not in ENDS:
+        raise SystemExit(f"a driver ended with {process.exitcode}")
+    return int(process.exitcode)
+
+
+def _finish(arena: Arena, output: Path, toll: Toll, code: int) -> Toll:
+    """Run again until the run says that it is complete."""
+    while code != 0:
+        toll.resumes += 1
+        if toll.resumes > 4 * MOST_HITS:
+            raise SystemExit(f"a run did not come to its end: exit code {code}, {output}")
+        code = _end(_run_driver(arena, output))
+    return toll
+
+
+def hit_driver(number: int) -> Attack:
+    def attack(arena: Arena, output: Path) -> Toll:
+        toll, code = Toll(), 1
+        for _ in range(arena.chance.randint(1, MOST_HITS)):
+            process = _run_driver(arena, output)
+            time.sleep(arena.chance.uniform(0, arena.seconds))
+            process.join(0)
+            if process.exitcode is None:
+                os.kill(process.pid, number)
+                toll.hits += 1
+            code = _end(process)
+            if code == 0:
+                return toll
+            toll.resumes += 1
+        toll.resumes -= 1
+        return _finish(arena, output, toll, code)
+
+    return attack
+
+
+def faulty(fault: str) -> Attack:
+    def attack(arena: Arena, output: Path) -> Toll:
+        code = _end(_run_driver(arena, output, fault))
+        return _finish(arena, output, Toll(hits=1), code)
+
+    return attack
+
+
+def two_drivers(arena: Arena, output: Path) -> Toll:
+    first = _run_driver(arena, output)
+    time.sleep(arena.chance.uniform(0, arena.seconds / 2))
+    second = _run_driver(arena, output)
+    time.sleep(arena.chance.uniform(0, arena.seconds / 2))
+    if first.exitcode is None:
+        os.kill(first.pid, signal.SIGKILL)
+    _end(first)
+    return _finish(arena, output, Toll(hits=1), _end(second))
+
+
+def hit_worker(number: int) -> Attack:
+    def attack(arena: Arena, output: Path) -> Toll:
+        assert arena.workers is not None
+        ended: list[BaseException | None] = []
+
+        def drive() -> None:
+            try:
+                score(*arena.args(output), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
+                ended.append(None)
+            except Exception as error:
+                ended.append(error)
+
+        toll = Toll()
+        for attempt in range(4 * MOST_HITS):
+            driver = threading.Thread(target=drive)
+            driver.start()
+            for _ in range(arena.chance.randint(1, MOST_HITS) if attempt == 0 else 0):
+                time.sleep(arena.chance.uniform(0, arena.seconds))
+                toll.hits += _hit(arena.chance, number) if driver.is_alive() else 0
+            driver.join(PATIENCE_SECONDS)
+            if driver.is_alive():
+                raise SystemExit("a run did not come to its end")
+            if ended[-1] is None:
+                return toll
+            if not isinstance(ended[-1], DcpredError):
+                raise ended[-1]
+            toll.resumes += 1
+        raise SystemExit(f"a run did not come to its end: {ended[-1]}")
+
+    return attack
+
+
+def _hit(chance: random.Random, number: int) -> int:
+    """Send a signal to one of the worker processes."""
+    workers = [p for p in psutil.Process().children(recursive=True) if _is_worker(p)]
+    if not workers:
+        return 0
+    victim = chance.choice(workers)
+    try:
+        victim.send_signal(number)
+        if number == signal.SIGSTOP:
+            time.sleep(chance.uniform(0.1, 1.0))
+            victim.resume()
+    except psutil.NoSuchProcess:
+        return 0
+    return 1
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+ATTACKS: dict[str, Attack] = {
+    "kill-driver": hit_driver(signal.SIGKILL),
+    "term-driver": hit_driver(signal.SIGTERM),
+    "kill-worker": hit_worker(signal.SIGKILL),
+    "term-worker": hit_worker(signal.SIGTERM),
+    "stop-worker": hit_worker(signal.SIGSTOP),
+    "full-disk": faulty("full-disk"),
+    "bad-reads": faulty("bad-reads"),
+    "two-drivers": two_drivers,
+}
+OFTEN = ("kill-driver", "term-driver", "full-disk", "bad-reads", "two-drivers")  # runs under these take less time
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    """The stored scores, without what attempts that were cut off left."""
+    root = output / "scores.zarr"
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and ".partial" not in p.name}
+
+
+def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) -> None:
+    """Count rows that are lost or wrong, and blocks that were committed with two values."""
+    names = {p.name for p in (output / "blocks").iterdir()}
+    tally.twice += sum(".conflict-" in name for name in names)
+    records = {name for name in names if name.endswith(".json") and ".conflict-" not in name}
+    if len(records) != N_BLOCKS:
+        tally.lost += (N_BLOCKS - len(records)) * (20_000 // N_BLOCKS)
+    if contents(output) == right:
+        return
+    one, two = (store.open_group(folder / "scores.zarr") for folder in (peace, output))
+    status = np.asarray(two["status"][...])
+    tally.lost += int((status == 0).sum())
+    differ = np.asarray(one["decision"][...]) != np.asarray(two["decision"][...])
+    tally.wrong += max(int(differ.reshape(len(status), -1).any(axis=1).sum()), 1)
+
+
+def prepare(work: Path) -> Arena:
+    X, y, X_test, y_test = letter(data_folder())
+    train_data = write_group(work / "train.zarr", X, y, 5_000)
+    write_group(work / "data.zarr", np.concatenate([X, X_test]), np.concatenate([y, y_test]), INPUT_ROWS)
+    settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
+    train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, lambda: nullcontext(InlineWorkers()))
+    return Arena(work / "model", work / "data.zarr", random.Random())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--attacks", help="names with commas; all otherwise: " + ",".join(ATTACKS))
+    parser.add_argument("--work", type=Path, default=Path("benchmark-chaos"))
+    parser.add_argument("--quick", action="store_true", help="16 runs")
+    args = parser.parse_args()
+    small_plan()
+    wanted = args.attacks.split(",") if args.attacks else list(ATTACKS)
+    shutil.rmtree(args.work, ignore_errors=True)
+    args.work.mkdir(parents=True)
+    arena = prepare(args.work)
+    arena.chance = random.Random(args.seed)
+    peace = args.work / "peace"
+    for _ in range(2):  # the first compiles
+        shutil.rmtree(peace, ignore_errors=True)
+        begin = time.monotonic()
+        _end(_run_driver(arena, peace))
+        arena.seconds = time.monotonic() - begin
+    right = contents(peace)
+    tallies: dict[str, Tally] = {name: Tally() for name in wanted}
+    order = _order(wanted, 16 if args.quick else args.runs, arena.chance)
+    with ExitStack() as stack:
+        if any(name.endswith("-worker") for name in order):
+            arena.workers = stack.enter_context(connect(2))
+        for number, name in enumerate(order):
+            output, tally, begin = args.work / f"run-{number}", tallies[name], time.monotonic()
+            toll = ATTACKS[name](arena, output)
+            tally.runs, tally.hits, tally.resumes = tally.runs + 1, tally.hits + toll.hits, tally.resumes + toll.resumes
+            tally.seconds.append(time.monotonic() - begin)
+            harm = (tally.lost, tally.wrong, tally.twice)
+            examine(output, right, peace, tally)
+            if (tally.lost, tally.wrong, tally.twice) == harm:
+                shutil.rmtree(output)  # one that came to harm is kept to be looked at
+            if number % 50 == 49:
+                print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
+    show(tallies)
+    if any(t.lost or t.wrong or t.twice for t in tallies.values()):
+        raise SystemExit(1)
+
+
+def _order(wanted: list[str], n_runs: int, chance: random.Random) -> list[str]:
+    weight = [3 if name in OFTEN else 1 for name in wanted]
+    order = wanted * (n_runs // (2 * len(wanted)) and 1)
+    order += chance.choices(wanted, weight, k=n_runs - len(order))
+    chance.shuffle(order)
+    return order
+
+
+def show(tallies: dict[str, Tally]) -> None:
+    table = Table("attack", "runs", "hits", "run again", "rows lost", "rows wrong", "blocks with two values", "s per run")
+    total: Counter[str] = Counter()
+    for name, t in tallies.items():
+        if not t.runs:
+            continue
+        counts = {k: getattr(t, k) for k in ("runs", "hits", "resumes", "lost", "wrong", "twice")}
+        total.update(counts)
+        table.add(name, *(f"{n:,}" for n in counts.values()), f"{np.median(t.seconds):.1f}")
+    table.add("all", *(f"{total[k]:,}" for k in ("runs", "hits", "resumes", "lost", "wrong", "twice")), "")
+    table.show()
+    if not total["lost"] + total["wrong"] + total["twice"]:
+        print(f"\nNone in {total['runs']:,} runs: fewer than {3 / total['runs']:.2%} of runs, with 95 % confidence (3/n).")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Damage of every kind at random places of finished outputs: how much of it `dcpred verify` finds, and false alarms.
+
+    python tests/benchmarks/damage.py [--trials 100] [--work DIR] [--seed 0] [--quick]
+
+Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, and with rows given up, of
+20 blocks each. In each trial an output is copied and verified (a finding is a false alarm), then damaged and verified at every
+level that promises to find that damage. Level sample scores all rows again where it alone promises something, else one. Exit
+code 1 if anything is missed, or any alarm false.
+"""
+
+import argparse
+import shutil
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+from common import Table
+from injuries import INJURIES, Injury
+
+from dcpred import plan
+from dcpred.audit import VerifyReport, verify
+from dcpred.block_runs import Tolerance
+from dcpred.cluster import InlineWorkers
+from dcpred.scoring import score
+from dcpred.training import train
+from dcpred_tasks import store
+from dcpred_tasks.settings import make_settings
+from dcpred_tasks.verify_block import Kind
+
+KINDS = (("two classes", 2), ("three classes", 3), ("regression", 0), ("not finite", 3), ("labels", 2), ("given up", 3))
+N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
+
+
+def inline() -> nullcontext[InlineWorkers]:
+    return nullcontext(InlineWorkers())
+
+
+def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
+    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, CHUNK_ROWS, 20
+    outputs = []
+    for name, classes in KINDS:
+        folder = work / name
+        X = rng.normal(0, 2, (N_ROWS, N_FEATURES)).astype(np.float32)
+        y = np.sin(X[:, 0]) + X[:, 1] if not classes else (np.abs(X[:, 0]).astype(int) + (X[:, 1] > 0)) % classes
+        if name == "not finite":
+            X[rng.choice(N_ROWS, 90, replace=False), rng.integers(N_FEATURES, size=90)] = np.nan
+        group = store.create_group(folder / "data.zarr")
+        for key, value in (("X", X), ("y", y)):
+            store.create_array(group, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
+        finite = np.isfinite(X).all(axis=1)
+        known = store.create_group(folder / "known.zarr")
+        for key, value in (("X", X[finite][:800]), ("y", y[finite][:800])):
+            store.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
+        settings = {"landmarks": 6, "products": 4, "n_leaves": 4} | ({} if classes else {"task": "regression"})
+        train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", make_settings(settings), inline)
+        if name == "given up":
+            (folder / "data.zarr" / "X" / "c" / "7" / "0").unlink()
+        wanted = ("label",) if name == "labels" else None
+        tolerance = Tolerance(quarantine=name == "given up")
+        score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline, outputs=wanted, tolerance=tolerance)
+        outputs.append(folder / "out")
+    return outputs
+
+
+def alarms(report: VerifyReport) -> int:
+    return sum(finding.is_damage for finding in report.findings)
+
+
+def is_found(injury: Injury, report: VerifyReport) -> bool:
+    """Whether the damage is named as what it is, and the output not called good for it; what does no harm, not called bad."""
+    named = any(finding.kind in injury.kinds for finding in report.findings)
+    return named and (not alarms(report) if injury.kinds == (Kind.LEFTOVER,) else not report.ok)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, default=Path("benchmark-damage"))
+    parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="4 trials")
+    args = parser.parse_args()
+    trials = 4 if args.quick else args.trials
+    rng = np.random.default_rng(args.seed)
+    shutil.rmtree(args.work, ignore_errors=True)
+    outputs = make_outputs(args.work, rng)
+    table = Table("damage", "fast", "sample", "full", "false alarms")
+    missed = n_false = n_clean = 0
+    for injury in INJURIES:
+        found: Counter[str] = Counter()
+        false, rows = 0, N_ROWS if injury.levels == ("sample",) else 1
+        for _ in range(trials):
+            copy = args.work / "copy"
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(outputs[rng.integers(len(outputs))], copy)
+            false += sum(alarms(verify(copy, level, inline, rows=rows)) > 0 for level in injury.levels)
+            injury.inflict(copy, rng)
+            found.update(level for level in injury.levels if is_found(injury, verify(copy, level, inline, rows=rows)))
+        shown = [f"{found[level]} of {trials}" if level in injury.levels else "–" for level in ("fast", "sample", "full")]
+        table.add(injury.name, *shown, f"{false} of {trials * len(injury.levels)}")
+        missed += trials * len(injury.levels) - found.total()
+        n_false, n_clean = n_false + false, n_clean + trials * len(injury.levels)
+    table.add("all", f"{n_clean - missed} of {n_clean}", "", "", f"{n_false} of {n_clean}")
+    table.show()
+    if missed or n_false:
+        raise SystemExit(f"{missed} were missed, and {n_false} were false alarms")
+
+
+if __name__ == "__main__":
+    main()

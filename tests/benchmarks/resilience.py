@@ -1,0 +1,190 @@
+"""What surviving costs: resuming, the ledger and its verification, and workers that die.
+
+    python tests/benchmarks/resilience.py [--rows 4000000] [--blocks 1000,10000,100000] [--every 30] [--seconds 180] [--quick]
+
+resume    seconds until what is left is known (one listing), and of fast verification, by the number of blocks
+overhead  seconds of a scoring job by what they go into: commit records, statistics and verification beside the rest
+deaths    a worker is killed every so many seconds: work that was lost, and seconds from a death to the next commit
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from common import Table, covtype, data_folder, write_group
+
+from dcpred import plan
+from dcpred.cluster import InlineWorkers, connect
+from dcpred.ledger import Ledger, open_ledger
+from dcpred.run_status import run_status
+from dcpred.scoring import score
+from dcpred.training import train
+from dcpred.verification import FastCheck
+from dcpred_tasks import score_block
+from dcpred_tasks.records import BlockReceipt, commit, list_records, read_receipt
+from dcpred_tasks.settings import make_settings
+
+TRAIN_ROWS, CHUNK_ROWS = 20_000, 16_384
+
+
+def prepare(work: Path, n_rows: int) -> tuple[Path, Path]:
+    """A model of covtype and its rows, repeated."""
+    X, y = covtype(data_folder())
+    group = write_group(work / "train.zarr", X[:TRAIN_ROWS], y[:TRAIN_ROWS])
+    settings = make_settings({"scaling": "standard", "n_leaves": 256, "landmarks": 16, "refine_steps": 10})
+    train(f"{group}/X", f"{group}/y", work / "model", settings, lambda: nullcontext(InlineWorkers()))
+    rows = np.arange(n_rows) % len(X)
+    write_group(work / "data.zarr", X[rows], y[rows], CHUNK_ROWS)
+    return work / "model", work / "data.zarr"
+
+
+def resuming(work: Path, output: Path, counts: list[int]) -> Table:
+    """Records of one block, multiplied."""
+    table = Table("blocks", "to know what is left, s", "status, s", "to read every record and compare, s", "of records, MB")
+    real = open_ledger(output)
+    receipt = read_receipt(real.run, 0)
+    assert receipt is not None
+    for n_blocks in counts:
+        folder = work / f"records-{n_blocks}"
+        (folder / "blocks").mkdir(parents=True)
+        block_rows = real.run.block_rows
+        run = replace(real.run, output=str(folder), n_rows=n_blocks * block_rows)
+        shutil.copy(output / "plan.json", folder / "plan.json")
+        stored = json.loads((folder / "plan.json").read_text())
+        (folder / "plan.json").write_text(json.dumps({**stored, "n_rows": run.n_rows, "output": str(folder)}))
+        shutil.copytree(output / "scores.zarr", folder / "scores.zarr")
+        _write_records(run, receipt, n_blocks)
+        ledger = Ledger(run, n_blocks)
+        begin = time.perf_counter()
+        left = ledger.pending()
+        listed = time.perf_counter()
+        state = run_status(folder)
+        asked = time.perf_counter()
+        FastCheck(ledger)
+        checked = time.perf_counter()
+        assert len(left) == n_blocks - len(list_records(run)[0])
+        assert state.done_blocks == n_blocks - len(left)
+        size = sum(p.stat().st_size for p in (folder / "blocks").iterdir())
+        table.add(
+            f"{n_blocks:,}", f"{listed - begin:.2f}", f"{asked - listed:.2f}", f"{checked - asked:.1f}", f"{size / 1e6:,.0f}"
+        )
+        shutil.rmtree(folder)
+    return table
+
+
+def _write_records(run: Any, receipt: BlockReceipt, n_blocks: int) -> None:
+    """All but one in ten blocks, without waiting for the disk."""
+    real = score_block.commit
+    assert real is commit
+    for block in range(n_blocks):
+        if block % 10:
+            start, stop = run.rows(block)
+            path = run.record(block)
+            path.write_text(json.dumps({**vars(receipt), "block": block, "start": start, "stop": stop, "checksum": ""}))
+
+
+def overhead(work: Path, model: Path, data: Path) -> tuple[Path, Table]:
+    """Shares of one scoring job by one worker."""
+    output = work / "scored"
+    begin = time.perf_counter()
+    report = score(model, f"{data}/X", output, lambda: nullcontext(InlineWorkers()))
+    total = time.perf_counter() - begin
+    ledger = open_ledger(output)
+    receipts = list(ledger.receipts())
+    spent = dict(report.manifest["worker_seconds"])
+    begin = time.perf_counter()
+    FastCheck(ledger)
+    verified = time.perf_counter() - begin
+    begin = time.perf_counter()
+    for receipt in receipts:
+        run = replace(ledger.run, output=str(work / "again"))
+        run.record(0).parent.mkdir(parents=True, exist_ok=True)
+        commit(run, receipt)
+    committed = time.perf_counter() - begin
+    table = Table("of a scoring job", "s", "%")
+    for name, seconds in (*spent.items(), ("commit records", committed), ("verification, fast", verified)):
+        table.add(name, f"{seconds:.2f}", f"{100 * seconds / total:.1f}")
+    table.add("all", f"{total:.2f}", "100")
+    return output, table
+
+
+def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) -> Table:
+    """Jobs one after another, while a worker is killed from time to time."""
+    killed: list[float] = []
+    stopped = threading.Event()
+
+    def kill() -> None:
+        while not stopped.wait(every):
+            victims = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+            if victims:
+                victims[len(killed) % len(victims)].send_signal(signal.SIGKILL)
+                killed.append(time.time())
+
+    commits: list[float] = []
+    useful = wall = 0.0
+    with connect(2) as workers:
+        score(model, f"{data}/X", work / "warm", lambda: nullcontext(workers))
+        threading.Thread(target=kill, daemon=True).start()
+        number, begin = 0, time.monotonic()
+        while time.monotonic() - begin < seconds:
+            output = work / f"death-{number}"
+            once = time.monotonic()
+            report = score(model, f"{data}/X", output, lambda: nullcontext(workers))
+            wall += time.monotonic() - once
+            assert report.status == {"1": report.n_rows}
+            useful += sum(report.manifest["worker_seconds"].values())
+            commits += [p.stat().st_mtime for p in (output / "blocks").glob("*.json")]
+            shutil.rmtree(output)
+            number += 1
+        stopped.set()
+        peace = _peace(work, model, data, workers)
+    gaps = [min((c for c in commits if c > k), default=k) - k for k in killed]
+    columns = ("deaths", "jobs", "useful time of workers, %", "in peace, %", "from a death to the next commit, s: median", "most")
+    table = Table(*columns)
+    share = 100 * useful / (2 * wall)
+    shown = (f"{len(killed)}", f"{number}", f"{share:.0f}", f"{peace:.0f}")
+    table.add(*shown, f"{np.median(gaps or [0]):.1f}", f"{max(gaps or [0]):.1f}")
+    return table
+
+
+def _peace(work: Path, model: Path, data: Path, workers: Any) -> float:
+    begin = time.monotonic()
+    report = score(model, f"{data}/X", work / "peace", lambda: nullcontext(workers))
+    return 100 * float(sum(report.manifest["worker_seconds"].values())) / (2 * (time.monotonic() - begin))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--blocks", default="1000,10000,100000")
+    parser.add_argument("--every", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--work", type=Path, default=Path("benchmark-resilience"))
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.rows, args.blocks, args.every, args.seconds = 100_000, "100", 2.0, 5.0
+    shutil.rmtree(args.work, ignore_errors=True)
+    args.work.mkdir(parents=True)
+    plan.BLOCK_ROWS = 2**16  # many blocks of a second or less: the worst case for what is paid by block
+    model, data = prepare(args.work, args.rows)
+    output, shares = overhead(args.work, model, data)
+    shares.show()
+    print()
+    resuming(args.work, output, [int(n) for n in args.blocks.split(",")]).show()
+    print()
+    deaths(args.work, model, data, args.every, args.seconds).show()
+    shutil.rmtree(args.work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,444 @@
+"""What becomes of a run when blocks, workers, inputs or disks fail. Each test names the rule that it holds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+from dcpred import block_runs, window
+from dcpred.block_runs import Tolerance
+from dcpred.cluster import InlineWorkers, connect
+from dcpred.ledger import open_ledger
+from dcpred.locking import EXPIRY_SECONDS, check_free, held_by, hold
+from dcpred.run_status import run_status
+from dcpred.scoring import ScoreReport, check_rows_scored, score
+from dcpred.training import train
+from dcpred.window import Failure
+from dcpred_tasks import retrying, store
+from dcpred_tasks import score_block as task
+from dcpred_tasks.errors import (
+    DataError,
+    IncompleteError,
+    ResourceError,
+    RunHeldError,
+    SchedulerError,
+    SettingsError,
+)
+from dcpred_tasks.settings import make_settings
+from support.data import make_blobs, make_group
+from support.pools import inline
+
+N_ROWS = 1_950
+BUG = RuntimeError("a bug")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    blobs = make_blobs(900, n_features=5, n_classes=3, seed=0)
+    data = make_group(folder / "train.zarr", blobs.X, blobs.y)
+    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 4}), inline)
+    return folder / "model"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """1,950 rows that are scored in ten blocks of 200 rows."""
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    return make_group(tmp_path / "data.zarr", make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2).X, chunk_rows=50)
+
+
+def run(model: Path, data: Path, output: Path, pool: Any = inline, **more: Any) -> ScoreReport:
+    return score(model, f"{data}/X", output, pool, **more)
+
+
+def status_of(output: Path) -> Any:
+    return zarr.open_group(output / "scores.zarr", mode="r")["status"][...]
+
+
+def breaking(blocks: set[int], error: Exception = BUG) -> Any:
+    def body(run: Any, block: int, quarantine: bool) -> Any:
+        if block in blocks:
+            raise error
+        return task.score_block(run, block, quarantine)
+
+    return body
+
+
+# --- failing blocks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_bug_in_one_block_does_not_stop_the_others(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_runs, "score_block", breaking({4}))
+    with pytest.raises(IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*block 4.*RuntimeError: a bug"):
+        run(model, data, tmp_path / "out")
+    state = run_status(tmp_path / "out")
+    assert (state.state, state.done_blocks, [f["block"] for f in state.failing]) == ("stopped", 9, [4])
+    monkeypatch.setattr(block_runs, "score_block", task.score_block)
+    assert run(model, data, tmp_path / "out").scored_blocks == 1
+    assert run_status(tmp_path / "out").failing == []
+
+
+def test_the_first_blocks_all_failing_stops_the_run(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_runs, "score_block", breaking(set(range(6))))
+    with pytest.raises(IncompleteError, match="the first ones all failed"):
+        run(model, data, tmp_path / "out")
+    assert not status_of(tmp_path / "out").any()
+
+
+def test_more_failures_than_allowed_stop_the_run(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_runs, "score_block", breaking({1, 3, 5}))
+    with pytest.raises(IncompleteError, match="max_failures is 1"):
+        run(model, data, tmp_path / "out", tolerance=Tolerance(max_failures=1))
+    assert run_status(tmp_path / "out").done_blocks == 2
+
+
+def test_tolerance_is_checked() -> None:
+    for wrong in ({"max_failures": -1}, {"max_bad_rows": -0.5}, {"max_bad_rows": float("nan")}):
+        with pytest.raises(SettingsError, match="use 0 or more"):
+            Tolerance(**wrong)
+
+
+# --- input --------------------------------------------------------------------------------------------------------------
+
+
+def damage(data: Path) -> None:
+    """Rows 150 to 200 cannot be decoded, rows 400 to 450 are not there."""
+    chunk = data / "X" / "c" / "3" / "0"
+    raw = bytearray(chunk.read_bytes())
+    raw[len(raw) // 2] ^= 8
+    chunk.write_bytes(raw)
+    (data / "X" / "c" / "8" / "0").unlink()
+
+
+def test_damaged_input_is_refused_unless_it_may_be_given_up(tmp_path: Path, model: Path, data: Path) -> None:
+    damage(data)
+    with pytest.raises(DataError, match=r"chunk c/8/0 of .* is missing"):
+        run(model, data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(tmp_path: Path, model: Path, data: Path) -> None:
+    whole = run(model, data, tmp_path / "whole")
+    assert whole.status == {"1": N_ROWS}
+    damage(data)
+    tolerance = Tolerance(quarantine=True)
+    report = run(model, data, tmp_path / "out", tolerance=tolerance)
+    assert report.status == {"1": N_ROWS - 100, "5": 50, "6": 50}
+    status = status_of(tmp_path / "out")
+    assert (status[150:200] == 6).all()
+    assert (status[400:450] == 5).all()
+    one, two = (zarr.open_group(tmp_path / name / "scores.zarr", mode="r")["decision"][...] for name in ("whole", "out"))
+    assert (one[status == 1] == two[status == 1]).all()
+    with pytest.raises(IncompleteError, match="100 rows were given up"):
+        check_rows_scored(report, tolerance)
+    check_rows_scored(whole, tolerance)
+
+
+@pytest.mark.parametrize("limit", [40, 0.02])
+def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path, limit: float) -> None:
+    damage(data)
+    with pytest.raises(IncompleteError, match=r"50 rows have no score so far.*dcpred errors"):
+        run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, max_bad_rows=limit))
+    done = run_status(tmp_path / "out").done_blocks
+    assert 0 < done < 10
+    report = run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, max_bad_rows=100))
+    assert report.scored_blocks == 10 - done
+
+
+def test_reads_that_fail_for_a_while_are_tried_again(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.001)
+    real, calls = store.read_rows, []
+
+    def flaky(array: Any, start: int, stop: int) -> Any:
+        calls.append(start)
+        if len(calls) % 3:
+            raise TimeoutError("the store is slow")
+        return real(array, start, stop)
+
+    monkeypatch.setattr(task.store, "read_rows", flaky)
+    report = run(model, data, tmp_path / "out")
+    assert report.status == {"1": N_ROWS}
+    records = [json.loads(p.read_bytes()) for p in (tmp_path / "out" / "blocks").glob("*.json")]
+    assert sum(r["retries"] for r in records) == 2 * 20
+
+
+def test_what_lasts_is_not_tried_again() -> None:
+    calls = []
+
+    def fail(error: Exception) -> None:
+        calls.append(error)
+        raise error
+
+    for error in (FileNotFoundError(2, "gone"), OSError(28, "No space left on device"), ValueError("a bug")):
+        with pytest.raises(type(error)):
+            retrying.Retrying()(partial(fail, error))
+    assert len(calls) == 3
+
+
+def test_a_full_disk_stops_at_once_and_all_can_be_resumed(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_runs, "score_block", breaking({3}, ResourceError("No space left on device")))
+    with pytest.raises(ResourceError):
+        run(model, data, tmp_path / "out")
+    assert run_status(tmp_path / "out").done_blocks == 3
+    monkeypatch.setattr(block_runs, "score_block", task.score_block)
+    assert run(model, data, tmp_path / "out").scored_blocks == 7
+
+
+def test_too_little_space_is_refused_before_anything_is_written(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.preflight.RECORD_BYTES", 2**60)
+    with pytest.raises(ResourceError, match="MiB free; make room"):
+        run(model, data, tmp_path / "out", pool=None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_inside_the_input_is_refused(model: Path, data: Path) -> None:
+    with pytest.raises(DataError, match="inside the input"):
+        run(model, data, data / "X" / "out", pool=None)
+
+
+# --- workers that die -----------------------------------------------------------------------------------------------------
+
+
+def deadly(run: Any, block: int, quarantine: bool, bad: int, folder: str, deaths: int) -> Any:
+    """Kills its worker for one block, at most so many times."""
+    marks = Path(folder)
+    if block == bad and len(list(marks.iterdir())) < deaths:
+        (marks / f"{os.getpid()}-{time.time_ns()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task.score_block(run, block, quarantine)
+
+
+class Deadly:
+    """Workers of which one block kills its worker."""
+
+    def __init__(self, workers: Any, folder: Path, deaths: int) -> None:
+        self.workers, self.folder, self.deaths = workers, folder, deaths
+        folder.mkdir()
+
+    def each(self, body: Any, tasks: Any) -> Iterator[Any]:
+        if body is task.score_block:
+            return self.workers.each(deadly, [(*t, 3, str(self.folder), self.deaths) for t in tasks])
+        return self.workers.each(body, tasks)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workers, name)
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers get functions of this module by value."""
+    monkeypatch.setattr(deadly, "__module__", "__main__")
+
+
+def test_a_death_is_survived_and_the_block_is_done(tmp_path: Path, model: Path, data: Path, importable: None) -> None:
+    with connect(2) as workers:
+        report = run(model, data, tmp_path / "out", lambda: _same(Deadly(workers, tmp_path / "marks", 1)))
+    assert report.status == {"1": N_ROWS}
+    assert len(list((tmp_path / "marks").iterdir())) == 1
+
+
+def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
+    tmp_path: Path, model: Path, data: Path, importable: None
+) -> None:
+    with connect(2) as workers:
+        deadly_workers = Deadly(workers, tmp_path / "marks", 99)
+        report = run(model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True))
+    assert report.status == {"1": N_ROWS - 200, "7": 200}
+    assert (status_of(tmp_path / "out")[600:800] == 7).all()
+    assert len(list((tmp_path / "marks").iterdir())) <= window.SUSPECT_DEATHS + window.LONE_DEATHS
+
+
+def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up(tmp_path: Path, model: Path, data: Path) -> None:
+    class Dying(InlineWorkers):
+        def each(self, body: Any, tasks: Any) -> Iterator[Any]:
+            for number, result in super().each(body, tasks):
+                yield number, Failure(RuntimeError("killed"), deaths=5) if tasks[number][1] == 3 else result
+
+    with pytest.raises(IncompleteError, match=r"1 could not be.*block 3.*5 workers died with it"):
+        run(model, data, tmp_path / "out", lambda: _same(Dying()))
+    assert [f["deaths"] for f in open_ledger(tmp_path / "out").failures()] == [5]
+
+
+def _same(workers: Any) -> Any:
+    class Context:
+        def __enter__(self) -> Any:
+            return workers
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    return Context()
+
+
+def _sleep(seconds: float, once: str) -> float:
+    """Long on the first call, short on others."""
+    path = Path(once)
+    if seconds and not path.exists():
+        path.touch()
+        time.sleep(seconds)
+    return seconds
+
+
+def test_a_hung_task_is_given_to_another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(_sleep, "__module__", "__main__")
+    with connect(2) as workers:
+        begin = time.monotonic()
+        tasks = [(0.0, "")] * 5 + [(60.0, str(tmp_path / "once"))]
+        results = dict(workers.each(_sleep, tasks))
+        assert time.monotonic() - begin < 30
+    assert len(results) == 6
+    assert not any(isinstance(result, Failure) for result in results.values())
+
+
+# --- one driver -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_free_after_its_holder_ends(tmp_path: Path) -> None:
+    with hold(tmp_path):
+        assert f"process {os.getpid()}" in held_by(tmp_path)
+        with pytest.raises(RunHeldError, match="is in use by process"):
+            check_free(tmp_path)
+    assert held_by(tmp_path) == ""
+    check_free(tmp_path)
+
+
+def test_a_lease_of_another_machine_ends_when_its_signs_do(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text("process 1 on elsewhere · 0123456789abcdef\n")
+    with pytest.raises(RunHeldError, match="in use by process 1 on elsewhere, heard of"):
+        check_free(tmp_path)
+    old = time.time() - EXPIRY_SECONDS - 1
+    os.utime(lock, (old, old))
+    with hold(tmp_path) as lease:
+        lease.check()
+
+
+def test_a_driver_that_was_taken_over_does_not_finish(tmp_path: Path) -> None:
+    with hold(tmp_path) as lease:
+        (tmp_path / "lock").write_text("process 2 on elsewhere · fedcba9876543210\n")
+        with pytest.raises(RunHeldError, match="taken over by process 2 on elsewhere"):
+            lease.check()
+    assert "elsewhere" in (tmp_path / "lock").read_text()
+
+
+def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
+    class Blind(InlineWorkers):
+        def check_sees(self, folder: Path) -> None:
+            raise SchedulerError("worker w cannot write to it")
+
+    with pytest.raises(SchedulerError):
+        run(model, data, tmp_path / "out", lambda: _same(Blind()))
+    assert not (tmp_path / "out").exists()
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------------
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from dcpred import block_runs, plan, window
+from dcpred.cli import main
+plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
+def slow(run, block, quarantine):
+    from dcpred_tasks.score_block import score_block
+    time.sleep(float({seconds}))
+    return score_block(run, block, quarantine)
+if __name__ == "__main__":
+    block_runs.score_block = slow
+    main()
+"""
+
+
+def _start(tmp_path: Path, model: Path, data: Path, seconds: float) -> "subprocess.Popen[str]":
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW.format(seconds=seconds))
+    command = [sys.executable, str(script), "score", str(model), str(data), str(tmp_path / "out"), "--workers", "1"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+
+def _wait_for_blocks(output: Path, n: int, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while len(list(output.glob("blocks/*.json"))) < n:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_in_order_and_says_how_to_go_on(tmp_path: Path, model: Path, data: Path, number: int) -> None:
+    process = _start(tmp_path, model, data, 0.4)
+    try:
+        _wait_for_blocks(tmp_path / "out", 2)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75, said
+    assert "run the same command again to go on" in said
+    state = run_status(tmp_path / "out")
+    assert state.state == "stopped"
+    assert 2 < state.done_blocks < 10  # what was in flight was finished
+    assert run(model, data, tmp_path / "out").scored_blocks == 10 - state.done_blocks
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -> None:
+    process = _start(tmp_path, model, data, 8.0)
+    try:
+        _wait_for_lease(tmp_path / "out")
+        time.sleep(3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 75
+    assert time.monotonic() - begin < 5
+
+
+def _wait_for_lease(output: Path) -> None:
+    end = time.monotonic() + 60
+    while not (output / "scores.zarr").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_status_while_another_process_scores(tmp_path: Path, model: Path, data: Path) -> None:
+    process = _start(tmp_path, model, data, 0.5)
+    try:
+        _wait_for_blocks(tmp_path / "out", 3)
+        state = run_status(tmp_path / "out")
+        assert state.state == "scoring"
+        assert str(process.pid) in state.driver
+        assert state.rows_per_second > 0
+        assert state.seconds_left is not None
+        with pytest.raises(RunHeldError):
+            run(model, data, tmp_path / "out")
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,226 @@
+"""Statistics of scored rows: each equals a plain count of the same rows, however they are cut; and what counts as drift."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dcpred_tasks.drift import drift, feature_shifts, leaf_occupancy
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.predictor import Model, Reference, score_rows
+from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.statistics import (
+    Statistics,
+    bad_features,
+    decision_counts,
+    decision_edges,
+    feature_reference,
+    label_counts,
+    near_leaf,
+    raw_moments,
+    sample_stride,
+)
+from support.models import SCALINGS, leaf_and_doubt, random_model, random_rows
+
+VALUES = [0.0, -0.0, 2.0**-6, -(2.0**-6), 1.0, -1.0, 1.1, 1.25, 63.9, 64.0, -64.0, 1e30, -3e38, 1e-40]
+
+
+def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) -> Statistics:
+    """Statistics of rows in pieces, each packed and put together as the driver does."""
+    total = Statistics(model, np.arange(max(model.n_outputs, 2), dtype=np.int8))
+    edges = [0, *cuts, len(X)]
+    for start, stop in pairwise(edges):
+        part = Statistics(model, total.label_values)
+        decision, status = score_rows(model, X[start:stop])
+        labels = np.where(status == 1, decision.argmax(axis=1), -1).astype(np.int8)
+        part.observe(X[start:stop], decision, status, labels, start, stride)
+        total.add_packed(part.packed())
+    return total
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 3]), st.integers(1, 300))
+def test_decision_histogram_is_a_plain_count(seed: int, n_outputs: int, n: int) -> None:
+    model = random_model(1, n_outputs=n_outputs)
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((n, n_outputs)) < 0.3, rng.choice(VALUES, (n, n_outputs)), rng.normal(0, 3, (n, n_outputs)))
+    decision = values.astype(np.float32)
+    edges = decision_edges(model)
+    away = np.nextafter(np.abs(edges), np.where(edges < 0, np.inf, 0)) * np.sign(edges)  # an edge belongs to the bin outside
+    for column, counts in enumerate(decision_counts(model, decision)):
+        expected = np.zeros(len(edges) + 1, int)
+        for value in decision[:, column].astype(float):
+            expected[int((value > np.where(edges < 0, edges, away)).sum())] += 1
+        assert_array_equal(counts, expected)
+    assert (np.diff(edges) > 0).all()
+    assert_array_equal(edges, -edges[::-1])
+
+
+def test_histogram_of_a_regression_covers_what_the_model_can_give() -> None:
+    model = random_model(2, task="regression")
+    low, high = model.bounds.min(), model.bounds.max()
+    decision = np.array([low, (low + high) / 2, high, high])[:, None]
+    counts = decision_counts(model, decision)
+    assert counts.shape == (1, 64)
+    assert (counts[0, 0], counts[0, 32], counts[0, 63]) == (1, 1, 2)
+    assert len(decision_edges(model)) == 63
+    same = replace(model, bounds=np.ones_like(model.bounds))
+    assert decision_counts(same, decision).sum() == 4
+    assert decision_counts(same, decision).shape[1] == len(decision_edges(same)) + 1
+
+
+def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(1, n_outputs=3)
+    decision = np.random.default_rng(0).normal(size=(1_000, 3)).astype(np.float32)
+    labels = decision.argmax(axis=1).astype(np.int8)
+    whole = decision_counts(model, decision), label_counts(labels, np.arange(3, dtype=np.int8))
+    monkeypatch.setattr("dcpred_tasks.statistics.COUNTED_ROWS", 7)
+    assert_array_equal(decision_counts(model, decision), whole[0])
+    assert_array_equal(label_counts(labels, np.arange(3, dtype=np.int8)), whole[1])
+    assert whole[0].sum() == 3_000
+    assert_array_equal(whole[1], np.bincount(labels))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([0, 1, 2], np.int8),
+        np.array([-128, 127, -5], np.int8),
+        np.array([300, -300, 7], np.int16),
+        np.array([-(2**62), 0, 2**62]),
+        np.array([0.5, -1.5, 1e300]),
+    ],
+    ids=lambda v: str(v.tolist()),
+)
+def test_label_counts(values: np.ndarray) -> None:
+    labels = values[[0, 2, 2, 1, 2]]
+    assert label_counts(labels, values).tolist() == [1, 1, 3]
+    assert label_counts(labels[:1], values).tolist() == [1, 0, 0]
+    assert label_counts(labels[:0], values).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("seed", range(4))
+def test_near_leaf_is_the_leaf(seed: int, scaling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for rows on a border, of which there is none among rows at centres."""
+    monkeypatch.setattr("dcpred_tasks.statistics.GAP_BYTES", 2_000)
+    model = random_model(seed, d=4, depth=seed, scaling=scaling)
+    X = random_rows(model, 200, seed)
+    leaf, doubt = leaf_and_doubt(model, X)
+    found = near_leaf(model.tree, model.scaling(X))
+    assert (found == leaf)[~doubt].mean() > 0.97  # single precision
+    assert near_leaf(model.tree, model.scaling(X[:0])).shape == (0,)
+
+
+@pytest.mark.parametrize("scaling", ["none", "standard", "far"])
+def test_moments_are_those_of_raw_rows(scaling: str) -> None:
+    model = random_model(3, d=5, scaling=scaling)
+    X = random_rows(model, 400, 1)
+    total = observed(model, X, cuts=(1, 130, 131))
+    found = raw_moments(model.scaling, total.moments.mean, total.moments.sd)
+    assert total.moments.n == 400
+    sd = X.std(axis=0)
+    assert np.abs((found.mean - X.mean(axis=0)) / sd).max() < 1e-5
+    assert_allclose(found.sd, sd, rtol=1e-5)
+    reference = feature_reference(model.scaling, X)
+    assert np.abs((reference.mean - X.mean(axis=0)) / sd).max() < 1e-9
+    assert_allclose(reference.sd, sd, rtol=1e-9)
+
+
+def test_reference_of_many_rows_far_from_zero() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(1.6e9, 2.0, (10_000, 2))
+    found = feature_reference(Scaling(np.full(2, 1.6e9), np.ones(2)), X)
+    assert_allclose(found.sd, X.std(axis=0), rtol=1e-9)
+    left_out = feature_reference(Scaling(np.array([5.0, 0.0]), np.array([0.0, 1.0])), X)
+    assert (left_out.mean[0], left_out.sd[0]) == (5.0, 0.0)
+
+
+@pytest.mark.parametrize("stride", [1, 3, 64])
+def test_cuts_do_not_matter(stride: int) -> None:
+    model = random_model(5, n_outputs=3, d=4)
+    X = random_rows(model, 300, 2, bad=0.1)
+    whole, cut = observed(model, X, stride), observed(model, X, stride, (10, 11, 200))
+    assert_array_equal(whole.histogram, cut.histogram)
+    assert_array_equal(whole.labels, cut.labels)
+    assert_array_equal(whole.leaf_rows, cut.leaf_rows)
+    assert_allclose(whole.moments.mean, cut.moments.mean, rtol=1e-5, atol=1e-6)
+    assert_allclose(whole.moments.sd, cut.moments.sd, rtol=1e-5)
+    decision, status = score_rows(model, X)
+    good = status == Status.OK
+    assert 0 < good.sum() < 300
+    assert whole.histogram.sum(axis=1).tolist() == [good.sum()] * 3
+    assert_array_equal(whole.labels, np.bincount(decision[good].argmax(axis=1), minlength=3))
+    sampled = np.flatnonzero(good & (np.arange(300) % stride == 0))
+    assert whole.moments.n == whole.leaf_rows.sum() == len(sampled)
+
+
+def test_no_rows_at_all() -> None:
+    model = random_model(5, n_outputs=3, d=4)
+    total = observed(model, random_rows(model, 2, 0) * np.nan)
+    assert (total.moments.n, total.histogram.sum(), total.labels.sum()) == (0, 0, 0)
+    assert drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows)["large"] is False
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "block_rows", "stride"),
+    [(1, 1, 1), (2_000, 100, 1), (10**6, 2**14, 488), (10**9, 2**20, 1_024), (10**11, 2**22, 2_048)],
+)
+def test_how_many_rows_are_looked_at(n_rows: int, block_rows: int, stride: int) -> None:
+    assert sample_stride(n_rows, block_rows) == stride
+
+
+def test_the_first_bad_feature() -> None:
+    X = np.array([[1, np.nan, np.inf], [1, 2, 3], [1, 1e200, 2], [np.inf, 1, np.nan]])
+    assert bad_features(Scaling(np.zeros(3), np.ones(3)), X).tolist() == [1, -1, 1, 0]
+    assert bad_features(Scaling(np.zeros(3), np.ones(3)), X[:0]).tolist() == []
+
+
+# --- drift ----------------------------------------------------------------------------------------------------------
+
+
+def test_shift_by_hand() -> None:
+    training = Reference(np.array([0.0, 1.0, 5.0, 5.0]), np.array([3.0, 1.0, 0.0, 0.0]))
+    scored = Reference(np.array([5.0, 0.0, 5.0, 6.0]), np.array([4.0, 1.0, 0.0, 0.0]))
+    assert_allclose(feature_shifts(training, scored), [5 / np.sqrt((9 + 16) / 2), -1.0, 0.0, np.inf])
+
+
+def test_psi_by_hand() -> None:
+    found = leaf_occupancy(np.array([5_000, 5_000]), np.array([7_500, 2_500]))
+    assert found.psi == pytest.approx(0.25 * np.log(1.5) + 0.25 * np.log(2), rel=1e-3)
+    assert found.n_bins == 2
+    assert leaf_occupancy(np.array([7]), np.array([9])).psi == 0
+
+
+@pytest.mark.parametrize("n", [150, 2_000, 100_000])
+def test_the_same_rows_in_many_leaves_are_no_drift(n: int) -> None:
+    """With 4,096 bins the index would be 2 by chance for 2,000 rows."""
+    rng = np.random.default_rng(0)
+    share = rng.dirichlet(np.ones(4_096))
+    training, scored = rng.multinomial(500_000, share), rng.multinomial(n, share)
+    found = leaf_occupancy(training, scored)
+    assert found.by_chance < 0.02
+    assert found.psi < 0.05
+    gone = np.where(np.arange(4_096) < 2_048, scored, 0)
+    assert leaf_occupancy(training, gone).psi > 0.25
+
+
+def test_large_drift_is_told_and_little_is_not() -> None:
+    rows = np.full(4, 1_000)
+    training = Reference(np.zeros(3), np.ones(3))
+    near = drift(training, Reference(np.array([0.1, 0.0, -0.3]), np.ones(3)), rows, rows)
+    assert (near["large"], near["features"]["n_large"]) == (False, 0)
+    assert [f["feature"] for f in near["features"]["top"]] == [2, 0, 1]
+    far = drift(training, Reference(np.array([0.1, 2.0, -0.9]), np.array([1.0, 2.0, 1.0])), rows, rows)
+    assert (far["large"], far["features"]["n_large"], far["leaves"]["large"]) == (True, 2, False)
+    assert far["features"]["top"][0]["sd_ratio"] == 2.0
+    moved = drift(training, training, rows, np.array([3_900, 30, 30, 40]))
+    assert (moved["large"], moved["leaves"]["large"]) == (True, True)
+    assert moved["leaves"]["gained"][0]["leaf"] == 0
+    few = drift(training, Reference(np.full(3, 9.0), np.ones(3)), rows, np.array([50, 0, 0, 0]))
+    assert few["large"] is False  # too few to judge
+    assert drift(None, training, rows, rows)["features"] is None
