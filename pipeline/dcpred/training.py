@@ -197,7 +197,9 @@ class Training:
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root)))
         self._timed("leaves", lambda: self._leaves(sources, rows, halo))
         begin = time.perf_counter()
-        leaves = [read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))]
+        leaves, folded = zip(*(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True)
+        if sum(folded) % 2**64 != survey.rows:
+            raise DcpredError("the rows that came to leaves are not those that were surveyed; this is a bug, please report it")
         stored = self.job.settings
         model = assemble(
             leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored, division.reference
@@ -218,6 +220,9 @@ class Training:
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        features = store.open_array(self.job.x).attrs.get("feature_names")
+        if isinstance(features, list):
+            provenance["feature_names"] = features
         report.hash = write_model(path, model, settings_dict(stored), provenance)
         return report
 

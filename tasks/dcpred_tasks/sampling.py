@@ -30,3 +30,9 @@ def thinned(rows: IntArray, size: int, seed: int) -> IntArray:
     if size >= len(rows):
         return np.arange(len(rows), dtype=np.int64)
     return np.sort(np.argsort(row_hash(rows, seed), kind="stable")[:size]).astype(np.int64)
+
+
+def fold_rows(rows: IntArray) -> int:
+    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sets that are joined add up
+    (modulo 2⁶⁴), so that rows that were lost, doubled or exchanged on the way show."""
+    return int(row_hash(rows, 0).sum(dtype=np.uint64))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.sampling import fold_rows
 
 MAX_CLASSES = 1_000
 
@@ -22,6 +23,7 @@ class Survey:
     maximum: FloatArray
     classes: NDArray[np.generic]
     class_weights: FloatArray
+    rows: int = 0  # fold_rows of the numbers of the rows that are used
 
 
 def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str) -> Survey:
@@ -55,6 +57,7 @@ def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArr
         maximum=np.full(X.shape[1], -np.inf) if empty else X[used].max(axis=0).astype(ACC_DTYPE),
         classes=classes,
         class_weights=class_weights,
+        rows=fold_rows(first_row + np.flatnonzero(used)),
     )
 
 
@@ -88,6 +91,7 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
         maximum=np.maximum.reduce([p.maximum for p in parts]),
         classes=classes,
         class_weights=weights,
+        rows=sum(p.rows for p in parts) % 2**64,
     )
 
 

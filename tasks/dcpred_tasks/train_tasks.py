@@ -29,7 +29,7 @@ from dcpred_tasks.job import (
 from dcpred_tasks.leaf import LeafModel, fit_leaf
 from dcpred_tasks.memory import peak_memory_bytes, process_name
 from dcpred_tasks.overlap import near_leaves
-from dcpred_tasks.sampling import drawn, thinned
+from dcpred_tasks.sampling import drawn, fold_rows, thinned
 from dcpred_tasks.survey import Survey, survey_rows
 from dcpred_tasks.trainer import n_outputs, row_weights
 
@@ -58,7 +58,8 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     write_arrays(
         job.survey_file(block, sample_rows),
         {"sample": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
-        | {k: np.asarray(v) for k, v in asdict(survey).items()},
+        | {k: np.asarray(v) for k, v in asdict(survey).items()}
+        | {"rows": np.array(survey.rows, np.uint64)},
     )
     return receipt(stop - start)
 
@@ -70,7 +71,7 @@ def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sa
     """What survey_block wrote: the survey, and the sampled rows."""
     a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
     sample = a.pop("sample"), a.pop("sample_target"), a.pop("sample_weight")
-    a["n_rows"], a["n_used"] = int(a["n_rows"]), int(a["n_used"])
+    a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
     return Survey(**a), sample
 
 
@@ -130,29 +131,32 @@ def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt
 
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
-    own = _gather(job, {source: work.leaf for work in group for source in work.sources})
-    halo = _gather(job, {source: work.leaf for work in group for source in work.halo})
+    own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
+    halo, _ = _gather(job, {source: work.leaf for work in group for source in work.halo})
     for work in group:
-        _fit_leaf(job, work.leaf, own.pop(work.leaf), halo.pop(work.leaf, None))
+        fitted = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work.leaf)
+        write_arrays(job.leaf_file(work.leaf), asdict(fitted) | {"rows": np.array(folded[work.leaf], np.uint64)})
     return receipt(sum(work.n_rows for work in group))
 
 
-def _gather(job: TrainJob, of: dict[Source, int]) -> dict[int, Rows]:
-    """The rows of each leaf from its sources, thinned to max_leaf_rows."""
+def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
+    """The rows of each leaf from its sources, thinned to max_leaf_rows; and fold_rows of all that were there."""
     parts: dict[int, list[Rows]] = {}
     held: dict[int, int] = {}
+    folded: dict[int, int] = {}
     most = job.settings.max_leaf_rows
     for source, part in read_leaves(job, list(of)):
         leaf = of[source]
         parts.setdefault(leaf, []).append(part)
+        folded[leaf] = (folded.get(leaf, 0) + fold_rows(part.number)) % 2**64
         held[leaf] = held.get(leaf, 0) + len(part.number)
         if held[leaf] > 2 * most:  # keep the memory bounded while many pieces go by
             parts[leaf] = [_thin(join_rows(parts[leaf]), most, job)]
             held[leaf] = len(parts[leaf][0].number)
-    return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}
+    return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
 
 
-def _fit_leaf(job: TrainJob, leaf: int, own: Rows, halo: Rows | None) -> None:
+def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafModel:
     division, settings = read_division(job), job.settings
     rows = own
     if halo is not None:
@@ -163,12 +167,14 @@ def _fit_leaf(job: TrainJob, leaf: int, own: Rows, halo: Rows | None) -> None:
     outputs = n_outputs(len(division.classes))
     with threadpool_limits(1):
         X = division.scaling(rows.X)
-        fitted = fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
-    write_arrays(job.leaf_file(leaf), asdict(fitted))
+        return fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
 
 
-def read_fitted_leaf(job: TrainJob, leaf: int) -> LeafModel:
-    return LeafModel(**read_arrays(job.leaf_file(leaf)))
+def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, int]:
+    """A fitted leaf, and fold_rows of the rows that came to it."""
+    arrays = read_arrays(job.leaf_file(leaf))
+    rows = int(arrays.pop("rows"))
+    return LeafModel(**arrays), rows
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:

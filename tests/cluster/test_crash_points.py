@@ -453,7 +453,7 @@ def test_processes_are_killed_for_real(job: Job, tmp_path: Path) -> None:
     counted = Kill(-1, "before")
     with watched(tmp_path, counted):
         job.score(tmp_path / "counted")
-    numbers = [str(n) for n in np.linspace(5, counted.count - 1, REAL_KILLS).astype(int)]
+    numbers = [str(n) for n in np.linspace(5, counted.count - 3, REAL_KILLS).astype(int)]
     command = [sys.executable, __file__, str(job.model), str(job.data), str(tmp_path), *numbers]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)

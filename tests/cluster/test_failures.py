@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import zarr
+from click.testing import CliRunner
 
 from dcpred import block_runs, window
 from dcpred.block_runs import Tolerance
+from dcpred.cli import main
 from dcpred.cluster import InlineWorkers, connect
 from dcpred.ledger import open_ledger
 from dcpred.locking import EXPIRY_SECONDS, check_free, held_by, hold
@@ -150,6 +152,16 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(tmp_path: Path, m
     with pytest.raises(IncompleteError, match="100 rows were given up"):
         check_rows_scored(report, tolerance)
     check_rows_scored(whole, tolerance)
+
+
+def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: Path, data: Path) -> None:
+    damage(data)
+    run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True))
+    result = CliRunner().invoke(main, ["score", str(model), str(data), str(tmp_path / "out"), "--quarantine", "--json"])
+    assert result.exit_code == 4
+    told = json.loads(result.stdout)
+    assert (told["exit_code"], told["status"]["5"], told["status"]["6"]) == (4, 50, 50)
+    assert "100 rows were given up" in result.stderr
 
 
 @pytest.mark.parametrize("limit", [40, 0.02])

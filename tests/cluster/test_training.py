@@ -13,7 +13,7 @@ from dcpred.cluster import InlineWorkers, connect
 from dcpred.training import TrainReport, train
 from dcpred_tasks import store, train_tasks
 from dcpred_tasks.artifact import read_model
-from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SchedulerError
+from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.predictor import Model, class_numbers, score_rows
 from dcpred_tasks.settings import Settings, make_settings
 from dcpred_tasks.survey import survey_rows
@@ -275,6 +275,22 @@ def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:
     assert rows.max() <= SETTINGS.max_leaf_rows
     assert rows.min() >= SETTINGS.min_leaf_rows
     assert not (tmp_path / "model.scratch").exists()
+
+
+def test_a_row_in_place_of_another_is_noticed(tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts alone would not tell."""
+    real = train_tasks.block_rows
+
+    def exchanged(*args):
+        rows = real(*args)
+        index = np.arange(len(rows.number))
+        index[3] = 4
+        return rows.take(index)
+
+    monkeypatch.setattr(train_tasks, "block_rows", exchanged)
+    with pytest.raises(DcpredError, match="not those that were surveyed"):
+        run(blobs_zarr, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_rows_that_are_all_alike(tmp_path: Path) -> None:

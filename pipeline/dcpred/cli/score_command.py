@@ -67,5 +67,4 @@ def score_command(
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
     act = partial(repair, level=level or "full") if mend else score
     report = act(model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
-    emit(asdict(report), as_json, show.scored)
-    check_rows_scored(report, tolerance)
+    emit(asdict(report), as_json, show.scored, partial(check_rows_scored, report, tolerance))

@@ -47,8 +47,20 @@ def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
         raise click.UsageError("--workers and --scheduler were both given, but one excludes the other; give one of them")
 
 
-def emit(result: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], str]) -> None:
-    """The result of a command, on standard output."""
+def emit(
+    result: dict[str, Any],
+    as_json: bool,
+    show: Callable[[dict[str, Any]], str],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """The result of a command, on standard output. What `check` has to say against it comes with it, as one object in JSON."""
+    try:
+        check()
+    except DcpredError as error:
+        told = {"error": str(error), "exit_code": error.exit_code}
+        click.echo(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
+        click.echo(f"dcpred: {error}", err=True)
+        sys.exit(error.exit_code)
     click.echo(json.dumps(result, default=_plain) if as_json else show(result))
 
 
