@@ -68,6 +68,8 @@ class BlockRun:
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))
         known = {int(failure["block"]) for failure in self.ledger.failures()}
+        for block in known.difference(pending):  # done since, by a driver that was killed before it said so
+            self.ledger.forget_failure(block)
         tasks = [(run, block, self.tolerance.quarantine) for block in pending]
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         with self.say.step("scoring", total, "rows") as advance:

@@ -125,7 +125,7 @@ def open_ledger(output: Path) -> Ledger:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock") or name.startswith("plan.json.")
+    return name in ("blocks", "failures", "lock") or name.startswith(("plan.json.", "lock."))
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The directory for the work in progress of a training job: made, checked and held."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,24 @@ def check_scratch(scratch: Path, run: str, model: Path) -> None:
                 "remove the directory"
             )
         return
-    if any(entry.name != "lock" and not entry.name.startswith("job.json.") for entry in scratch.iterdir()):
+    if any(entry.name != "lock" and not entry.name.startswith(("job.json.", "lock.")) for entry in scratch.iterdir()):
         raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+
+
+def drop_scratch(scratch: Path) -> None:
+    """Remove the directory, what says whose it is last, so that a removal that is cut off can be taken up."""
+    if scratch.exists():
+        for entry in sorted(scratch.iterdir(), key=lambda e: e.name == "job.json"):
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def drop_leftovers(scratch: Path, run: str) -> None:
+    """Remove the directory of a training that is finished, where it was killed before it did so."""
+    path = scratch / "job.json"
+    if path.exists() and read_own_json(path).get("run") == run:
+        with hold(scratch):
+            drop_scratch(scratch)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ small from there. A task whose result is there is not run again, so that a job t
     model     here: concatenate, write, rename
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from dcpred.cluster import Pool, Workers, run_all
 from dcpred.locking import check_free
 from dcpred.plan import MIB, BlockPlan, leaf_bytes, leaf_groups, plan_routing
 from dcpred.progress import SILENT, Reporter, Step, counted
-from dcpred.scratch import check_scratch, claimed
+from dcpred.scratch import check_scratch, claimed, drop_leftovers, drop_scratch
 from dcpred.version import __version__, versions
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, write_model
@@ -98,10 +97,11 @@ def train(
     x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
     plan, names = check_training_data(x, y, weight, settings)
     run = run_hash(x, y, weight, settings, plan)
+    scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
     if done is not None:
+        drop_leftovers(scratch, run)
         return done
-    scratch = model.with_name(f"{model.name}.scratch")
     check_scratch(scratch, run, model)
     check_free(scratch)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, settings)
@@ -116,9 +116,9 @@ def train(
                 report = Training(job, plan, workers, say, scaling).run(run, model, names)
             except RefusedError:
                 if not job.division_file.exists():  # what follows the division is work that a second call goes on from
-                    shutil.rmtree(scratch, ignore_errors=True)
+                    drop_scratch(scratch)
                 raise
-            shutil.rmtree(scratch, ignore_errors=True)
+            drop_scratch(scratch)
     return report
 
 

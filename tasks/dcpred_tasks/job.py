@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dcpred_tasks import store
 from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.files import new_directory, read_arrays, write_arrays
+from dcpred_tasks.files import new_directory, partial_name, read_arrays, write_arrays
 from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.leaf import Kernels
 from dcpred_tasks.scaling import Scaling
@@ -217,8 +217,9 @@ def write_offsets(job: TrainJob, generation: int, counts: Sequence[IntArray]) ->
     offsets = np.zeros((len(counts), len(counts[0]) + 1), np.int64)
     np.cumsum(np.stack(counts), axis=1, out=offsets[:, 1:])
     path = job.offsets_file(generation)
-    partial = path.with_suffix(".partial.npy")
-    np.save(partial, offsets)
+    partial = partial_name(path)
+    with open(partial, "xb") as file:
+        np.save(file, offsets)
     partial.replace(path)
 
 

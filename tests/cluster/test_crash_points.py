@@ -491,7 +491,7 @@ def test_rule_nothing_has_its_name_before_it_is_whole(named: list[Operation]) ->
     """What is opened for writing has another name, but for the lock; names are given by moves, and each once."""
     opened = [o.path for o in named if o.name in ("open", "create") and not UNNAMED.search(o.path)]
     assert set(opened) == {"out/lock"}
-    given = [o.path for o in named if o.name in MOVED]
+    given = [o.path for o in named if o.name in ("replace", "rename")]  # a link never takes the place of a file
     assert len(given) == len(set(given)), "something was overwritten"
 
 
@@ -572,7 +572,6 @@ def test_training_is_resumed_from_every_crash_point(trained: Trained) -> None:
     resume_each(trained.points, resume)
 
 
-@pytest.mark.xfail(strict=True, reason="a call that finds the model finished leaves the scratch directory")
 def test_a_call_that_finds_the_model_removes_what_was_left_of_the_work(trained: Trained) -> None:
     instant = next(name for name in trained.points.states if name.endswith("after rename model"))
     put_back(trained.points.root, trained.points.states[instant])

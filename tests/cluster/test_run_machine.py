@@ -524,6 +524,19 @@ def test_rule_a_flipped_bit_is_found(machine: RunMachine) -> None:
         machine.repair()
 
 
+def test_rule_other_values_of_the_same_size_are_found(machine: RunMachine) -> None:
+    """Only the digest of a record can tell: chunks are whole, and scores agree with status."""
+    machine.attempt(0)
+    array, file = store.open_output(machine.run.scores / "decision"), chunk_file("decision", 0)
+    for by in range(1, CHUNK_ROWS):
+        array[:CHUNK_ROWS] = np.roll(machine.world.values["decision"][:CHUNK_ROWS], by, axis=0)
+        if machine.right(file, size_only=True):
+            break
+    assert machine.right(file, size_only=True)
+    assert machine.wrong("full") == {0}
+    check(machine)
+
+
 def test_rule_one_driver_at_a_time(machine: RunMachine) -> None:
     machine.second_driver()
     machine.attempt(0)
