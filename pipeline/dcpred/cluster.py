@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,7 @@ CONNECT_SECONDS = 10
 COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
 CONFIG = {
     "distributed.scheduler.allowed-failures": 0,  # every death is told to us; dcpred.window counts them by task
+    "distributed.deploy.lost-worker-timeout": "5s",  # after which a worker that ended can be started again
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
 }
@@ -70,11 +72,12 @@ class InlineWorkers:
 class DaskWorkers:
     """The workers of a Dask cluster."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None) -> None:
+        """revive  starts workers again that ended, where they are ours"""
+        self.client, self.revive = client, revive
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        return Window(self.client, body, tasks).results()
+        return Window(self.client, body, tasks, self.revive).results()
 
     def check_sees(self, folder: Path) -> None:
         for worker, trouble in self.client.run(can_write, str(folder)).items():
@@ -108,8 +111,8 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
     """n_workers local processes of one thread each, or a running cluster. Raises SchedulerError."""
     with dask.config.set(CONFIG):
         if scheduler is None:
-            with _local_cluster(n_workers) as client:
-                yield DaskWorkers(client)
+            with _local_cluster(n_workers) as (client, revive):
+                yield DaskWorkers(client, revive)
             return
         if not ADDRESS.fullmatch(scheduler):
             raise SchedulerError(f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as tcp://host:8786")
@@ -126,10 +129,11 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
 
 
 @contextmanager
-def _local_cluster(n_workers: int | None) -> Iterator[Client]:
+def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[], object]]]:
     # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
+    n_workers = n_workers or dask.system.CPU_COUNT
     cluster = LocalCluster(
-        n_workers=n_workers or dask.system.CPU_COUNT,
+        n_workers=n_workers,
         threads_per_worker=1,
         processes=True,
         host="127.0.0.1",
@@ -138,7 +142,7 @@ def _local_cluster(n_workers: int | None) -> Iterator[Client]:
     )
     with cluster, Client(cluster, set_as_default=False) as client:
         client.run(_ignore_interrupts)
-        yield client
+        yield client, partial(cluster.scale, n_workers)
 
 
 def _ignore_interrupts() -> None:

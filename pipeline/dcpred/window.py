@@ -5,6 +5,7 @@ a few tasks per thread are in flight and each future is released at once. What i
 
 - A death is counted for every task that the worker had. A task that saw two is a suspect: it waits until nothing else is in
   flight, so that innocent neighbours are not blamed with it, and is given up after three more deaths alone.
+- A worker that we started and that was told to end (SIGTERM) is not restarted by Dask; it is started again here.
 - A task that takes many times as long as others is given to another worker too (a stopped process, a hung store); whichever
   attempt ends first counts. Task bodies are safe to run twice.
 """
@@ -32,6 +33,7 @@ GRACE_SECONDS = 60.0  # for what is in flight after an interrupt
 SLOW_SECONDS = 30.0  # from which on a task may be slow
 SLOW_TIMES = 10.0  # of the median of those that ended
 NO_WORKERS_SECONDS = 300.0
+REVIVE_SECONDS = 2.0
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -58,8 +60,12 @@ def guarded(body: Callable[..., T], *task: Any) -> T | Failure:
 class Window(Generic[T]):
     """Runs body(*task) for every task."""
 
-    def __init__(self, client: Client, body: Callable[..., T], tasks: Sequence[Task]) -> None:
-        self.client, self.body, self.tasks = client, body, tasks
+    def __init__(
+        self, client: Client, body: Callable[..., T], tasks: Sequence[Task], revive: Callable[[], object] = lambda: None
+    ) -> None:
+        """revive  brings back workers that ended for good, where we started them; called now and then"""
+        self.client, self.body, self.tasks, self.revive = client, body, tasks, revive
+        self.revived = time.monotonic()
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
         self.alone: int | None = None
@@ -116,6 +122,9 @@ class Window(Generic[T]):
 
     def _next(self) -> tuple[int, T | Failure] | None:
         """The result of the next task that ends for good, or None after a while."""
+        if time.monotonic() - self.revived > REVIVE_SECONDS:
+            self.revive()
+            self.revived = time.monotonic()
         try:
             future = self.ended.get(timeout=TICK_SECONDS)
         except Empty:
@@ -124,8 +133,11 @@ class Window(Generic[T]):
         number = self.flying.pop(future, None)
         if number is None:  # the other attempt at it was faster
             return None
-        if future.cancelled() or future.status == "lost":
-            raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
+        if future.status in ("cancelled", "lost"):  # its worker left in between, or the scheduler did
+            if self.client.status != "running":
+                raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
+            self._died(number)
+            return None
         error = future.exception() if future.status != "finished" else None
         if isinstance(error, KilledWorker) and self._died(number):
             future.release()
@@ -179,11 +191,11 @@ class Window(Generic[T]):
         self.without_workers = 0.0
         limit = max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.took))) if self.took else float("inf")
         slow = {f: n for f, n in self.flying.items() if now - self.begun[n] > limit and n not in self.doubled}
-        if self.waiting or not slow:
+        if not slow:
             return
         where = {key: worker for worker, keys in self.client.processing().items() for key in keys}
         for future, number in slow.items():
             others = [worker for worker in self.client.nthreads() if worker != where.get(future.key)]
-            if others:
+            if others and (not self.waiting or future.key not in where):
                 self.doubled.add(number)
                 self._submit(number, others)

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/chaos.py [--runs 1000] [--seed 0] [--attacks kill-driver,…] [--work DIR] [--quick]
 
-Each run scores the 20,000 rows of letter into a directory of its own, in 40 blocks, is attacked, is run again after every end
+Each run scores the 20,000 rows of letter into a directory of its own, in 16 blocks, is attacked, is run again after every end
 that was not its own, and is compared file by file with a run that was left in peace. Attacks:
 
     kill-driver, term-driver    SIGKILL or SIGTERM to the driver (which scores by itself), up to three times
@@ -14,6 +14,7 @@ that was not its own, and is compared file by file with a run that was left in p
 """
 
 import argparse
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -44,7 +45,7 @@ from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
-N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 40, 250, 125
+N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 MOST_HITS = 3
 PATIENCE_SECONDS = 120.0
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
@@ -80,7 +81,8 @@ class Arena:
     data: Path
     chance: random.Random
     workers: Workers | None = None
-    seconds: float = 1.0  # of a run in peace
+    seconds: float = 1.0  # of a run in peace by a driver of its own
+    worker_seconds: float = 1.0  # and by workers that are there already
 
     def args(self, output: Path) -> tuple[Path, str, Path]:
         return self.model, f"{self.data}/X", output
@@ -210,10 +212,11 @@ def hit_worker(number: int) -> Attack:
             driver = threading.Thread(target=drive)
             driver.start()
             for _ in range(arena.chance.randint(1, MOST_HITS) if attempt == 0 else 0):
-                time.sleep(arena.chance.uniform(0, arena.seconds))
+                time.sleep(arena.chance.uniform(0, arena.worker_seconds))
                 toll.hits += _hit(arena.chance, number) if driver.is_alive() else 0
             driver.join(PATIENCE_SECONDS)
             if driver.is_alive():
+                faulthandler.dump_traceback(all_threads=True)
                 raise SystemExit("a run did not come to its end")
             if ended[-1] is None:
                 return toll
@@ -318,6 +321,7 @@ def main() -> None:
     with ExitStack() as stack:
         if any(name.endswith("-worker") for name in order):
             arena.workers = stack.enter_context(connect(2))
+            arena.worker_seconds = _seconds_by_workers(arena)
         for number, name in enumerate(order):
             output, tally, begin = args.work / f"run-{number}", tallies[name], time.monotonic()
             toll = ATTACKS[name](arena, output)
@@ -332,6 +336,14 @@ def main() -> None:
     show(tallies)
     if any(t.lost or t.wrong or t.twice for t in tallies.values()):
         raise SystemExit(1)
+
+
+def _seconds_by_workers(arena: Arena) -> float:
+    assert arena.workers is not None
+    for name in ("first", "second"):
+        begin = time.monotonic()
+        score(*arena.args(arena.data.with_name(name)), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
+    return time.monotonic() - begin
 
 
 def _order(wanted: list[str], n_runs: int, chance: random.Random) -> list[str]:

@@ -306,6 +306,23 @@ def _same(workers: Any) -> Any:
     return Context()
 
 
+def _nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def test_workers_that_are_told_to_end_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evictions: every worker gets SIGTERM, and all tasks are done."""
+    monkeypatch.setattr(_nap, "__module__", "__main__")
+    with connect(2) as workers:
+        victims = {}
+        for _, pid in workers.each(_nap, [(0.2,)] * 30):
+            assert isinstance(pid, int), pid
+            if pid not in victims and len(victims) < 2:
+                victims[pid] = os.kill(pid, signal.SIGTERM)
+        assert len(victims) == 2
+
+
 def _sleep(seconds: float, once: str) -> float:
     """Long on the first call, short on others."""
     path = Path(once)
