@@ -26,5 +26,5 @@ def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("| ")
-    assert "nan" not in result.stdout
+    assert "| nan" not in result.stdout
     assert all(words in result.stdout for words in SHOWN.get(name, ()))
