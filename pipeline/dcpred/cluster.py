@@ -80,7 +80,8 @@ class DaskWorkers:
         return Window(self.client, body, tasks, self.revive).results()
 
     def check_sees(self, folder: Path) -> None:
-        for worker, trouble in self.client.run(can_write, str(folder)).items():
+        # A worker that dies while it is asked has no say: another will come in its place.
+        for worker, trouble in self.client.run(can_write, str(folder), on_error="ignore").items():
             if trouble:
                 raise SchedulerError(
                     f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on storage that "
@@ -153,13 +154,15 @@ def _ignore_interrupts() -> None:
 def check_versions(client: Client) -> None:
     """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at all."""
     mine = versions()
-    try:
-        found = client.run(versions)
-    except Exception as error:  # the module is not there
-        raise SchedulerError(
-            f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error}); install "
-            f"dcpred {mine.get('dcpred')} on every worker"
-        ) from None
+    answers = client.run(versions, on_error="return")
+    # OSError: a worker that ended while it was asked
+    found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
+    for error in found.values():
+        if isinstance(error, Exception):  # the module is not there
+            raise SchedulerError(
+                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error}); install "
+                f"dcpred {mine.get('dcpred')} on every worker"
+            )
     if not found:
         raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
     for worker, theirs in found.items():

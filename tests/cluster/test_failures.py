@@ -323,6 +323,16 @@ def test_workers_that_are_told_to_end_come_back(monkeypatch: pytest.MonkeyPatch)
         assert len(victims) == 2
 
 
+def test_a_worker_that_dies_while_it_is_asked_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_nap, "__module__", "__main__")
+    with connect(2) as workers:
+        for _ in range(3):
+            (_, pid), *_rest = workers.each(_nap, [(0.0,)] * 4)
+            os.kill(pid, signal.SIGKILL)
+            for _ in range(20):
+                workers.check_sees(tmp_path)
+
+
 def _sleep(seconds: float, once: str) -> float:
     """Long on the first call, short on others."""
     path = Path(once)
