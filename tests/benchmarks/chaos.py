@@ -45,6 +45,7 @@ from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["__main__", "dcpred_tasks.engine"])  # or every driver would load them
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 MOST_HITS = 3
 PATIENCE_SECONDS = 120.0
