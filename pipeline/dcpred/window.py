@@ -13,6 +13,7 @@ a few tasks per thread are in flight and each future is released at once. What i
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -133,19 +134,27 @@ class Window(Generic[T]):
         number = self.flying.pop(future, None)
         if number is None:  # the other attempt at it was faster
             return None
-        if future.status in ("cancelled", "lost"):  # its worker left in between, or the scheduler did
-            if self.client.status != "running":
-                raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
-            self._died(number)
-            return None
-        error = future.exception() if future.status != "finished" else None
-        if isinstance(error, KilledWorker) and self._died(number):
+        result, lost = self._outcome(future, number)
+        if lost and self._died(number):
             future.release()
             return None
-        result: T | Failure = future.result() if error is None else Failure(error, self.deaths[number])
         self._settle(number)
         future.release()
         return number, result
+
+    def _outcome(self, future: Future, number: int) -> tuple[T | Failure, bool]:
+        """What came of an attempt, and whether it was lost with its worker rather than ended."""
+        finished = future.status == "finished"
+        try:
+            if finished:
+                return future.result(), False
+            error = future.exception() or CancelledError()
+        except Exception as raised:  # of a finished task: the worker that kept the result died before it was fetched
+            error = raised
+        if isinstance(error, CancelledError) and self.client.status != "running":
+            raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
+        lost = finished or isinstance(error, (KilledWorker, CancelledError))
+        return Failure(error, self.deaths[number] + lost), lost
 
     def _settle(self, number: int) -> None:
         """A task ended for good: forget other attempts at it."""

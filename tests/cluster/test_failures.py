@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import zarr
 from click.testing import CliRunner
+from distributed import Future
+from distributed.scheduler import KilledWorker
 
 from dcpred import block_runs, window
 from dcpred.block_runs import Tolerance
@@ -331,6 +333,30 @@ def test_a_worker_that_dies_while_it_is_asked_has_no_say(tmp_path: Path, monkeyp
             os.kill(pid, signal.SIGKILL)
             for _ in range(20):
                 workers.check_sees(tmp_path)
+
+
+class LostResult(Future):
+    """A finished task whose result went with its worker."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        raise KilledWorker(self.key, None, 1)
+
+
+def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_nap, "__module__", "__main__")
+    real, lost = window.Window._outcome, []
+
+    def outcome(self: Any, future: Any, number: int) -> Any:
+        if number == 3 and len(lost) < 2:
+            lost.append(number)
+            future.__class__ = LostResult
+        return real(self, future, number)
+
+    monkeypatch.setattr(window.Window, "_outcome", outcome)
+    with connect(1) as workers:
+        results = dict(workers.each(_nap, [(0.0,)] * 6))
+    assert len(lost) == 2
+    assert all(isinstance(results[number], int) for number in range(6))
 
 
 def _sleep(seconds: float, once: str) -> float:
