@@ -85,7 +85,7 @@ class DaskWorkers:
             if trouble:
                 raise SchedulerError(
                     f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on storage that "
-                    "all of them mount at the same path"
+                    "all of them mount at the same path and may write to"
                 )
 
     def check_memory(self, task_bytes: int, advice: str) -> None:

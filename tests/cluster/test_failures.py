@@ -23,6 +23,7 @@ from dcpred.cli import main
 from dcpred.cluster import InlineWorkers, connect
 from dcpred.ledger import open_ledger
 from dcpred.locking import EXPIRY_SECONDS, check_free, held_by, hold
+from dcpred.preflight import can_write
 from dcpred.run_status import run_status
 from dcpred.scoring import ScoreReport, check_rows_scored, score
 from dcpred.training import train
@@ -409,6 +410,18 @@ def test_a_driver_that_was_taken_over_does_not_finish(tmp_path: Path) -> None:
         with pytest.raises(RunHeldError, match="taken over by process 2 on elsewhere"):
             lease.check()
     assert "elsewhere" in (tmp_path / "lock").read_text()
+
+
+def test_what_a_worker_says_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_write(str(tmp_path)) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert can_write(str(tmp_path / "none")) == "does not see"
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    assert can_write(str(tmp_path)) == "cannot write (Permission denied) to"
 
 
 def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
