@@ -18,7 +18,7 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.predictor import Model
 
 LANES = 16  # as in dcpred_tasks.lanes, which would load the compiler
-FEW = 0.65  # as in dcpred_tasks.packing
+FEW = 0.65  # as in dcpred_tasks.places
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 

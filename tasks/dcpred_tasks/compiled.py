@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
 }
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
-SOURCES = ("compiled", "lanes", "conversion", "packing", "exact", "passes", "engine")
+SOURCES = ("compiled", "lanes", "conversion", "places", "packing", "exact", "passes", "engine")
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.kernels import Rows
 
 
@@ -32,6 +32,16 @@ class Tree:
             below = self.children[self.starts[node] : self.starts[node + 1]]
             depths[below[below >= 0]] = depths[node] + 1
         return int(depths.max()) + 1 if self.n_nodes else 0
+
+    def rows_below(self, leaf_rows: IntArray) -> FloatArray:
+        """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where several lead to a leaf."""
+        at_leaf = self.children < 0
+        leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
+        below = np.zeros(len(self.children))
+        below[at_leaf] = (leaf_rows / np.maximum(leads, 1))[~self.children[at_leaf]]
+        for node in range(self.n_nodes - 1, 0, -1):  # a node comes before its children
+            below[self.children == node] = below[self.starts[node] : self.starts[node + 1]].sum()
+        return below
 
     def descend(self, X: Rows) -> NDArray[np.int32]:
         """The leaf of each scaled row, int32 (n_samples,).

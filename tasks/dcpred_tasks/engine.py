@@ -24,8 +24,9 @@ from dcpred_tasks.conversion import dtype_code
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.exact import Exact, exact_arrays
 from dcpred_tasks.lanes import LANES
-from dcpred_tasks.packing import Packed, aligned_empty, pack
+from dcpred_tasks.packing import Packed, pack
 from dcpred_tasks.passes import BLOCK, SLAB, score_tiles
+from dcpred_tasks.places import aligned_empty
 from dcpred_tasks.predictor import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB

@@ -246,25 +246,55 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         products, row, half_norms, reach, children, node, norm, error, far = operands(context, b, signature, args)
-        lanes = b.mul(node, integer(LANES))
-        scores = b.fsub(load(b, products, b.mul(row, integer(LANES))), load(b, half_norms, lanes))
+        scores = b.fsub(load(b, products, b.mul(row, integer(LANES))), load(b, half_norms, b.mul(node, integer(LANES))))
+        largest = _largest(b, scores)
         c = b.load(b.gep(reach, [node]))
         both = b.fadd(norm, c)
         margin = b.fadd(b.fmul(error, b.fmul(norm, c)), b.fmul(ir.Constant(_F32, 4 * UNIT), b.fmul(both, both)))
-        largest = scores
-        for width in (8, 4, 2, 1):
-            other = turned(b, largest, width)
-            largest = b.select(b.fcmp_ordered(">", largest, other), largest, other)
-        floor = b.fsub(b.extract_element(largest, ir.Constant(_I32, 0)), margin)
-        near = b.fcmp_ordered(">=", scores, splat(b, floor))
-        bits = b.zext(b.bitcast(near, _I16), _I64)
-        lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
-        others = b.and_(bits, b.sub(bits, integer(1)))
-        alone = b.and_(b.icmp_signed("==", others, integer(0)), b.icmp_signed("!=", bits, integer(0)))
-        child = b.load(b.gep(children, [b.add(lanes, b.and_(lane, integer(LANES - 1)))]))
-        return b.select(alone, b.sext(child, _I64), far)
+        return _child(b, scores, b.fsub(largest, margin), children, node, far)
 
     return takes(types.int64, products, row, half_norms, reach, children, node, norm, error, far), generate
+
+
+@intrinsic
+def nearest_apart(_, distances, row, half_norms, children, node, norm, error, far):
+    """The same with the smallest squared distance D = distances[16 row + t] + half_norms[16 node + t] from centres that single
+    precision holds exactly.
+
+    x is off by at most 4 units of itself, √D by as much, and D by `error` / 2 of itself besides; what is added keeps clear of
+    squares that underflow."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        distances, row, half_norms, children, node, norm, error, far = operands(context, b, signature, args)
+        left_out = load(b, half_norms, b.mul(node, integer(LANES)))
+        scores = b.fsub(b.fsub(constant(-0.0), load(b, distances, b.mul(row, integer(LANES)))), left_out)
+        nearest = b.fsub(ir.Constant(_F32, -0.0), _largest(b, scores))
+        off = b.fadd(b.fmul(norm, ir.Constant(_F32, 10 * UNIT)), ir.Constant(_F32, 1e-15))
+        more = b.fadd(ir.Constant(_F32, 1.0), error)
+        limit = b.fadd(b.fmul(call(b, "llvm.sqrt.f32", _F32, nearest), more), off)
+        floor = b.fsub(ir.Constant(_F32, -0.0), b.fmul(b.fmul(limit, limit), more))
+        return _child(b, scores, floor, children, node, far)
+
+    return takes(types.int64, distances, row, half_norms, children, node, norm, error, far), generate
+
+
+def _largest(b: Any, scores: Any) -> Any:
+    largest = scores
+    for width in (8, 4, 2, 1):
+        other = turned(b, largest, width)
+        largest = b.select(b.fcmp_ordered(">", largest, other), largest, other)
+    return b.extract_element(largest, ir.Constant(_I32, 0))
+
+
+def _child(b: Any, scores: Any, floor: Any, children: Any, node: Any, far: Any) -> Any:
+    """The child of the one score that is not below the floor; `far` where there are several, or none, as with a NaN."""
+    near = b.fcmp_ordered(">=", scores, splat(b, floor))
+    bits = b.zext(b.bitcast(near, _I16), _I64)
+    lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
+    others = b.and_(bits, b.sub(bits, integer(1)))
+    alone = b.and_(b.icmp_signed("==", others, integer(0)), b.icmp_signed("!=", bits, integer(0)))
+    place = b.add(b.mul(node, integer(LANES)), b.and_(lane, integer(LANES - 1)))
+    return b.select(alone, b.sext(b.load(b.gep(children, [place])), _I64), far)
 
 
 # --- kernel values and outputs --------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """A model's arrays as the engine reads them: groups of 16 lanes, feature-major, on cache lines.
 
 **Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its digits:
-argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m.
+argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m. Where groups of rows are so far apart that products cannot tell
+neighbours in them (counts without a bound, standardised), it is argmin_t ‖x − c_t‖², at two operations a feature instead of
+one: kddcup99 went in 3.4 µs a row, nearly all of it in double precision, and goes in 0.8.
 
 **Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' − μ_l:
 
@@ -29,11 +31,12 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.lanes import LANES, UNIT
+from dcpred_tasks.places import Places, aligned, centre_in, even, factors_fit, halves, held_features, held_places
 from dcpred_tasks.predictor import Model
 
+BORDER_ROWS = 0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
 MUCH = 1e30  # squares and γ from which on sums and products of single precision may overflow
 FAR = 3e38  # half norm of a lane that holds no centre
-FEW = 0.65  # share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by side
 WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
 TOO_WIDE = 1e4  # row by row in double precision, as is one with large terms:
 # Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64 leaves, default
@@ -65,8 +68,9 @@ class Packed(NamedTuple):
     origin_rest: SingleArray
     origin_centre: SingleArray  # m
     error: np.float32  # of products with centres, relative to ‖x‖‖c‖
+    apart: bool  # walk down by squared distances instead of products
     nodes: SingleArray  # (n_nodes · even · 16,)
-    half_norms: SingleArray  # (n_nodes · 16,)
+    half_norms: SingleArray  # (n_nodes · 16,); where apart, what features that are left out add to squared distances
     reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
     children: NDArray[np.int32]  # (n_nodes · 16,)
     rank: IntArray  # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
@@ -93,9 +97,9 @@ class Packed(NamedTuple):
 
 def pack(model: Model) -> Packed:
     """Lay a model out for the engine."""
-    held = _held_features(model)
-    n_held, places = len(held), _places(model, held)
-    in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and _factors_fit(model)
+    held = held_features(model)
+    n_held, places = len(held), held_places(model, held)
+    in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and factors_fit(model)
     means, width = _centred(model)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
@@ -105,14 +109,16 @@ def pack(model: Model) -> Packed:
     left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
     term_at = np.cumsum([0, *(len(t[0]) for t in terms)])
     weights, present_at, present = _present_first(weights, term_at) if model.n_outputs > 1 else (weights, *_no_terms(1)[:2])
-    high, low, middle = _halves(places, means)
+    high, low, middle = halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
+    error = np.float32(2 * (n_held + 8) * UNIT if factors_fit(model) else np.inf)  # infinite: every walk in double precision
+    apart = _too_near(model, float(error)) > BORDER_ROWS
     return Packed(
         n_features=model.n_features,
         n_outputs=model.n_outputs,
         places=len(places.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,
-        even=_even(held),
+        even=even(held),
         stride=weight_lanes(model.n_outputs),
         room=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
@@ -120,8 +126,9 @@ def pack(model: Model) -> Packed:
         factor=aligned(places.factor.astype(np.float32)),
         shift=aligned(places.shift),
         double_factor=aligned(places.factor),
-        **_pack_tree(model, held, places),
-        error=np.float32(2 * (n_held + 8) * UNIT if _factors_fit(model) else np.inf),  # infinite: every walk in double precision
+        **_pack_tree(model, held, places, apart),
+        error=error,
+        apart=apart,
         rank=np.argsort(np.argsort(width > WIDE, kind="stable"), kind="stable"),
         n_narrow=int((width <= WIDE).sum()),
         means=high,
@@ -145,82 +152,39 @@ def pack(model: Model) -> Packed:
     )
 
 
-class Places(NamedTuple):
-    """What a row is converted with, in the order in which it is held."""
-
-    feature: NDArray[np.int32]
-    used: NDArray[np.bool_]  # False where a vector is filled up: with a feature that is there, times 0
-    factor: FloatArray
-    shift: FloatArray
+def _origin(model: Model) -> FloatArray:
+    """The point that the tree is centred on."""
+    centres = model.tree.centres.astype(ACC_DTYPE)
+    return centre_in(model, centres.mean(axis=0) if len(centres) else np.zeros(model.n_features))
 
 
-def _held_features(model: Model) -> IntArray:
-    """The features that rows are held with: those whose factor is not 0 where they are few, else all of them."""
-    factor, shift = model.scaling.factor, model.scaling.shift
-    held = np.flatnonzero(factor)
-    if len(held) <= FEW * len(factor) and (np.abs(shift[factor == 0]) < 1e300).all():  # else x − μ may overflow: see load_some
-        return held
-    return np.arange(len(factor))
+def _too_near(model: Model, error: float) -> float:
+    """The share of rows that products in single precision may leave between two children, about: margins of `nearest_child` for
+    rows at the centres, in the gaps from centre to centre."""
+    tree = model.tree
+    if tree.n_nodes == 0 or not np.isfinite(error):
+        return 0.0
+    centres = tree.centres.astype(ACC_DTYPE) - _origin(model)
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = np.einsum("ij,ij->i", centres, centres)
+    below = tree.rows_below(model.leaf_rows)
+    near = 0.0
+    for first, last in pairwise(tree.starts):
+        own = slice(int(first), int(last))
+        with np.errstate(over="ignore", invalid="ignore"):
+            gaps = square[own, None] + square[own] - 2 * centres[own] @ centres[own].T
+            np.fill_diagonal(gaps, np.inf)
+            margin = (error + 16 * UNIT) * square[own]
+            share = margin / np.maximum(gaps.min(axis=1) / 2, 1e-300)
+        near += float(below[own] @ np.nan_to_num(np.minimum(share, 1.0)))
+    return near / max(float(model.leaf_rows.sum()), 1.0)
 
 
-def _places(model: Model, held: IntArray) -> Places:
-    n = len(held)
-    length = n if n == model.n_features else -(-max(n, 1) // LANES) * LANES
-    feature = np.pad(held, (0, length - n), constant_values=held[-1] if n else 0)
-    used = np.arange(length) < n
-    factor, shift = (np.where(used, values[feature], 0.0) for values in (model.scaling.factor, model.scaling.shift))
-    return Places(feature.astype(np.int32), used, factor, shift)
-
-
-def _even(held: IntArray) -> int:
-    return max(len(held) + len(held) % 2, 2)
-
-
-def _factors_fit(model: Model) -> bool:
-    """Whether single precision holds the factors of the scaling with all digits."""
-    factor = np.abs(model.scaling.factor)
-    return bool(((factor == 0) | ((factor > 1e-30) & (factor < 1e30))).all())
-
-
-def aligned_empty(length: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """An array that starts on a cache line: a vector load across two lines takes twice as long."""
-    n_bytes = length * np.dtype(dtype).itemsize
-    room = np.empty(n_bytes + 64, np.uint8)
-    start = -room.__array_interface__["data"][0] % 64
-    return room[start : start + n_bytes].view(dtype)
-
-
-def aligned(values: NDArray[Any]) -> NDArray[Any]:
-    """A copy of a flat array that starts on a cache line."""
-    out = aligned_empty(len(values), values.dtype.type)
-    out[:] = values
-    return out
-
-
-def _centre(model: Model, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_features) in scaled features: 0 where the way back to raw features is too far."""
-    factor = np.where(model.scaling.factor == 0, np.nan, model.scaling.factor)
-    with np.errstate(all="ignore"):
-        usable = np.abs(points / factor) < 1e30
-    return np.where(usable, points, 0.0).astype(np.float32).astype(ACC_DTYPE)
-
-
-def _halves(places: Places, centres: FloatArray) -> tuple[SingleArray, SingleArray, SingleArray]:
-    """μ + centre / s in two parts of single precision, and the centre, by places, flat."""
-    factor = np.where(places.factor == 0, 1.0, places.factor)
-    centres = np.where(places.used, centres[..., places.feature], 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite part makes the engine leave the row to double precision
-        a = places.shift + centres / factor
-        high = a.astype(np.float32)
-        low = (a - high).astype(np.float32)
-    return aligned(high.ravel()), aligned(low.ravel()), aligned(centres.astype(np.float32).ravel())
-
-
-def _pack_tree(model: Model, held: IntArray, places: Places) -> dict[str, NDArray[Any]]:
+def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dict[str, NDArray[Any]]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    origin = _centre(model, centres.mean(axis=0) if len(centres) else np.zeros(model.n_features))
-    groups = np.zeros((tree.n_nodes, _even(held), LANES), np.float32)
+    origin = np.zeros(model.n_features) if apart else _origin(model)  # where single precision holds centres exactly
+    groups = np.zeros((tree.n_nodes, even(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), FAR)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
     reach = np.zeros(tree.n_nodes, np.float32)
@@ -229,10 +193,11 @@ def _pack_tree(model: Model, held: IntArray, places: Places) -> dict[str, NDArra
         moved = (centres[own] - origin).astype(np.float32)
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
         groups[node, :d, : len(moved)] = moved[:, held].T
-        half_norms[node, : len(moved)] = norms / 2
+        left_out = np.delete(moved, held, axis=1)  # in which every row is 0
+        half_norms[node, : len(moved)] = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1) if apart else norms / 2
         children[node, : len(moved)] = tree.children[own]
         reach[node] = np.sqrt(norms.max())
-    high, low, middle = _halves(places, origin)
+    high, low, middle = halves(places, origin)
     return {
         "origin": high,
         "origin_rest": low,
@@ -250,7 +215,7 @@ def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
-            means[leaf] = _centre(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
+            means[leaf] = centre_in(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
             v, gamma = _around(model, leaf, means[leaf])
             norms = np.einsum("ij,ij->i", v, v)
             width[leaf] = (gamma * norms).max() if max(norms.max(), gamma.max()) < MUCH else np.inf
@@ -268,7 +233,7 @@ def _pack_leaves(
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
     """(groups, lanes, constant, terms); lanes are offset, difference, linear and scale."""
     n_groups = int(group_at[-1])
-    groups = np.zeros((n_groups, _even(held), LANES), np.float32)
+    groups = np.zeros((n_groups, even(held), LANES), np.float32)
     lanes = np.zeros((4, n_groups, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []

@@ -12,6 +12,7 @@ from dcpred_tasks.lanes import (
     distances_own,
     distances_shared,
     kernel_values,
+    nearest_apart,
     nearest_child,
     output_lanes,
     prefetch,
@@ -166,7 +167,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        _project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, False)
+        _project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, p.apart)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
             i = order[r]
@@ -177,7 +178,10 @@ def _descend(p, q, source, start, n, leaf, status, room):
                 _touch(p.reach, node, 1)
             if level < 2:
                 prefetch_at(room.ahead[i], level * half, min((level + 1) * half, at_once))
-            child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
+            if p.apart:
+                child = nearest_apart(room.products, r, p.half_norms, p.children, node, room.norm[i], p.error, FAR)
+            else:
+                child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
             if child < 0:
                 leaf[i] = ~child
             elif child == FAR:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred_tasks import predictor, scorer
+from dcpred_tasks import packing, predictor, scorer
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine import Engine
 from dcpred_tasks.errors import DataError
@@ -97,6 +97,14 @@ def test_the_engine_is_the_definition(model: Model, n: int, dtype: str, layout: 
     np.testing.assert_array_equal(X, before)
 
 
+@pytest.fixture(params=[False, True], ids=["products", "distances"])
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Either way down the tree, whatever the model."""
+    monkeypatch.setattr(packing, "BORDER_ROWS", -1.0 if request.param else 2.0)
+    return bool(request.param)
+
+
+@pytest.mark.usefixtures("apart")
 def test_fixed_cases() -> None:
     """What other processes, processors and checks of array bounds are held to as well."""
     for model, X in fixed_cases():
@@ -104,6 +112,7 @@ def test_fixed_cases() -> None:
         check(model, X, lambda rows, model=model: scorer.score_rows(model, rows))
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("n_outputs", [1, 26])
 def test_thousands_of_rows(n_outputs: int) -> None:
     """More than a tile of descent, and more than one of leaves."""
@@ -112,6 +121,7 @@ def test_thousands_of_rows(n_outputs: int) -> None:
     check(model, random_rows(model, max(engine.descent_rows, engine.leaf_rows) + 77, 0, "f4", 0.01), engine.score)
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("d", [1, 2, 3, 17])
 def test_rows_on_the_borders_of_the_tree(d: int) -> None:
     """Between two centres, off the middle by no more than single precision can tell: the leaf is still the definition's.
@@ -134,6 +144,26 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
     assert wrong == 0, f"{wrong} of {used} rows in another leaf"
 
 
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e6])
+def test_groups_far_apart(size: float) -> None:
+    """As counts without a bound give them, standardised. Products cannot tell neighbours in a far group; distances can, and
+    leave few rows to double precision."""
+    rng = np.random.default_rng(0)
+    centres = (size * rng.normal(size=(4, 1, 3)) + rng.normal(size=(1, 4, 3))).reshape(16, 3)
+    model = constant_leaves(centres.astype(np.float32))
+    engine = Engine(model)
+    assert engine.packed.apart
+    X = model.tree.centres[rng.integers(16, size=5_000)] + rng.normal(size=(5_000, 3)).astype(np.float32)
+    leaf, doubt = leaf_and_doubt(model, X)
+    assert doubt.mean() < 0.01
+    np.testing.assert_array_equal(engine.score(X)[0][~doubt, 0], leaf[~doubt])
+
+
+def test_groups_side_by_side_are_told_by_products() -> None:
+    assert not Engine(constant_leaves(np.random.default_rng(0).normal(size=(16, 54)))).packed.apart
+
+
+@pytest.mark.usefixtures("apart")
 def test_ties_go_to_the_lower_number() -> None:
     grid = np.stack(np.meshgrid(*[np.arange(-1.0, 2.0)] * 2), axis=-1).reshape(-1, 2)
     model = constant_leaves(grid)
@@ -142,6 +172,7 @@ def test_ties_go_to_the_lower_number() -> None:
         assert_bits(Engine(model).score(X.astype(dtype)), predictor.score_rows(model, X.astype(dtype)))
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("size", [1e15, 1e19, 1e25, 1e38])
 def test_centres_far_out(size: float) -> None:
     """Squares overflow single precision; a model of unscaled features may well hold such centres. Nothing is warned of."""
