@@ -39,11 +39,8 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget"})
 
     def _settings(self) -> Settings:
-        values: dict[str, object] = {"task": self._task}
-        for name, value in self.get_params(deep=False).items():
-            if name in self._not_settings or value is None:
-                continue
-            values[self._renamed.get(name, name)] = value
+        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
+        values: dict[str, object] = {"task": self._task} | {self._renamed.get(name, name): v for name, v in given.items()}
         if self.budget is not None:
             parse_budget(self.budget)  # before any work
             values["min_leaf_rows"] = 1
@@ -145,12 +142,12 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         Pseudo-landmarks by the triangle inequality, for stationary kernels; they need refine=False.
     refine : bool
         Move landmarks, γ of each and output weights together by L-BFGS. False: a linear SVM on the Nyström approximation.
-    refine_steps, refine_ridge : int, float
-        Steps at most, and penalty on the output weights.
+    refine_steps, refine_epochs, refine_ridge : int, int, float
+        Steps at most; passes of stochastic steps (Adam) instead, which large leaves like better, or 0; penalty on output weights.
     guide : float in [0, 1]
         Share of the loss of refinement that is the distance to the local SVM.
-    max_leaf_rows, min_leaf_rows : int
-        Larger leaves are split again, smaller ones merged.
+    max_leaf_rows, min_leaf_rows, local_rows : int
+        Larger leaves are split again, smaller ones merged; rows of a leaf that train its local machine, at most.
     sample_rows, nystrom_rows : int
         Rows that the tree is learned from, and rows of each leaf that W̄ is computed from (eq. 5).
     keep_support_vectors : bool
@@ -198,9 +195,11 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         triangle_bound: str = "lower",
         refine: bool = True,
         refine_steps: int = 100,
+        refine_epochs: int = 0,
         refine_ridge: float = 1e-3,
         guide: float = 0.0,
         max_leaf_rows: int = 8_000,
+        local_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
         nystrom_rows: int = 500,
@@ -229,9 +228,11 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         self.triangle_bound = triangle_bound
         self.refine = refine
         self.refine_steps = refine_steps
+        self.refine_epochs = refine_epochs
         self.refine_ridge = refine_ridge
         self.guide = guide
         self.max_leaf_rows = max_leaf_rows
+        self.local_rows = local_rows
         self.min_leaf_rows = min_leaf_rows
         self.sample_rows = sample_rows
         self.nystrom_rows = nystrom_rows
@@ -329,8 +330,10 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         triangle_bound: str = "lower",
         refine: bool = True,
         refine_steps: int = 100,
+        refine_epochs: int = 0,
         refine_ridge: float = 1e-3,
         max_leaf_rows: int = 8_000,
+        local_rows: int = 8_000,
         min_leaf_rows: int = 30,
         sample_rows: int = 100_000,
         nystrom_rows: int = 500,
@@ -358,8 +361,10 @@ class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
         self.triangle_bound = triangle_bound
         self.refine = refine
         self.refine_steps = refine_steps
+        self.refine_epochs = refine_epochs
         self.refine_ridge = refine_ridge
         self.max_leaf_rows = max_leaf_rows
+        self.local_rows = local_rows
         self.min_leaf_rows = min_leaf_rows
         self.sample_rows = sample_rows
         self.nystrom_rows = nystrom_rows

@@ -5,6 +5,7 @@ Elsewhere the holder's last sign of life counts: it touches the file every few s
 EXPIRY_SECONDS is free. Times are those of the file system, so that clocks of machines need not agree.
 """
 
+import errno
 import fcntl
 import os
 import secrets
@@ -86,8 +87,7 @@ def hold(folder: Path) -> Iterator[Lease]:
     try:
         _lock(file, path)
         lease = Lease(path)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), 0)
+        _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
         stopped = threading.Event()
         signs = threading.Thread(target=lease._give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
         signs.start()
@@ -100,6 +100,15 @@ def hold(folder: Path) -> Iterator[Lease]:
                 os.ftruncate(file, 0)
     finally:
         os.close(file)
+
+
+def _sign(file: int, text: bytes, path: Path) -> None:
+    """Write who holds the lease. Half a name, as a full disk leaves, would keep everybody out until it expires."""
+    os.ftruncate(file, 0)
+    with resource_errors(path):
+        if os.pwrite(file, text, 0) < len(text):
+            os.ftruncate(file, 0)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _lock(file: int, path: Path) -> None:

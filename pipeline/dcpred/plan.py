@@ -17,6 +17,7 @@ MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
 GROUP_ROWS = 2**12  # of small leaves that are gathered and fitted by one task
+ROW_COPIES = 4  # in double precision: as read, scaled, centred, and their kernel values or gradients
 GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
@@ -66,11 +67,11 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
     return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))
 
 
-def leaf_bytes(n_rows: int, settings: Settings) -> int:
-    """Memory that fitting the largest leaf may take: Gram matrices, and the pseudo-landmark features of its rows."""
+def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
+    """Memory that fitting the largest leaf may take: Gram matrices, its rows, and their kernel values."""
     rows = min(n_rows, settings.max_leaf_rows)
     n_basis = settings.landmarks + settings.products + settings.triangle
-    return 8 * (GRAM_COPIES * rows**2 + 4 * rows * n_basis)
+    return 8 * (GRAM_COPIES * min(rows, settings.local_rows) ** 2 + ROW_COPIES * rows * (n_basis + n_features))
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:

@@ -104,11 +104,11 @@ def train(
         return done
     check_scratch(scratch, run, model)
     check_free(scratch)
-    largest_leaf_bytes = leaf_bytes(plan.n_rows, settings)
+    largest_leaf_bytes = leaf_bytes(plan.n_rows, store.open_array(x).shape[1], settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with pool() as workers:
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
-        workers.check_memory(largest_leaf_bytes, "set max_leaf_rows lower")
+        workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model):
             say.say(f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that settings allow")
             try:

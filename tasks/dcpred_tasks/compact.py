@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.kernels import Kernel
 from dcpred_tasks.nystrom import nystrom_root
 from dcpred_tasks.pseudo import Basis, sample_pairs, triangle_distances
@@ -15,6 +15,7 @@ from dcpred_tasks.solvers import DualSolution, joint_ridge, linear_ridge, linear
 from dcpred_tasks.tree import k_means
 
 ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
+GUIDED_ROWS = 8_000  # whose kernel values with all support vectors are held at a time
 START_RIDGE = 1e-4  # of the output weights that refinement starts from
 
 
@@ -50,10 +51,18 @@ def fit_compact(
     """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local machine."""
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight(settings.halo_weight)
-    basis = _basis(rows.X, local.dual, weight, kernel, settings, rng, seed)
+    seen = local_sample(len(rows.X), settings)
+    basis = _basis(rows.X[seen], local.dual[seen], weight[seen], kernel, settings, rng, seed)
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
-    return _refined(rows, weight, local, local_kernel, basis, settings)
+    return _refined(rows, weight, local, local_kernel, basis, settings, seed)
+
+
+def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
+    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks; ascending."""
+    if n_rows <= settings.local_rows:
+        return slice(None)
+    return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
 
 
 def _basis(
@@ -103,7 +112,7 @@ def _head(
 
 
 def _refined(
-    rows: LeafRows, weight: FloatArray, local: DualSolution, local_kernel: Kernel, basis: Basis, settings: Settings
+    rows: LeafRows, weight: FloatArray, local: DualSolution, local_kernel: Kernel, basis: Basis, settings: Settings, seed: int
 ) -> tuple[Basis, FloatArray, FloatArray]:
     """Landmarks, their γ and β moved together, from a least-squares fit on.
 
@@ -123,11 +132,19 @@ def _refined(
         outputs, target = np.array([output for output, _ in problems]), np.stack([sign for _, sign in problems], axis=1)
     guide = target
     if settings.guide > 0 and rows.task != "regression":
-        guide = local_kernel(rows.X, rows.X) @ local.dual[:, outputs] + local.intercept[outputs]
-    beta, intercept = joint_ridge(basis(rows.X), target, share, START_RIDGE)
+        guide = _local_values(rows.X, local, local_kernel)[:, outputs]
+    beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
     single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
     goal = Goal(single[0], single[1], settings.guide, single[2], rows.task == "regression")
-    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings.refine_ridge, settings.refine_steps)
+    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
     return basis, every_beta, every_intercept
+
+
+def _local_values(X: SingleArray, local: DualSolution, kernel: Kernel) -> FloatArray:
+    """Decision values of the local machine, (n, k)."""
+    used = np.flatnonzero(local.dual.any(axis=1))
+    support, dual = X[used], local.dual[used]
+    parts = [kernel(X[at : at + GUIDED_ROWS], support) @ dual for at in range(0, len(X), GUIDED_ROWS)]
+    return np.concatenate(parts) + local.intercept

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.compact import ABSENT, LeafRows, fit_compact, labellings
+from dcpred_tasks.compact import ABSENT, LeafRows, fit_compact, labellings, local_sample
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.kernels import Kernel, median_gamma
 from dcpred_tasks.pseudo import Basis
@@ -154,10 +154,22 @@ def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
 
 
 def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
-    """The local kernel machine (eq. 1 and 2)."""
+    """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
+    seen = local_sample(len(rows.X), settings)
+    own = replace(rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen])
+    found = _trained(own, kernel, settings)
+    dual = np.zeros((len(rows.X), found.dual.shape[1]))
+    dual[seen] = found.dual
+    return DualSolution(dual, found.intercept)
+
+
+def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
     if rows.task == "regression":
         return kernel_ridge(kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge)
     dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
+    constant = constant_decision(rows.target, rows.n_outputs, rows.task)
+    if constant is not None:  # the other classes of the leaf are so few that none was drawn
+        return DualSolution(dual, constant)
     problems = labellings(rows)
     solutions = kernel_svms(rows.X, [sign for _, sign in problems], rows.weight, settings.C, kernel)
     for (output, _), solution in zip(problems, solutions, strict=True):
@@ -168,7 +180,7 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
 def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int) -> tuple[SingleArray, FloatArray] | None:
     """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks are allowed."""
     used = np.flatnonzero(local.dual.any(axis=1))
-    if kernels.local != kernels.head:
+    if kernels.local != kernels.head or len(used) == 0:  # none: the rows that were drawn for it agree, others do not
         return None
     points, which = np.unique(X[used], axis=0, return_inverse=True)
     if len(points) > n_landmarks:

@@ -10,19 +10,27 @@ Same arrays and same cost as before, with far fewer landmarks: 16 in 64 leaves o
 97.2 % where each landmark has its γ.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, RealArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.kernels import Differentiable
 from dcpred_tasks.lbfgs import minimise
 from dcpred_tasks.pseudo import Basis
+from dcpred_tasks.settings import Settings
 
 PULL = 1e-5
 NARROW = 1e-3
 LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
 DONE = 1e-6  # relative gain of a step below which there is no other
+# Stochastic steps: of landmarks, in widths of the kernel; of output weights, in their mean magnitude; of intercepts; of log γ.
+RATE, OTHER_RATES = 0.1, (0.3, 0.03, 0.06)
+BATCH = 128  # rows of a step
+KEPT, KEPT_SQUARE, TINY = 0.9, 0.99, 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,11 @@ class Goal:
     share: float
     weight: RealArray
     squared: bool
+
+    def take(self, rows: IntArray) -> "Goal":
+        """That of some rows, whose weights stand for all."""
+        more = self.weight.dtype.type(len(self.weight) / len(rows))
+        return Goal(self.target[rows], self.guide[rows], self.share, self.weight[rows] * more, self.squared)
 
     def __call__(self, f: RealArray) -> tuple[float, RealArray]:
         """Σ w ℓ(f), and its derivative by f, (n, k)."""
@@ -60,14 +73,13 @@ class Objective:
     def __init__(self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float) -> None:
         """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
         self.X, self.goal, self.kernel = X, goal, basis.kernel
-        self.values = basis.kernel.differentiable(X)
         self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
         self.gamma = basis.gamma.astype(X.dtype)
         self.shape = beta.shape
         self.scale = max(float(np.abs(beta).mean()), 1e-3)
         m = len(self.start)
         sizes = (self.start.size, beta.size, beta.shape[1], m)
-        self.at = np.cumsum([0, *sizes]).tolist()
+        self.sizes, self.at = sizes, np.cumsum([0, *sizes]).tolist()
         self.origin = np.concatenate([self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]).astype(ACC_DTYPE)
         # The terms beside the loss: stiff · (θ − rest)²
         self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, NARROW / m], sizes)
@@ -89,16 +101,27 @@ class Objective:
             forms.append(Q + Q.T)
         return forms
 
+    @cached_property
+    def _values(self) -> Differentiable:
+        return self.kernel.differentiable(self.X)
+
     def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
         """Value and gradient."""
+        return self._at(theta, self._values, self.goal)
+
+    def some(self, theta: RealArray, rows: IntArray) -> RealArray:
+        """The gradient as some of the rows tell it."""
+        return self._at(theta, self.kernel.differentiable(self.X[rows]), self.goal.take(rows))[1]
+
+    def _at(self, theta: RealArray, values: Differentiable, goal: Goal) -> tuple[float, RealArray]:
         U, beta, b, gamma = self.parts(theta)
         m = len(U)
-        c, slope_of = self.values(U, gamma)
+        c, slope_of = values(U, gamma)
         mixed = [c @ form for form in self._forms(beta[m:])]  # products, as quadratic forms: far less work than one by one
         f = c @ beta[:m] + b
         for output, part in enumerate(mixed):
             f[:, output] += 0.5 * (part * c).sum(axis=1)
-        value, df = self.goal(f)
+        value, df = goal(f)
         dc = df * beta[:m, 0] if self.shape[1] == 1 else df @ beta[:m].T
         for output, part in enumerate(mixed):
             dc += df[:, output, None] * part
@@ -119,15 +142,41 @@ class Objective:
 
 
 def refine(
-    X: SingleArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float, steps: int
+    X: SingleArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, settings: Settings, seed: int = 0
 ) -> tuple[Basis, RealArray, RealArray]:
-    """The basis, β (m + p, k) and intercepts (k,) after at most `steps` steps; where none helps, as they were.
+    """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after refine_epochs passes of
+    stochastic steps where there are any; where none helps, as they were.
 
     X  float32 (n, n_features), scaled
     """
-    objective = Objective(X, basis, beta, intercept, goal, ridge)
+    objective = Objective(X, basis, beta, intercept, goal, settings.refine_ridge)
     with np.errstate(over="ignore", invalid="ignore"):  # a trial step that goes too far
-        found = minimise(objective, objective.origin, steps, DONE)
+        if settings.refine_epochs:
+            found = stochastic(objective, settings.refine_epochs, [settings.seed, seed])
+        else:
+            found = minimise(objective, objective.origin, settings.refine_steps, DONE)
     U, beta, intercept, gamma = objective.parts(found)
     moved = replace(basis, landmarks=U.astype(MODEL_DTYPE), gamma=gamma.astype(MODEL_DTYPE))
     return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)
+
+
+def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
+    """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall to 0 in
+    the second half."""
+    rng = np.random.default_rng(seed)
+    n, d = objective.X.shape
+    theta = objective.origin.copy()
+    reach = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # of a kernel value, feature by feature
+    rates = np.repeat([RATE * reach, *OTHER_RATES], objective.sizes)
+    mean, square = np.zeros_like(theta), np.zeros_like(theta)
+    n_batches = max(n // BATCH, 1)
+    total = epochs * n_batches
+    for step in range(1, total + 1):
+        if step % n_batches == 1 or n_batches == 1:
+            batches = iter(np.array_split(rng.permutation(n), n_batches))
+        gradient = objective.some(theta, next(batches))
+        mean += (1 - KEPT) * (gradient - mean)
+        square += (1 - KEPT_SQUARE) * (gradient * gradient - square)
+        rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - KEPT**step)
+        theta -= rate * rates * mean / (np.sqrt(square / (1 - KEPT_SQUARE**step)) + TINY)
+    return theta if np.isfinite(theta).all() else objective.origin

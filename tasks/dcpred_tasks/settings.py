@@ -21,10 +21,11 @@ class Settings:
     # features and tree
     scaling: str = "standard"
     n_leaves: int = 0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
-    max_leaf_rows: int = 8_000  # a larger leaf is split again; a Gram matrix takes 8 B × its square
+    max_leaf_rows: int = 8_000  # a larger leaf is split again
     min_leaf_rows: int = 30  # a smaller leaf is merged
     sample_rows: int = 100_000  # rows that scaling and tree are learned from
     # local kernel machines
+    local_rows: int = 8_000  # of a leaf that its local machine is trained on, at most; a Gram matrix takes 8 B × its square
     kernel: str = "rbf"
     gamma: float | str = "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see trainer._kernels
     degree: int = 2
@@ -48,6 +49,7 @@ class Settings:
     head_ridge: float = 0.0
     refine: bool = True  # move landmarks, their γ and output weights together
     refine_steps: int = 100
+    refine_epochs: int = 0  # passes over the rows of a leaf by stochastic steps, instead of refine_steps; 0: none
     refine_ridge: float = 1e-3
     guide: float = 0.0  # share of the loss of refinement that is the distance to the local machine, for classes
     seed: int = 0
@@ -102,8 +104,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _TINY = 5e-324  # the smallest positive number: "more than 0"
 _RANGES: dict[str, tuple[float, float]] = {
     "n_leaves": (0, 2**24),
-    "max_leaf_rows": (2, 100_000),
-    "min_leaf_rows": (1, 100_000),
+    "max_leaf_rows": (2, 10**6),
+    "min_leaf_rows": (1, 10**6),
+    "local_rows": (2, 100_000),
     "sample_rows": (16, 10**8),
     "degree": (1, 10),
     "coef0": (0, math.inf),
@@ -120,6 +123,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "head_C": (0, math.inf),
     "head_ridge": (0, math.inf),
     "refine_steps": (1, 100_000),
+    "refine_epochs": (0, 100_000),
     "refine_ridge": (0, math.inf),
     "guide": (0, 1),
     "seed": (0, 2**31 - 1),

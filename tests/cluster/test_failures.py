@@ -404,6 +404,16 @@ def test_a_lease_of_another_machine_ends_when_its_signs_do(tmp_path: Path) -> No
         lease.check()
 
 
+def test_half_a_name_in_a_lease_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills up in the middle of it: found by chaos."""
+    real = os.pwrite
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda file, text, at: real(file, text[:11], at))
+        with pytest.raises(ResourceError, match="No space left on device; make room"), hold(tmp_path):
+            pytest.fail("a lease that nobody can read is none")
+    check_free(tmp_path)
+
+
 def test_a_driver_that_was_taken_over_does_not_finish(tmp_path: Path) -> None:
     with hold(tmp_path) as lease:
         (tmp_path / "lock").write_text("process 2 on elsewhere · fedcba9876543210\n")

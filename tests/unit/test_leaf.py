@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
+from dcpred_tasks.compact import local_sample
 from dcpred_tasks.kernels import KERNELS, Kernel
 from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.pseudo import Basis
-from dcpred_tasks.settings import Settings
+from dcpred_tasks.settings import Settings, make_settings
 
 RBF = Kernel("rbf", 0.5)
 SAME = Kernels(RBF, RBF)
@@ -264,6 +265,28 @@ def test_support_vectors_are_kept_only_when_asked_for() -> None:
     check_shapes(leaf, 3, 1)
     assert len(leaf.support) == 0 < len(kept.support)
     np.testing.assert_array_equal(leaf.beta, kept.beta)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("refine", [{"refine": False}, {"refine": True}, {"refine_epochs": 20}], ids=str)
+def test_a_local_machine_of_some_rows_and_a_compact_model_of_all(task: str, refine: dict[str, object]) -> None:
+    X, y = data(2, n=900)
+    given = make_settings({"task": task, "local_rows": 300, "keep_support_vectors": True, "products": 0, **refine})
+    leaf = fit(X, y if task == "classification" else y.astype(float), settings=given)
+    assert 0 < len(leaf.support) <= 300
+    wanted = y == 1
+    assert np.mean((compact(leaf, X)[:, 0] > (0 if task == "classification" else 0.5)) == wanted) > 0.9
+
+
+def test_a_class_that_no_row_was_drawn_of_is_learned_all_the_same() -> None:
+    """The local machine of the rows that were drawn knows one class; the compact model learns from the others."""
+    X, _ = data(2, n=900)
+    y = (X[:, 0] > np.sort(X[:, 0])[-60]).astype(np.int64)
+    y[local_sample(900, Settings(local_rows=10))] = 0
+    leaf = fit(X, y, settings=Settings(local_rows=10))
+    rare = y == 1
+    wins = compact(leaf, X)[:, 0] > 0
+    assert wins[rare].mean() > 0.5 > 0.1 > wins[~rare].mean()
 
 
 @both_ways

@@ -12,7 +12,7 @@ from dcpred_tasks.kernels import KERNELS, Kernel, median_gamma
 from dcpred_tasks.lbfgs import minimise
 from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.pseudo import Basis
-from dcpred_tasks.refine import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine
+from dcpred_tasks.refine import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine, stochastic
 from dcpred_tasks.settings import Settings
 from dcpred_tasks.solvers import joint_ridge
 
@@ -118,11 +118,11 @@ def test_the_value_never_rises(name: str, loss: float | str) -> None:
     basis = Basis(kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32))
     made = make_goal(loss, 120, 2, rng)
     goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
-    beta, intercept = joint_ridge(basis(X), made.target, made.weight, 1e-4)
+    beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
     values = [Objective(X, basis, beta, intercept, goal, 1e-3)]
     begin = last = values[0](values[0].origin)[0]
     for steps in (1, 5, 40):
-        moved, b, a = refine(X, basis, beta, intercept, goal, 1e-3, steps)
+        moved, b, a = refine(X, basis, beta, intercept, goal, Settings(refine_steps=steps))
         theta = np.concatenate([moved.landmarks.ravel(), (b / values[0].scale).ravel(), a, np.log(moved.gamma / 0.3)])
         now = values[0](theta)[0]
         assert now <= last * (1 + 1e-5)
@@ -131,6 +131,38 @@ def test_the_value_never_rises(name: str, loss: float | str) -> None:
     assert moved.landmarks.dtype == moved.gamma.dtype == np.float32
     assert b.dtype == a.dtype == np.float64
     np.testing.assert_array_equal(moved.pairs, basis.pairs)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_stochastic_steps_lead_down(loss: float | str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3)).astype(np.float32)
+    pairs, none = np.array([[0, 1]], np.int32), np.empty((0, 5), np.float32)
+    basis = Basis(kernel_of("rbf"), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, none)
+    made = make_goal(loss, 600, 2, rng)
+    goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
+    beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
+    objective = Objective(X, basis, beta, intercept, goal, 1e-3)
+    begin = objective(objective.origin)[0]
+    found = [stochastic(objective, 30, [seed]) for seed in (0, 0, 1)]
+    assert max(objective(theta)[0] for theta in found) < begin
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+
+
+def test_gradients_of_parts_of_the_rows_have_that_of_all_as_their_mean() -> None:
+    objective = problem("rbf", 6, 3, 0.5)
+    n = len(objective.X)
+    theta = objective.origin + 0.1 * np.random.default_rng(0).normal(size=len(objective.origin))
+    parts = np.random.default_rng(1).permutation(n)[: n - n % 4].reshape(4, -1)
+    assert n % 4 == 0, "all rows have to be in one part"
+    np.testing.assert_allclose(np.mean([objective.some(theta, part) for part in parts], axis=0), objective(theta)[1], atol=1e-12)
+
+
+def test_stochastic_steps_that_go_astray_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = problem("rbf", 6, 3, 0.0)
+    monkeypatch.setattr(Objective, "some", lambda self, theta, rows: np.full_like(theta, np.nan))
+    assert stochastic(objective, 2, [0]) is objective.origin
 
 
 def test_a_search_that_goes_astray_leaves_everything_as_it_was() -> None:

@@ -99,10 +99,10 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "low", "high"),
     [
-        ("n_leaves", 0, 2**24), ("max_leaf_rows", 30, 100_000), ("min_leaf_rows", 1, 8_000),
+        ("n_leaves", 0, 2**24), ("max_leaf_rows", 30, 10**6), ("min_leaf_rows", 1, 8_000),
         ("sample_rows", 16, 10**8), ("degree", 1, 10), ("landmarks", 1, 10_000), ("products", 0, 10**6),
         ("triangle", 0, 10**6), ("nystrom_rows", 2, 100_000), ("seed", 0, 2**31 - 1), ("overlap", 1, 64),
-        ("refine_steps", 1, 100_000),
+        ("refine_steps", 1, 100_000), ("local_rows", 2, 100_000), ("refine_epochs", 0, 100_000),
     ],
 )  # fmt: skip
 def test_whole_numbers_have_limits(name: str, low: int, high: int) -> None:
