@@ -1,11 +1,13 @@
-"""The same training on 1 and 2 workers, and with different chunks of the input, gives the same model: every bit of it.
+"""The same training and scoring on 1 and 2 workers, and with different chunks of the input: every bit of model and scores.
 
     python tests/benchmarks/sameness.py [--work DIR] [--quick]
 
-Trains covtype (522,910 rows) four times and compares the hashes, which cover every array of the model.
+Trains covtype (522,910 rows) and scores its rows four times, and compares the hashes, which cover every array of the model, and
+every value of label, decision and status.
 """
 
 import argparse
+import hashlib
 import shutil
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from common import Table, covtype, data_folder
 from numpy.typing import NDArray
 
 from dcpred.cluster import connect
+from dcpred.scoring import score
 from dcpred.training import train
 from dcpred_tasks import store
 from dcpred_tasks.settings import make_settings
@@ -32,6 +35,14 @@ def write(path: Path, X: NDArray[np.int16], y: NDArray[np.int8], chunk_rows: int
     store.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
 
 
+def hash_of(group: Path) -> str:
+    digest = hashlib.sha256()
+    for name in ("label", "decision", "status"):
+        values = store.open_array(f"{group}/{name}")
+        digest.update(store.read_rows(values, 0, values.shape[0]).tobytes())
+    return digest.hexdigest()[:16]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("benchmark-sameness"))
@@ -40,19 +51,23 @@ def main() -> None:
     X, y = covtype(data_folder())
     n, variants = (10_000, VARIANTS[1:3]) if args.quick else (N_TRAIN, VARIANTS)
     args.work.mkdir(parents=True, exist_ok=True)
-    table = Table("workers", "rows of a chunk", "rows of a shard", "leaves", "hash of the model")
+    table = Table("workers", "rows of a chunk", "rows of a shard", "leaves", "hash of the model", "blocks", "hash of the scores")
     hashes = set()
     for workers, chunk_rows, shard_rows in variants:
         data, model = args.work / "data.zarr", args.work / "model"
         write(data, X[:n], y[:n], chunk_rows // (20 if args.quick else 1), shard_rows)
         shutil.rmtree(model, ignore_errors=True)
         report = train(f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), partial(connect, workers, None))
-        hashes.add(report.hash)
+        output = args.work / "scores"
+        shutil.rmtree(output, ignore_errors=True)
+        scored = score(model, f"{data}/X", output, partial(connect, workers, None))
+        values = hash_of(output / "scores.zarr")
+        hashes.add((report.hash, values))
         shards = f"{shard_rows:,}" if shard_rows else "–"
-        table.add(str(workers), f"{chunk_rows:,}", shards, f"{report.n_leaves:,}", report.hash)
+        table.add(str(workers), f"{chunk_rows:,}", shards, f"{report.n_leaves:,}", report.hash, f"{scored.n_blocks:,}", values)
     table.show()
     if len(hashes) > 1:
-        raise SystemExit("the models differ")
+        raise SystemExit("models or scores differ")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from dcpred.cluster import InlineWorkers, connect
 from dcpred.scoring import ScoreReport, score
 from dcpred.training import train
 from dcpred_tasks import score_block as task
+from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model
 from dcpred_tasks.errors import (
     DataError,
@@ -98,6 +99,20 @@ def test_any_attempt_writes_the_same_bytes(tmp_path: Path, model: Path, data: Pa
     run(model, data, tmp_path / "two", inline)
     one, two = contents(tmp_path / "one" / "scores.zarr"), contents(tmp_path / "two" / "scores.zarr")
     assert {k: v[0] for k, v in one.items() if k != "zarr.json"} == {k: v[0] for k, v in two.items() if k != "zarr.json"}
+
+
+def test_the_chunks_of_the_input_change_no_value(tmp_path: Path, model: Path, data: Path, small_blocks: None) -> None:
+    """Nor do the blocks that follow from them."""
+    run(model, data, tmp_path / "out")
+    expected, blocks = read(tmp_path / "out"), set()
+    X = zarr.open_group(data, mode="r")["X"][...]
+    for chunk_rows in (7, 64, 333, 1_950):
+        other = tmp_path / f"{chunk_rows}.zarr"
+        store.create_array(store.create_group(other), "X", X.shape, X.dtype, chunk_rows)[...] = X
+        blocks.add(run(model, other, tmp_path / f"out-{chunk_rows}").n_blocks)
+        for name, values in read(tmp_path / f"out-{chunk_rows}").items():
+            assert values.tobytes() == expected[name].tobytes(), (chunk_rows, name)
+    assert len(blocks) > 2
 
 
 def test_a_finished_run_writes_nothing(tmp_path: Path, model: Path, data: Path) -> None:
