@@ -1,21 +1,22 @@
 """dcpred: kernel machines that predict almost as fast as a linear model, on Dask and Zarr.
 
-`load_model` needs NumPy and Zarr alone; the estimators, which need scikit-learn and Dask, are imported when first named.
+Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, the estimators scikit-learn and Dask too.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dcpred.serving import ServedModel, load_model
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.serving import ServedModel, load_model
 
 __all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "load_model"]
+_HOMES = {"DCPredClassifier": "estimators", "DCPredRegressor": "estimators", "ServedModel": "serving", "load_model": "serving"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("DCPredClassifier", "DCPredRegressor"):
-        return getattr(import_module("dcpred.estimators"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"dcpred.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'dcpred' has no attribute {name!r}")

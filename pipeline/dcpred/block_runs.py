@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dcpred.cluster import Workers
 from dcpred.ledger import Ledger
+from dcpred.locking import Lease
 from dcpred.manifest import Done
 from dcpred.progress import Reporter, counted
 from dcpred.window import Failure
@@ -56,7 +57,10 @@ class Tolerance:
 class BlockRun:
     """One pass over blocks that are to be scored."""
 
-    def __init__(self, ledger: Ledger, workers: Workers, say: Reporter, tolerance: Tolerance, n_bad: int) -> None:
+    def __init__(
+        self, ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance, n_bad: int
+    ) -> None:
+        self.lease = lease
         self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
         self.n_bad = n_bad  # rows without a score in blocks that were done before
         self.failed: dict[int, Failure] = {}
@@ -74,6 +78,8 @@ class BlockRun:
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         with self.say.step("scoring", total, "rows") as advance:
             for number, result in self.workers.each(score_block, tasks):
+                if self.lease.lost:  # after a long suspension: another driver does the rest
+                    self.lease.check()
                 block = pending[number]
                 if isinstance(result, Failure):
                     self._note(block, result, len(pending))

@@ -4,8 +4,9 @@ import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -133,22 +134,32 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
 def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[], object]]]:
     # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
     n_workers = n_workers or dask.system.CPU_COUNT
-    cluster = LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-        silence_logs=logging.CRITICAL,  # what fails is told in a sentence
-    )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        client.run(_ignore_interrupts)
+    with ExitStack() as stack:
+        with listening() as asked, _interrupts_blocked():  # half a cluster cannot be closed in order
+            cluster = LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
+                silence_logs=logging.CRITICAL,  # what fails is told in a sentence
+            )
+            client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
+        if asked.is_set():
+            raise KeyboardInterrupt
         yield client, partial(cluster.scale, n_workers)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the driver alone answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes that start here
+    inherit that SIGINT is blocked, those that they start later too."""
+    resource_tracker.ensure_running()  # which would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_versions(client: Client) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 import zarr
 
 from dcpred.cost_model import predict_cost
+from dcpred.ledger import open_ledger
 from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, read_model
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.files import digest_json, read_json
+from dcpred_tasks.files import digest_json, read_own_json
 from dcpred_tasks.predictor import Model
+from dcpred_tasks.records import list_records
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
@@ -22,7 +24,8 @@ def inspect_path(path: Path) -> dict[str, Any]:
         return _scores(path)
     if (path / "job.json").exists():
         leaves = len(list((path / "leaves").glob("*.npz")))
-        return {"kind": "training", "path": str(path), "run": read_json(path / "job.json").get("run"), "fitted_leaves": leaves}
+        run = read_own_json(path / "job.json").get("run")
+        return {"kind": "training", "path": str(path), "run": run, "fitted_leaves": leaves}
     if not path.exists():
         raise DataError(f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path")
     return _data(path)
@@ -85,20 +88,20 @@ def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str
 
 
 def _scores(path: Path) -> dict[str, Any]:
-    plan = read_json(path / "plan.json")
-    manifest = path / "manifest.json"
+    ledger = open_ledger(path)
+    manifest = ledger.whole_manifest()
+    done, _ = list_records(ledger.run)
     group = path / "scores.zarr"
-    n_blocks = -(-plan["n_rows"] // plan["block_rows"])
     return {
         "kind": "scores",
         "path": str(path),
-        "finished": manifest.exists(),
-        "blocks_done": len(list((path / "blocks").glob("*.json"))),
-        "n_blocks": n_blocks,
+        "finished": (path / "manifest.json").exists(),
+        "blocks_done": len(done),
+        "n_blocks": ledger.n_blocks,
         "arrays": _arrays(store.open_group(group)) if group.exists() else {},
         "bytes_on_disk": _size(path),
-        "plan": plan,
-        "manifest": read_json(manifest) if manifest.exists() else None,
+        "plan": read_own_json(path / "plan.json"),
+        "manifest": manifest,
     }
 
 
@@ -120,7 +123,7 @@ def _data(path: Path) -> dict[str, Any]:
 
 
 def _arrays(group: zarr.Group) -> dict[str, Any]:
-    return {name: _array(array) for name, array in sorted(group.arrays())}
+    return {name: _array(array) for name, array in store.arrays_of(group)}
 
 
 def _array(array: Any) -> dict[str, Any]:

@@ -33,6 +33,17 @@ def signals_handled() -> Iterator[None]:
         _asked.clear()
 
 
+def leave_at_signals() -> None:
+    """End at once with the right exit code outside of `signals_handled`, as while modules are imported and nothing is begun."""
+    for number in SIGNALS:
+        signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), b"\ndcpred: interrupted; run the same command again\n")
+    os._exit(InterruptedRunError.exit_code)
+
+
 @contextmanager
 def listening() -> Iterator[threading.Event]:
     """The event that is set when an end was asked for; the block looks at it from time to time."""

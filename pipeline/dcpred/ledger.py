@@ -18,11 +18,13 @@ from typing import Any
 
 from dcpred.locking import Lease, hold
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.files import read_own_json, resource_errors, write_json
+from dcpred_tasks.files import digest_json, read_json, read_own_json, resource_errors, write_json
 from dcpred_tasks.records import BlockReceipt, ScoreRun, list_records, read_receipt
+from dcpred_tasks.score_block import OUTPUTS
 
 FORMAT = "dcpred-scores"
 VERSION = 1
+MOST_BLOCKS = 10**7  # no plan has more
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,17 @@ class Ledger:
         return [block for block in range(self.n_blocks) if block not in done]
 
     def receipts(self) -> Iterator[BlockReceipt]:
-        for block in range(self.n_blocks):
+        done, _ = list_records(self.run)
+        for block in sorted(done):
             receipt = read_receipt(self.run, block)
             if receipt is not None:
                 yield receipt
 
     def retract(self, block: int) -> None:
         """Withdraw a commit record whose block does not verify."""
-        self.run.record(block).unlink(missing_ok=True)
+        path = self.run.record(block)
+        with resource_errors(path):
+            path.unlink(missing_ok=True)
 
     def note_failure(self, block: int, sentence: str, deaths: int) -> None:
         """Keep why a block could not be done, for whoever asks for the state of the run."""
@@ -95,8 +100,8 @@ class Ledger:
         self._failure(block).unlink(missing_ok=True)
 
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of blocks that failed, by block."""
-        return [read_own_json(path) for path in sorted((self.root / "failures").glob("*.json"))]
+        """What is known of blocks that failed, by block. A note that cannot be read is none: nothing rests on it."""
+        return [note for path in sorted((self.root / "failures").glob("*.json")) if (note := _note(path)) is not None]
 
     def _failure(self, block: int) -> Path:
         return self.root / "failures" / self.run.record(block).name
@@ -104,6 +109,15 @@ class Ledger:
     def manifest(self) -> dict[str, Any] | None:
         path = self.root / "manifest.json"
         return read_own_json(path) if path.exists() else None
+
+    def whole_manifest(self) -> dict[str, Any] | None:
+        """The manifest where it holds what was written."""
+        try:
+            manifest = read_json(self.root / "manifest.json")
+        except (ValueError, OSError):
+            return None
+        seal = manifest.get("checksum")
+        return manifest if seal == digest_json({k: v for k, v in manifest.items() if k != "checksum"}) else None
 
     def finish(self, manifest: dict[str, Any]) -> None:
         write_json(self.root / "manifest.json", manifest)
@@ -118,9 +132,32 @@ def open_ledger(output: Path) -> Ledger:
     try:
         values = {f.name: plan[f.name] for f in fields(ScoreRun)}
         run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": str(output.absolute())})
+        if not _possible(run):
+            raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))
-    except (KeyError, TypeError, ZeroDivisionError):
-        raise PlanConflictError(f"{path} is not what dcpred writes there; name another directory") from None
+    except (KeyError, TypeError, ValueError):
+        raise PlanConflictError(
+            f"{path} is not what dcpred writes there; score into a new directory, or put back the plan that was there"
+        ) from None
+
+
+def _possible(run: ScoreRun) -> bool:
+    """Whether a plan can be one that was written."""
+    texts = (run.run, run.x, run.model, run.model_hash)
+    numbers = (run.n_rows, run.chunk_rows, run.block_rows)
+    if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
+        return False
+    whole = run.block_rows % run.chunk_rows == 0 and run.n_rows <= MOST_BLOCKS * run.block_rows
+    return whole and bool(run.outputs) and all(name in OUTPUTS for name in run.outputs)
+
+
+def _note(path: Path) -> dict[str, Any] | None:
+    try:
+        note = read_json(path)
+    except (ValueError, OSError):
+        return None
+    types = {"block": int, "error": str, "deaths": int}
+    return note if all(type(note.get(name)) is kind for name, kind in types.items()) else None
 
 
 def _ours(name: str) -> bool:

@@ -35,7 +35,8 @@ class Lease:
         """Raise RunHeldError if another driver took over."""
         self.lost = self.lost or not self._mine()
         if self.lost:
-            raise RunHeldError(f"{self.path.parent} was taken over by {holder(self.path)}; let it finish, or run again later")
+            other = holder(self.path) or "another driver, which has ended"
+            raise RunHeldError(f"{self.path.parent} was taken over by {other}; look with `dcpred status`, or run again later")
 
     def _mine(self) -> bool:
         try:

@@ -52,8 +52,8 @@ def check_place(output: Path, needed: int) -> None:
 
 def check_apart(x: str, output: Path) -> None:
     """Raise DataError where the output would lie inside the input."""
-    source, place = Path(x), output.absolute()
-    if source.exists() and place.resolve().is_relative_to(source.resolve()):
+    source, place = Path(os.path.realpath(x)), Path(os.path.realpath(output))  # which take a loop of links as it is
+    if source.exists() and place.is_relative_to(source):
         raise DataError(f"scores were to be written to {output}, but that is inside the input {x}; name a place outside")
 
 

@@ -16,7 +16,7 @@ import zarr
 from dcpred.block_runs import BlockRun, Tolerance, without_score
 from dcpred.cluster import Pool, Workers
 from dcpred.ledger import Ledger
-from dcpred.locking import check_free
+from dcpred.locking import Lease, check_free
 from dcpred.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.plan import BlockPlan, plan_scoring
 from dcpred.preflight import check_apart, check_feature_names, check_place, output_bytes
@@ -131,20 +131,20 @@ def score(
                 raise
             create_scores(run, model)
             say.say(f"scoring {plan}")
-            scored = _score_all(ledger, workers, say, tolerance)
+            scored = _score_all(ledger, lease, workers, say, tolerance)
             manifest = make_manifest(ledger, plan, scored.blocks, input_run)
             lease.check()
             ledger.finish(manifest)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def _score_all(ledger: Ledger, workers: Workers, say: Reporter, tolerance: Tolerance) -> Done:
+def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance) -> Done:
     """Score what is left; then what does not match its commit record once more."""
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
         limited = tolerance.max_bad_rows is not None
         n_bad = sum(without_score(receipt.status) for receipt in ledger.receipts()) if limited else 0
-        done = BlockRun(ledger, workers, say, tolerance, n_bad).run(ledger.pending())
+        done = BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         findings = FastCheck(ledger, all_due=True).findings
         wrong = damaged_blocks(findings)

@@ -12,13 +12,14 @@ from dcpred_tasks.files import read_own_json, resource_errors, write_json
 
 def make_scratch(scratch: Path, model: Path) -> None:
     """Make a directory for the work in progress. Raises DataError where there can be none."""
-    try:
-        with resource_errors(scratch):
+    with resource_errors(scratch):
+        try:
             scratch.mkdir(parents=True, exist_ok=True)
-    except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
-        raise DataError(
-            f"a model was to be written to {model}, but no directory can be made beside it ({error.strerror}); name another place"
-        ) from None
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+            raise DataError(
+                f"a model was to be written to {model}, but no directory can be made beside it ({error.strerror}); "
+                "name another place"
+            ) from None
 
 
 def check_scratch(scratch: Path, run: str, model: Path) -> None:

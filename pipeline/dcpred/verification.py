@@ -44,7 +44,8 @@ class FastCheck:
         self.left = 0
         records = _listing(ledger.root, "blocks")
         files = _listing(ledger.root, "scores.zarr") | _listing(ledger.root, "failures")
-        files |= {entry.name: 0 for entry in os.scandir(ledger.root) if entry.is_file()}
+        with os.scandir(ledger.root) as entries:
+            files |= {entry.name: 0 for entry in entries if entry.is_file()}
         self.finished = "manifest.json" in files
         self._records(records, all_due or self.finished)
         self.unreadable = self._metadata()
@@ -262,12 +263,8 @@ def _rows(run: ScoreRun, block: int) -> str:
 
 def _sealed_metadata(ledger: Ledger) -> Mapping[str, str]:
     """What the manifest says of metadata; nothing where it does not hold what was written."""
-    try:
-        manifest = read_json(ledger.root / "manifest.json")
-    except (ValueError, OSError):
-        return {}
-    sealed: Mapping[str, str] = manifest.get("metadata", {})
-    return sealed if manifest.pop("checksum", None) == digest_json(manifest) else {}
+    sealed: Mapping[str, str] = (ledger.whole_manifest() or {}).get("metadata", {})
+    return sealed
 
 
 def leftovers(findings: list[Finding]) -> Iterator[str]:

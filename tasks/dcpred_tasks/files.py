@@ -18,7 +18,8 @@ from dcpred_tasks.errors import PlanConflictError, ResourceError
 
 DIGEST_BYTES = 16
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}  # of file systems without hard links
-RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+OBSTACLES = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}  # something else has the name
+RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, *OBSTACLES}
 
 
 def partial_name(path: Path) -> Path:
@@ -28,15 +29,22 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def resource_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk, a quota or a missing permission into a ResourceError that names the place."""
+    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that names the place."""
     try:
         yield
     except OSError as error:
         if error.errno in RESOURCE_ERRNOS:
-            raise ResourceError(
-                f"writing to {path} failed: {error.strerror or error}; make room or get permission, then run again"
-            ) from error
+            raise ResourceError(f"writing to {path} failed: {reason(error)}") from error
         raise
+
+
+def reason(error: OSError) -> str:
+    """What is so, and what to do."""
+    so = error.strerror or str(error)
+    if error.errno in OBSTACLES:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{so}{where}; remove what is there or name another place, then run again"
+    return f"{so}; make room or get permission, then run again"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -95,7 +103,10 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_bytes())
+    try:
+        value = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deep") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds no JSON object")
     return value
@@ -115,7 +126,7 @@ def read_own_json(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except (ValueError, IsADirectoryError):
-        raise PlanConflictError(f"{path} is not what dcpred writes there; name another directory") from None
+        raise PlanConflictError(f"{path} is not what dcpred writes there; remove it, or name another directory") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

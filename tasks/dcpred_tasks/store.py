@@ -8,9 +8,10 @@ import itertools
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import zarr
@@ -27,8 +28,12 @@ from dcpred_tasks.files import digest
 
 ZSTD_LEVEL = 1
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
-READ_ERRORS = (BaseZarrError, FileNotFoundError, NotADirectoryError, ImportError, KeyError, ValueError, TypeError)
+# What Zarr raises for metadata that are none, or are damaged.
+NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
+READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
 PROBED_CHUNKS = 16
+Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any])
 
 
 def local_path(address: str | Path) -> str:
@@ -46,7 +51,7 @@ def open_group(address: str | Path) -> zarr.Group:
     """An existing group, read-only."""
     path = local_path(address)
     try:
-        return zarr.open_group(path, mode="r")
+        return _sound(zarr.open_group(path, mode="r"))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
 
@@ -55,9 +60,16 @@ def open_array(address: str | Path) -> zarr.Array[Any]:
     """An existing array, read-only."""
     path = local_path(address)
     try:
-        return zarr.open_array(path, mode="r")
+        return _sound(zarr.open_array(path, mode="r"))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "array", error)) from None
+
+
+def _sound(node: Node) -> Node:
+    """Zarr takes attributes that are no object as they are."""
+    if not isinstance(node.metadata.attributes, dict):
+        raise TypeError("attributes are no JSON object")
+    return node
 
 
 def _no_zarr(path: str, kind: str, error: Exception) -> str:
@@ -75,9 +87,20 @@ def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
     """An existing group or array, read-only."""
     path = local_path(address)
     try:
-        return zarr.open(path, mode="r")
+        return _sound(zarr.open(path, mode="r"))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
+
+
+def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
+    """The arrays of a group, by name."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what else lies in the directory
+            return [(name, _sound(array)) for name, array in sorted(group.arrays(), key=lambda item: item[0])]
+    except READ_ERRORS as error:
+        path = local_path(str(group.store_path))
+        raise DataError(f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them") from None
 
 
 def find_array(address: str | Path, name: str) -> str:

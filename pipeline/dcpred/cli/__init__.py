@@ -1,5 +1,5 @@
-"""The command line. `main` is the console script `dcpred`."""
+"""The command line. `run` is the console script `dcpred`, `main` its group of commands."""
 
-from dcpred.cli.main import main
+from dcpred.cli.main import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import click
 
+from dcpred.interruption import leave_at_signals
 from dcpred.version import __version__
 
 
@@ -46,3 +47,9 @@ def main() -> None:
 
     The main job: import (a data file into Zarr), train (a model), score (a Zarr array), evaluate.
     """
+
+
+def run() -> None:
+    """The console script."""
+    leave_at_signals()
+    main()

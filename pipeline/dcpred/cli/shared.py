@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ import click
 
 from dcpred.interruption import signals_handled
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
-from dcpred_tasks.files import RESOURCE_ERRNOS
+from dcpred_tasks.files import OBSTACLES, reason
 
 F = TypeVar("F", bound=Callable[..., Any])
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
@@ -58,10 +60,24 @@ def emit(
         check()
     except DcpredError as error:
         told = {"error": str(error), "exit_code": error.exit_code}
-        click.echo(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
+        _print(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
         click.echo(f"dcpred: {error}", err=True)
         sys.exit(error.exit_code)
-    click.echo(json.dumps(result, default=_plain) if as_json else show(result))
+    _print(json.dumps(result, default=_plain) if as_json else show(result))
+
+
+def _print(text: str) -> None:
+    """A result on standard output. Where nobody reads it any more, the command has done its work all the same."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is still in the buffer must go somewhere at exit
+        if error.errno != errno.EPIPE:
+            raise ResourceError(
+                f"the result was to be printed, but standard output cannot be written to ({error.strerror}); the work itself is "
+                "done, and running again prints it"
+            ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -82,15 +98,15 @@ def reports_errors(command: F) -> F:
         except DcpredError as error:
             _fail(str(error), error.exit_code, as_json)
         except OSError as error:
-            if error.errno not in RESOURCE_ERRNOS | {errno.EIO}:
-                raise
-            _fail(f"{error}; make room or get permission, then run again", RESOURCE, as_json)
+            place = f"{error.filename}: " if error.filename and error.errno not in OBSTACLES else ""
+            _fail(f"{place}{reason(error)}", RESOURCE, as_json)
 
     return run  # type: ignore[return-value]
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"error": sentence, "exit_code": code}))
+        with suppress(ResourceError):
+            _print(json.dumps({"error": sentence, "exit_code": code}))
     click.echo(f"dcpred: {sentence}", err=True)
     sys.exit(code)
