@@ -147,8 +147,7 @@ def _possible(run: ScoreRun) -> bool:
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
-    whole = run.block_rows % run.chunk_rows == 0 and run.n_rows <= MOST_BLOCKS * run.block_rows
-    return whole and bool(run.outputs) and all(name in OUTPUTS for name in run.outputs)
+    return run.n_rows <= MOST_BLOCKS * run.block_rows and bool(run.outputs) and all(name in OUTPUTS for name in run.outputs)
 
 
 def _note(path: Path) -> dict[str, Any] | None:
