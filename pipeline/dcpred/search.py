@@ -15,7 +15,8 @@ from dcpred_tasks.trial import Verdict
 
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of γ, about that of the scaling
 FARTHER = 3  # factors of 2 beyond them, while the best is at the end
-LANDMARKS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
+LANDMARKS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
+WHOLE_LANDMARKS = 96  # that a search without a tree starts from, or as many as the budget has room for
 START_OVERLAP = 3
 START_C = 16.0
 LOCAL_GAMMA = 2.0  # γ of local machines, in γ of compact ones
@@ -52,6 +53,8 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
         {"refine_steps": 300},
     ),
 }
+# Of one leaf of all rows, refined by stochastic steps.
+WHOLE_MOVES: tuple[dict[str, Any], ...] = ({"refine_ridge": 1e-2}, {"refine_ridge": 1e-4}, {"products": 64})
 SHORT_MOVES = ("overlap", "guide", "refine_ridge", "refine_steps")  # of a shorter search
 
 
@@ -118,10 +121,10 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 
 def _first(arena: Arena, tree: int, budget: Budget) -> Settings | None:
-    """Where the search in a tree starts: with less overlap (more leaves are constants) or 8 landmarks where the budget has no
-    room for more."""
+    """Where the search in a tree starts: with less overlap (more leaves are constants) or fewer landmarks where the budget has
+    no room for more."""
     start = arena.start(tree)
-    for landmarks in (16, 8):
+    for landmarks in [m for m in reversed(LANDMARKS) if m <= (WHOLE_LANDMARKS if start.refine_epochs else 16)]:
         for overlap in range(start.overlap, 0, -1):
             settings = replace(start, landmarks=landmarks, products=0, overlap=overlap)
             if budget.allows(arena.cost(tree, settings)):
@@ -159,7 +162,8 @@ def _widths(arena: Arena, tree: int, settings: Settings, short: bool) -> tuple[S
 
 def _changed(arena: Arena, tree: int, settings: Settings, budget: Budget, short: bool) -> Settings:
     """One change at a time; then those that helped together, as long as each goes on helping."""
-    moves = [m for m in MOVES[settings.task] if not short or next(iter(m)) in SHORT_MOVES]
+    possible = WHOLE_MOVES if settings.refine_epochs else MOVES[settings.task]
+    moves = [m for m in possible if not short or next(iter(m)) in SHORT_MOVES]
     tries = [replace(settings, **move) for move in moves]
     most = arena.most_overlap(tree)
     able = [
@@ -185,7 +189,9 @@ def _changed(arena: Arena, tree: int, settings: Settings, budget: Budget, short:
 
 def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, short: bool) -> list[Point]:
     """More and fewer landmarks, and γ once more for them, on all leaves."""
-    able = [m for m in LANDMARKS if budget.allows(arena.cost(tree, replace(settings, landmarks=m)))]
+    fewest = WHOLE_LANDMARKS // 3 if settings.refine_epochs else 0
+    able = [m for m in LANDMARKS if m >= fewest and budget.allows(arena.cost(tree, replace(settings, landmarks=m)))]
+    able = able or [settings.landmarks]
     points: list[Point] = []
     worse = 0
     for m in able:

@@ -1,5 +1,8 @@
 """Which trees tuning tries and which of their leaves it looks at: arithmetic without I/O."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
@@ -17,11 +20,22 @@ HELD_ROWS = 6_000  # that settings are judged on
 LEAVES = (6, 256)
 OWN_ROWS = 1_000  # of a leaf that is looked at
 TRIED_ROWS = 3_000  # of a leaf and its halo
+# One leaf of all rows, with many landmarks: for wide rows, which a tree divides poorly (usps, mnist).
+WHOLE_FEATURES = 64  # from which on it is tried
+WHOLE_BYTES = 3 * 2**29  # that its rows and what is computed of them may take
+WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # rows that are looked at, and rows × features
+WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40, "local_rows": 2_000}
 
 
 def tree_sizes(n_rows: int) -> list[int]:
     """Numbers of leaves that may be tried, the largest first."""
     return [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
+
+
+def tries_whole(n_rows: int, n_features: int, start: Settings) -> bool:
+    """Whether one leaf of all rows is worth a look, and allowed."""
+    able = n_rows <= start.max_leaf_rows or start.max_leaf_rows == Settings().max_leaf_rows
+    return able and n_features >= WHOLE_FEATURES and 32 * n_rows * n_features <= WHOLE_BYTES and n_rows > MOST_ROWS
 
 
 def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:

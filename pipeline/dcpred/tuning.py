@@ -11,9 +11,10 @@ What was chosen lies in MODEL.tuned.json, so that a job that was cut off does no
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,21 @@ from dcpred.progress import SILENT, Reporter
 from dcpred.scratch import make_scratch
 from dcpred.search import START_C, START_OVERLAP, Budget, Point, frontier, search
 from dcpred.training import Training, TrainReport, check_training_data, run_hash, train
-from dcpred.trial_plan import LEAVES, MANY_ROWS, MOST_ROWS, MOST_TREES, OWN_ROWS, TRIED_ROWS, draw_leaves, outline, tree_sizes
+from dcpred.trial_plan import (
+    LEAVES,
+    MANY_ROWS,
+    MOST_ROWS,
+    MOST_TREES,
+    OWN_ROWS,
+    TRIED_ROWS,
+    WHOLE,
+    WHOLE_NUMBERS,
+    WHOLE_ROWS,
+    draw_leaves,
+    outline,
+    tree_sizes,
+    tries_whole,
+)
 from dcpred_tasks import store
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
@@ -240,17 +255,25 @@ class _Arena:
             if metric.name == "learned" and self.divisions:
                 other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)
                 self._add_tree(other, self.divisions[0][0].n_leaves, sample, weight)
+            if tries_whole(survey.n_used, len(survey.minimum), start):
+                self._add_tree("learned", 1, sample, weight, WHOLE)
         if self.divisions:
             self._probe()
         seconds["trees"] = time.perf_counter() - begin
 
-    def _add_tree(self, scaling: str, n_leaves: int, sample: Any, weight: FloatArray) -> None:
+    def _add_tree(
+        self, scaling: str, n_leaves: int, sample: Any, weight: FloatArray, more: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         rows = self.survey.n_used / n_leaves
         fewest = int(np.clip(rows / 4, 4, min(30, self.job.settings.own_leaf_rows // START_OVERLAP)))
         overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
         start = replace(
             self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C
         )
+        most = OWN_ROWS
+        if more:
+            start = replace(start, **more, max_leaf_rows=max(start.max_leaf_rows, self.survey.n_used))
+            most = min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum))
         if scaling == "learned" and self.learned is not None:
             division = divide(self.learned, sample, weight, self.survey, start)
         else:
@@ -270,7 +293,7 @@ class _Arena:
         chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
         size = counts[chosen] * (self.survey.n_used / len(sample))
         factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
-        kept = np.minimum(1.0, OWN_ROWS / np.maximum(size, 1.0))
+        kept = np.minimum(1.0, most / np.maximum(size, 1.0))
         write_trial_tree(
             self.job,
             len(self.divisions),
@@ -322,15 +345,20 @@ class _Arena:
         """Means over leaves, each for the rows that it stands for."""
         leaves, stands_for = self.leaves[tree]
         some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
-        tasks = [(self.job, tree, int(leaves[i]), list(tries), n_outputs(len(self.survey.classes))) for i in some]
+        # Settings of a large leaf are tried side by side; those of a small one share their local machines.
+        together = 1 if self.start(tree).refine_epochs else len(tries)
+        parts = [(i, at) for i in some for at in range(0, len(tries), together)]
+        outputs = n_outputs(len(self.survey.classes))
+        tasks = [(self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs) for i, at in parts]
         found = np.full((len(some), len(tries), 2), np.nan)
         start = self.start(tree)
         title = f"trying {len(tries)} settings with {start.n_leaves:,} leaves, scaling {start.scaling}"
-        with self.say.step(title, len(some), "leaves") as advance:
+        with self.say.step(title, len(tasks), "tasks") as advance:
 
-            def note(i: int, result: Any) -> None:
+            def note(number: int, result: Any) -> None:
                 receipt, verdicts = result
-                found[i] = [(v.soft, v.hard) for v in verdicts]
+                i, at = parts[number]
+                found[i, at : at + together] = [(v.soft, v.hard) for v in verdicts]
                 self.training.note(receipt, lambda _: None)
                 advance(1)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dcpred.cost_model import PredictedCost
-from dcpred.search import Budget, Point, frontier, search
-from dcpred.trial_plan import LEAST_ROWS, MOST_ROWS, draw_leaves, tree_sizes
+from dcpred.search import WHOLE_LANDMARKS, Budget, Point, frontier, search
+from dcpred.trial_plan import LEAST_ROWS, MOST_ROWS, WHOLE, draw_leaves, tree_sizes, tries_whole
 from dcpred.tuning import choose, parse_budget
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.settings import Settings
@@ -61,6 +61,29 @@ def test_changes_that_help_are_put_together() -> None:
     best = min(search(Known([1.0], [0.1], good), [0], Budget(), short=False), key=lambda p: p.error)
     assert {name: getattr(best.settings, name) for name in good} == good
     assert best.settings.C == START.C, "what did not help was left alone"
+
+
+def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_concerns_it() -> None:
+    class Whole(Known):
+        def start(self, tree: int) -> Settings:
+            return replace(START, **WHOLE)
+
+    arena = Whole([1.0], [0.1])
+    best = min(search(arena, [0], Budget(ratio=12.0), short=True), key=lambda p: p.error)
+    tried = {s.landmarks for _, s, _ in arena.judged}
+    assert min(tried) >= WHOLE_LANDMARKS // 3
+    assert max(tried) == best.settings.landmarks == 128, "what the budget has room for"
+    assert {(s.overlap, s.refine_epochs, s.guide) for _, s, _ in arena.judged} == {(1, WHOLE["refine_epochs"], 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "most", "expected"),
+    [(60_000, 784, 8_000, True), (7_000, 256, 8_000, True), (7_000, 16, 8_000, False), (2_000, 256, 8_000, False),
+     (500_000, 256, 8_000, False), (7_000, 256, 4_000, False), (3_000, 256, 4_000, True)],
+)  # fmt: skip
+def test_one_leaf_of_all_rows_is_tried_where_rows_are_wide(n_rows: int, n_features: int, most: int, expected: bool) -> None:
+    """And fits into memory, and is not larger than was asked for."""
+    assert tries_whole(n_rows, n_features, Settings(max_leaf_rows=most)) is expected
 
 
 def test_a_change_that_helps_only_alone_is_not_added_to_another() -> None:
