@@ -24,6 +24,9 @@ TRIED_ROWS = 3_000  # of a leaf and its halo
 WHOLE_FEATURES = 64  # from which on it is tried
 WHOLE_BYTES = 3 * 2**29  # that its rows and what is computed of them may take
 WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # rows that are looked at, and rows × features
+# Errors of a trial on a share of the rows are taken to fall by this power of it with all of them: half of what mnist shows
+# from 12,000 to 50,000 rows (3.4 to 2.3 %).
+WHOLE_GROWTH = 0.15
 WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40, "local_rows": 2_000}
 
 

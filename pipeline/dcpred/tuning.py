@@ -35,6 +35,7 @@ from dcpred.trial_plan import (
     OWN_ROWS,
     TRIED_ROWS,
     WHOLE,
+    WHOLE_GROWTH,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
     draw_leaves,
@@ -231,6 +232,7 @@ class _Arena:
         self.divisions: list[tuple[Settings, Division]] = []
         self.leaves: list[tuple[IntArray, FloatArray]] = []  # of each tree: those looked at, what each stands for
         self.counts: list[IntArray] = []  # sampled rows of every leaf
+        self.growth: list[float] = []  # what is left of errors when all rows train
         self.gathered: list[Gathered] = []
         self.cheapest = ""
         self.learned: Scaling | None = None
@@ -301,6 +303,7 @@ class _Arena:
         )
         self.divisions.append((start, division))
         self.leaves.append((chosen, stands_for))
+        self.growth.append(float(kept.min()) ** WHOLE_GROWTH if more else 1.0)
         self.counts.append(counts)
 
     def _probe(self) -> None:
@@ -366,5 +369,5 @@ class _Arena:
         judged = np.isfinite(found).any(axis=(1, 2))  # a try that came to nothing in a leaf that was judged is infinitely bad
         found = np.where(judged[:, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
         weight = (stands_for * self.gathered[tree].weight)[: len(some)] * judged
-        means = np.tensordot(weight, found, axes=1) / max(weight.sum(), 1e-300)
+        means = np.tensordot(weight, found, axes=1) / max(weight.sum(), 1e-300) * self.growth[tree]
         return [Verdict(float(soft), float(hard)) for soft, hard in means]
