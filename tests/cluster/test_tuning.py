@@ -61,6 +61,24 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none.tune").exists()
 
 
+def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
+    """Two directions of 64 decide, turned so that no scaling of features finds them."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(64, 64)))[0]
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(size=(n, 64)) * np.where(np.arange(64) < 2, 4.0, 0.5)
+        return (X @ turn).astype(np.float32), (X[:, 0] * X[:, 1] > 0).astype(int)
+
+    X, y = draw(2_600)
+    data = make_group(tmp_path / "wide.zarr", X, y, chunk_rows=1_000)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True, budget=Budget(ratio=7.0))
+    assert 1 in {p["n_leaves"] for p in report.frontier}
+    X, y = draw(2_000)
+    decision, _ = score_rows(read_model(tmp_path / "m"), X)
+    assert (class_numbers(decision) == y).mean() > 0.9
+
+
 def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut off in training: the second call does not search again. Another call on the same model is refused."""
 
