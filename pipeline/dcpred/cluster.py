@@ -136,18 +136,27 @@ def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[],
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
         with listening() as asked, _interrupts_blocked():  # half a cluster cannot be closed in order
-            cluster = LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-                silence_logs=logging.CRITICAL,  # what fails is told in a sentence
-            )
-            client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
+            try:
+                cluster = stack.enter_context(_processes(n_workers))
+                client = stack.enter_context(Client(cluster, set_as_default=False))
+            except Exception:
+                if asked.is_set():  # the signal reached workers too, as where a whole service is stopped
+                    raise KeyboardInterrupt from None
+                raise
         if asked.is_set():
             raise KeyboardInterrupt
         yield client, partial(cluster.scale, n_workers)
+
+
+def _processes(n_workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
+        silence_logs=logging.CRITICAL,  # what fails is told in a sentence
+    )
 
 
 @contextmanager

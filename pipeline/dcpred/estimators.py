@@ -20,7 +20,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from dcpred import outofcore
 from dcpred.serving import ServedModel
-from dcpred.tuning import parse_budget
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
 from dcpred_tasks.errors import DataError
@@ -42,7 +41,7 @@ class _DCPred(BaseEstimator):  # type: ignore[misc]
         given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
         values: dict[str, object] = {"task": self._task} | {self._renamed.get(name, name): v for name, v in given.items()}
         if self.budget is not None:
-            parse_budget(self.budget)  # before any work
+            outofcore.check_budget(self)
             values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         return make_settings(values)
@@ -157,8 +156,8 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         Threads that fit leaves, for rows in memory.
     budget : str or None
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen by validation, on
-        the workers of the current Dask client or in this process, in place of all that are given here but class_weight,
-        keep_support_vectors, max_leaf_rows, sample_rows and random_state; `settings_` holds what was found. None: no search.
+        the workers of the current Dask client or in this process; only class_weight, keep_support_vectors, max_leaf_rows,
+        sample_rows and random_state may be given with it, and `settings_` holds what was found. None: no search.
     directory : path or None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's place for
         temporary files.

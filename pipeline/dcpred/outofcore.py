@@ -1,6 +1,7 @@
 """Estimators over Dask and Zarr arrays: the graphs of the command line, and lazy prediction."""
 
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
 from dcpred.training import train
 from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.predictor import Model, Scores, check_rows
 from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings, make_settings
 
 COPY_BYTES = 16 * 2**20
+# What a search for settings within a budget leaves alone.
+BESIDE_A_BUDGET = frozenset(
+    {"budget", "class_weight", "keep_support_vectors", "max_leaf_rows", "sample_rows", "random_state", "n_jobs", "directory"}
+)
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -91,3 +96,14 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
 
 def _decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     return score_rows(model, X, early=early)[0]
+
+
+def check_budget(estimator: Any) -> None:
+    """Raise SettingsError for a budget that is none, or one beside settings that the search for it would choose."""
+    parse_budget(estimator.budget)
+    for name, parameter in signature(type(estimator)).parameters.items():
+        if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default:
+            raise SettingsError(
+                f"{name} was given together with budget={estimator.budget!r}, but a search within a budget chooses it; leave one "
+                "of them out"
+            )

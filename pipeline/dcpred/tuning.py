@@ -45,7 +45,7 @@ from dcpred.trial_plan import (
 )
 from dcpred_tasks import store
 from dcpred_tasks.dtypes import FloatArray, IntArray
-from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.errors import DataError, InterruptedRunError, PlanConflictError, SettingsError
 from dcpred_tasks.files import read_own_json, resource_errors, write_json
 from dcpred_tasks.job import TrainJob
 from dcpred_tasks.metric import learn_metric
@@ -164,12 +164,16 @@ def _choice(
                 begin = time.perf_counter()
                 points = search(arena, range(len(arena.divisions)), budget or DEFAULT_BUDGET, short)
                 seconds["search"] = time.perf_counter() - begin
+            except InterruptedRunError:
+                raise InterruptedRunError(
+                    "interrupted in the search for settings; run the same command again to search anew"
+                ) from None
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
     if not points:
         raise SettingsError(
-            "no model that could be trained on these rows is as cheap as the budget: the cheapest takes more than "
-            f"{arena.cheapest}; ask for more"
+            "no model that could be trained on these rows is as cheap as the budget: the cheapest takes "
+            f"{arena.least()}; ask for more"
         )
     best = choose(points, budget)
     found = {
@@ -287,7 +291,7 @@ class _Arena:
             division = divide(fitted, sample, weight, self.survey, start)
         tree = flatten(division.root)
         walk = predict_cost(outline(start, 0, division, np.ones(tree.n_leaves, np.int64), 1))
-        self.cheapest = f"{walk.cost_ratio:.1f}x ({walk.ns_per_row:.0f}ns), a walk down a tree of {tree.n_leaves:,} leaves"
+        self.cheapest = f"more than {walk.cost_ratio:.1f}x ({walk.ns_per_row:.0f}ns)"
         if not self.budget.allows(walk):
             return
         leaf = tree.descend(division.scaling(sample))
@@ -319,6 +323,13 @@ class _Arena:
         """Rows that verdicts on all leaves rest on."""
         rows = self.gathered[tree].rows
         return int((HELD_OUT * rows[rows >= FEWEST_ROWS]).sum())
+
+    def least(self) -> str:
+        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one of them."""
+        small = [replace(start, landmarks=8, products=0, overlap=1) for start, _ in self.divisions]
+        costs = [self.cost(tree, settings) for tree, settings in enumerate(small)]
+        cost = min(costs, key=lambda c: c.ns_per_row, default=None)
+        return self.cheapest if cost is None else f"{cost.cost_ratio:.1f}x ({cost.ns_per_row:.0f}ns)"
 
     def start(self, tree: int) -> Settings:
         return self.divisions[tree][0]

@@ -80,7 +80,8 @@ def _basis(
     of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000, with 0.3 56,000, before they were kept
     within bounds); with none, 24 landmarks on letter without products were worse than plain k-means (92.8 against 93.6 %).
     """
-    alpha2 = (dual**2).sum(axis=1)
+    size = float(np.abs(dual).max(initial=0.0))
+    alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)  # no square overflows
     floor = settings.landmark_floor if (alpha2 * weight).any() else 1.0
     importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
     importance *= weight / weight.max()
@@ -124,7 +125,8 @@ def _refined(
     if rows.task == "regression":
         value = rows.target.astype(np.float64)
         mean = float(share @ value)
-        spread = float(np.sqrt(share @ (value - mean) ** 2)) or 1.0
+        reach = float(np.abs(value - mean).max()) or 1.0  # so that no square overflows
+        spread = reach * float(np.sqrt(share @ ((value - mean) / reach) ** 2)) or 1.0
         outputs, target = np.array([0]), ((value - mean) / spread)[:, None]
     else:
         mean, spread = 0.0, 1.0

@@ -28,6 +28,7 @@ STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
 HELD_OUT = 3_000  # rows that decide, at most a fifth of the sample
 MULTIPLICATIONS = 5e10  # of one neighbour search, at most: about a second; fewer rows are searched for where data are wide
+FEWEST_TO_CUT = 100  # held-out rows from which on features are left out
 FEWEST_ROWS = 40  # fewer distinct rows teach nothing
 # Squared distance, in the median, from a row to its last neighbour. Local SVMs and ridge regressions did best at γ between
 # 1/4 and 4 then: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density of all rows), housing 1/4, house_16H 1.
@@ -106,7 +107,7 @@ def learn_metric(
     held, pool = rows.take(order[:n_held]), rows.take(order[n_held:])
     judged: dict[str, Judged] = {}
     for name, base in bases.items():
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             w = (base.factor[varies] / unit.factor[varies]) ** 2
             w /= w.sum()
         twin = next((other for other in judged.values() if np.allclose(other.w / other.w.sum(), w, rtol=1e-6)), None)
@@ -119,9 +120,10 @@ def learn_metric(
         starts.append((judged["standard"].w, *PACES[0]))
     tries = [judge(learn(pool, start, task, pace, pull, seed), held, pool, task) for start, pace, pull in starts]
     judged["learned"] = min(tries, key=lambda one: one.loss)
-    if judged["learned"].loss < base_loss:
+    gain = judged[best].losses - judged["learned"].losses
+    if gain.mean() > gain.std() / np.sqrt(len(gain)):  # by one standard error: few held-out rows tell little
         best = "learned"
-    kept = cut(judged[best], held, pool, task, base_loss)
+    kept = cut(judged[best], held, pool, task, base_loss) if n_held >= FEWEST_TO_CUT else judged[best]
     factor = np.zeros(len(varies))
     factor[varies] = np.sqrt(kept.w * (KERNEL_REACH[task] / kept.reach)) * unit.factor[varies]
     judged[best] = kept

@@ -12,6 +12,8 @@ from dcpred_tasks.sampling import fold_rows
 
 MAX_CLASSES = 1_000
 
+LARGEST_TARGET = 1e34
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -41,6 +43,12 @@ def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArr
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(
             f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row}; remove it"
+        )
+    if task == "regression" and y.dtype.kind in "iuf" and len(y) and np.abs(y).max() > LARGEST_TARGET:
+        row = int(np.abs(y).argmax())
+        raise DataError(
+            f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but y has {y[row]} in "
+            f"row {first_row + row}; train on targets in a larger unit"
         )
     if weight is not None:
         wrong = ~(np.isfinite(weight) & (weight >= 0))

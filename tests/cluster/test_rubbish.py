@@ -235,6 +235,18 @@ def test_a_signal_while_workers_start(monkeypatch: pytest.MonkeyPatch, number: i
     assert started[0].status.name == "closed"
 
 
+def test_workers_that_a_signal_ends_while_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a whole service is stopped."""
+
+    def fail(**kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(cluster, "LocalCluster", fail)
+    with signals_handled(), pytest.raises(KeyboardInterrupt), connect(1):
+        pytest.fail("there is nobody to do anything")
+
+
 def test_workers_do_not_hear_of_ctrl_c() -> None:
     with connect(1) as workers:
         masks = workers.client.run(blocked_signals)  # type: ignore[attr-defined]

@@ -188,6 +188,13 @@ def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> Non
     assert reports[0].trained["hash"] == reports[1].trained["hash"]
 
 
+@pytest.mark.parametrize("named", [{"n_leaves": 8}, {"kernel": "laplacian"}, {"gamma": 2.0}, {"refine": False}], ids=str)
+def test_what_a_search_chooses_cannot_be_given_as_well(named: dict[str, object]) -> None:
+    X, y = rings(100, 0)
+    with pytest.raises(SettingsError, match=f"{next(iter(named))} was given together with budget='10x'"):
+        DCPredClassifier(budget="10x", **named).fit(X, y)
+
+
 def test_estimators_search_within_a_budget() -> None:
     """In memory, with string labels, class weights and a class whose rows have no weight; and for values."""
     X, y = rings(1_200, 0)

@@ -155,6 +155,17 @@ def test_two_hundred_rows(rng: np.random.Generator) -> None:
     assert share(found, X)[:2].sum() > 0.8
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_few_distinct_rows_lose_no_feature(task: str, seed: int) -> None:
+    """One-hot features of 50 categories: 50 distinct rows, of which a handful decides."""
+    rng = np.random.default_rng(seed)
+    X = np.eye(50)[rng.integers(0, 50, 3_000)]
+    y = X[:, :25].sum(axis=1) if task == "classification" else X @ rng.normal(size=50)
+    found = learn_metric(X, y, np.ones(3_000), X.min(axis=0), X.max(axis=0), task, seed)
+    assert (found.factor[X.any(axis=0)] > 0).all()
+
+
 @pytest.mark.parametrize("task", [CLASSES, VALUES])
 @pytest.mark.parametrize("n", [1, 2, 5, 39])
 def test_too_few_rows_are_standardised(task: str, n: int, rng: np.random.Generator) -> None:

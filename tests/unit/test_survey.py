@@ -116,6 +116,13 @@ def test_too_many_classes_are_refused_however_they_are_spread_over_blocks() -> N
         check_survey(merge_surveys(parts), "classification")
 
 
+def test_a_target_that_single_precision_cannot_hold_weights_for() -> None:
+    y = np.array([0.0, 1e33, -1e200])
+    with pytest.raises(DataError, match=r"up to 1e.34.*y has -1e.200 in row 12"):
+        survey_rows(np.zeros((3, 1)), y, None, 10, "regression")
+    survey_rows(np.zeros((3, 1)), y[:2], None, 0, "regression")
+
+
 @pytest.mark.parametrize("weight", [None, np.zeros(3)])
 def test_no_rows_to_train_on(weight: NDArray[np.float64] | None) -> None:
     n = 0 if weight is None else 3

@@ -48,8 +48,8 @@ def tune_command(
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 
     γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out, in a sample of
-    leaves. Prints the frontier, the least error at every cost, and writes the model to the new directory MODEL. A job that was
-    cut off goes on when the same command is given again.
+    leaves. Prints the frontier, the least error at every cost, and writes the model to the new directory MODEL. A search that
+    was cut off starts anew when the same command is given again, a training goes on.
     """
     check_cluster_options(workers, scheduler)
     check_plot(plot)
