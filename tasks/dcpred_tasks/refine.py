@@ -8,6 +8,10 @@ with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for cla
 error for a regression, or for classes the distance to the decision values of the local machine, which is none on its side of ±1.
 Same arrays and same cost as before, with far fewer landmarks: 16 in 64 leaves of letter 90.9 % by Nyström, 96.0 % refined,
 97.2 % where each landmark has its γ.
+
+A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function: 96 landmarks on the 7,291 rows of
+usps reach in 60 passes and 3 s what takes 1,000 steps of L-BFGS and 22 s; 256 on the 60,000 of mnist 93 % after 50 steps of
+L-BFGS, 97 % after 15 passes in the same time.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ that was not its own, and is compared file by file with a run that was left in p
     full-disk                   a limit on the size of files (RLIMIT_FSIZE): writes fail part-way
     bad-reads                   a third of all reads time out, others are slow
     two-drivers                 two drivers at once on one directory, one of them killed
+    stop-driver                 SIGSTOP to the driver while a second one tries, now and then with the lock taken away; SIGCONT
 """
 
 import argparse
@@ -196,6 +197,19 @@ def two_drivers(arena: Arena, output: Path) -> Toll:
     return _finish(arena, output, Toll(hits=1), _end(second))
 
 
+def stop_driver(arena: Arena, output: Path) -> Toll:
+    first = _run_driver(arena, output)
+    time.sleep(arena.chance.uniform(0, arena.seconds))
+    if first.exitcode is None:
+        os.kill(first.pid, signal.SIGSTOP)
+    if arena.chance.random() < 1 / 2:
+        (output / "lock").unlink(missing_ok=True)
+    code = _end(_run_driver(arena, output))
+    if first.exitcode is None:
+        os.kill(first.pid, signal.SIGCONT)
+    return _finish(arena, output, Toll(hits=1), min(code, _end(first), key=lambda c: c != 0))
+
+
 def hit_worker(number: int) -> Attack:
     def attack(arena: Arena, output: Path) -> Toll:
         assert arena.workers is not None
@@ -261,8 +275,9 @@ ATTACKS: dict[str, Attack] = {
     "full-disk": faulty("full-disk"),
     "bad-reads": faulty("bad-reads"),
     "two-drivers": two_drivers,
+    "stop-driver": stop_driver,
 }
-OFTEN = ("kill-driver", "term-driver", "full-disk", "bad-reads", "two-drivers")  # runs under these take less time
+OFTEN = ("kill-driver", "term-driver", "full-disk", "bad-reads", "two-drivers", "stop-driver")  # runs under these take less time
 
 
 def contents(output: Path) -> dict[str, bytes]:
