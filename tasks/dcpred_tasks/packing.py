@@ -3,7 +3,7 @@
 **Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its digits:
 argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m. Where groups of rows are so far apart that products cannot tell
 neighbours in them (counts without a bound, standardised), it is argmin_t ‖x − c_t‖², at two operations a feature instead of
-one: kddcup99 went in 3.4 µs a row, nearly all of it in double precision, and goes in 0.8.
+one: kddcup99 went in 2.2 µs a row, nearly all of it in double precision, and goes in 0.5.
 
 **Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' − μ_l:
 
