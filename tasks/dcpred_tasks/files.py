@@ -44,7 +44,9 @@ def reason(error: OSError) -> str:
     if error.errno in OBSTACLES:
         where = f" ({error.filename})" if error.filename else ""
         return f"{so}{where}; remove what is there or name another place, then run again"
-    return f"{so}; make room or get permission, then run again"
+    if error.errno in RESOURCE_ERRNOS:
+        return f"{so}; make room or get permission, then run again"
+    return f"{so}; see to the path and its storage, then run again"
 
 
 def write_bytes(path: Path, data: bytes) -> None:

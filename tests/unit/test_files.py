@@ -273,3 +273,14 @@ def test_digest_of_json_does_not_depend_on_the_order_of_keys() -> None:
     assert digest_json(json.loads('{"x":0.1}')) == digest_json({"x": 0.1})
     with pytest.raises(ValueError, match="JSON compliant"):
         digest_json({"x": float("inf")})
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(errno.ENOSPC, "make room"), (errno.ENOTDIR, "remove what is there"), (errno.ENOENT, "see to"), (errno.EIO, "see to")],
+)
+def test_advice_fits_the_error(code: int, advice: str) -> None:
+    """What the command line says of any error of the system."""
+    said = files.reason(OSError(code, os.strerror(code)))
+    assert said.startswith(os.strerror(code))
+    assert advice in said
