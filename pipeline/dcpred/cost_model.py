@@ -19,7 +19,7 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.predictor import Model
 
 LANES = 16  # as in dcpred_tasks.lanes, which would load the compiler
-FEW = 0.65  # as in dcpred_tasks.places
+FEW, MANY = 0.65, 24  # as in dcpred_tasks.places
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 
@@ -87,7 +87,7 @@ def _present(model: Model) -> FloatArray:
 def held_features(model: Model) -> int:
     """Features that the engine computes with: where many have the factor 0, the others."""
     used = int(np.count_nonzero(model.scaling.factor))
-    return used if used <= FEW * model.n_features else model.n_features
+    return used if model.n_features >= MANY and used <= FEW * model.n_features else model.n_features
 
 
 def _convert_ns(n_features: int, held: int, works: float) -> float:

@@ -20,7 +20,10 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
 }
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
-SOURCES = ("compiled", "lanes", "conversion", "places", "packing", "exact", "passes", "engine")
+SOURCES = (
+    "compiled", "lanes", "lane_results", "columns", "narrow", "conversion", "places", "packing", "exact", "products", "leaf_pass",
+    "passes", "engine",
+)  # fmt: skip
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.compiled import compiled
-from dcpred_tasks.lanes import LANES, VECTOR, Loop, constant, fma, integer, lane_sum, operands, splat, takes
+from dcpred_tasks.lanes import LANES, Loop, constant, fma, integer, lane_sum, operands, splat, takes
 
 DTYPES = tuple(np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"))
 _F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
@@ -102,40 +102,49 @@ def _for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -
 
 
 def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
-    """See load_rows. A row is read in whole vectors and nothing past it: the last 16 features once more where their number is
-    no multiple of 16, features one by one where there are fewer than 16."""
+    """See load_rows: by vectors of 16 features, or by fewer where there are not so many."""
+    d, after = operands[2], b.append_basic_block("converted")
+    for lanes in (LANES, 8, 4):
+        enough, fewer = b.append_basic_block("enough"), b.append_basic_block("fewer")
+        b.cbranch(b.icmp_signed(">=", d, integer(lanes)), enough, fewer)
+        b.position_at_end(enough)
+        _convert_by(b, dtype, operands, lanes)
+        b.branch(after)
+        b.position_at_end(fewer)
+    _convert_by(b, dtype, operands, 1)
+    b.branch(after)
+    b.position_at_end(after)
+
+
+def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int) -> None:
+    """A row is read in whole vectors and nothing past it: the last features once more where their number is no multiple."""
     address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
-    tail = b.sub(d, integer(LANES))
-    wide = b.icmp_signed(">=", tail, integer(0))
-    stop = b.select(wide, b.and_(d, integer(-LANES)), integer(0))
-    numbers = ir.Constant(ir.VectorType(_I64, LANES), list(range(LANES)))
-    fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail)))  # features of the tail not summed before
-    rest = b.and_(wide, b.icmp_signed("!=", stop, d))
-    one = ir.VectorType(_F32, 1)
-    with b.goto_entry_block():
-        squares, alone = b.alloca(VECTOR), b.alloca(one)
+    tail, stop = b.sub(d, integer(lanes)), b.and_(d, integer(-lanes))
+    vector = ir.VectorType(_F32, lanes)
+    numbers = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
+    fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail), lanes))  # features of the tail not summed before
+    rest = b.icmp_signed("!=", stop, d)
+    zeros = ir.Constant(vector, [0.0] * lanes)
     with Loop(b, n, []) as (r, _, _):
         source = b.inttoptr(b.load(b.gep(address, [r])), _element(dtype).as_pointer())
         centre = b.load(b.gep(at, [r]))
         near = [b.gep(values, [centre]) for values in (high, low, centres)]
         places = [source, near[0], near[1], factor, b.gep(out, [b.mul(r, width)]), shift, double_factor, near[2]]
-        whole = Loop(b, stop, [constant(0.0)], step=LANES)
+        whole = Loop(b, stop, [zeros], step=lanes)
         with whole as (j, (total,), following):
-            z = _chunk(b, dtype, LANES, places, j)
-            following.append(fma(b, z, z, total))
-        b.store(whole.values[0], squares)
-        b.store(ir.Constant(one, [0.0]), alone)
-        with b.if_then(rest):
-            z = b.select(fresh, _chunk(b, dtype, LANES, places, tail), constant(0.0))
-            b.store(fma(b, z, z, whole.values[0]), squares)
-        with b.if_then(b.not_(wide)):
-            narrow = Loop(b, d, [ir.Constant(one, [0.0])])
-            with narrow as (j, (total,), following):
-                z = _chunk(b, dtype, 1, places, j)
-                following.append(b.fadd(b.fmul(z, z), total))
-            b.store(narrow.values[0], alone)
-        few = b.extract_element(b.load(alone), ir.Constant(_I32, 0))
-        b.store(b.fadd(lane_sum(b, b.load(squares)), few), b.gep(norms, [r]))
+            z = _chunk(b, dtype, lanes, places, j)
+            following.append(b.fadd(b.fmul(z, z), total) if lanes == 1 else fma(b, z, z, total))
+        before, more, done = b.block, b.append_basic_block("more"), b.append_basic_block("done")
+        b.cbranch(rest, more, done)
+        b.position_at_end(more)
+        z = b.select(fresh, _chunk(b, dtype, lanes, places, tail), zeros)
+        added = fma(b, z, z, whole.values[0])
+        b.branch(done)
+        b.position_at_end(done)
+        squares = b.phi(vector)
+        squares.add_incoming(whole.values[0], before)
+        squares.add_incoming(added, more)
+        b.store(lane_sum(b, squares), b.gep(norms, [r]))
 
 
 def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:

@@ -24,13 +24,15 @@ from dcpred_tasks.conversion import dtype_code
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.exact import Exact, exact_arrays
 from dcpred_tasks.lanes import LANES
+from dcpred_tasks.leaf_pass import BLOCK
 from dcpred_tasks.packing import Packed, pack
-from dcpred_tasks.passes import BLOCK, SLAB, score_tiles
+from dcpred_tasks.passes import score_tiles
 from dcpred_tasks.places import aligned_empty
 from dcpred_tasks.predictor import Model, Scores, check_rows
+from dcpred_tasks.products import SLAB
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
-LEAF_ROWS = 16  # rows of a leaf that a leaf tile aims at
+LEAF_ROWS, LEAF_BYTES = 16, 2**22  # rows of a leaf that a leaf tile aims at; as many more as fit in so many bytes of rows
 LEAF_TILE = (2**13, 2**16)
 COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 
@@ -71,8 +73,12 @@ class Room(NamedTuple):
     counts: NDArray[np.int64]
     leaf: NDArray[np.uint32]  # (leaf rows,)
     tile_sorted: NDArray[np.uint32]
-    e: NDArray[np.float32]  # kernel values of one row
-    sums: NDArray[np.float32]
+    e: NDArray[np.float32]  # kernel values of a block of rows
+    x_columns: NDArray[np.float32]  # of 16 rows: features,
+    columns: NDArray[np.float32]  # kernel values,
+    sums: NDArray[np.float32]  # sums over them,
+    results: NDArray[np.float32]  # decision values of classes, and of a regression
+    double_results: NDArray[np.float64]
     x: NDArray[np.float64]  # one row, and what exact.py needs for it
     c: NDArray[np.float64]
     r: NDArray[np.float64]
@@ -91,6 +97,7 @@ class Engine:
         descent = DESCENT_BYTES // (4 * p.width)
         self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 8))
         wanted = LEAF_ROWS * (len(p.group_at) - 1)
+        wanted = max(wanted, min(4 * wanted, LEAF_BYTES // (4 * p.n_features)))
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
 
     def score(self, X: NDArray[np.generic]) -> tuple[Scores, NDArray[np.uint8]]:
@@ -143,7 +150,7 @@ class Engine:
         def numbers(length: int) -> NDArray[np.uint32]:
             return np.empty(length, np.uint32)
 
-        rows = aligned_empty(max(small, BLOCK) * p.width, np.float32)
+        rows = aligned_empty((max(small, BLOCK) + LANES) * p.width, np.float32)
         rows.reshape(-1, p.width)[:, p.places : p.even] = 0.0
         return Room(
             rows=rows,
@@ -160,10 +167,14 @@ class Engine:
             zeros=np.zeros(padded, np.int64),
             products=aligned_empty(padded * LANES, np.float32),
             counts=ints(max(len(p.reach), len(p.group_at)) + 2),
-            leaf=numbers(large),
+            leaf=numbers(large + LANES),
             tile_sorted=numbers(large),
-            e=aligned_empty(BLOCK * p.room, np.float32),
-            sums=aligned_empty(p.stride, np.float32),
+            e=aligned_empty((BLOCK + LANES) * p.room, np.float32),
+            x_columns=aligned_empty(p.width * LANES, np.float32),
+            columns=aligned_empty(p.room * LANES, np.float32),
+            sums=aligned_empty(p.stride * LANES, np.float32),
+            results=aligned_empty(p.n_outputs * LANES, np.float32),
+            double_results=aligned_empty(LANES, np.float64),
             x=np.empty(p.n_features),
             c=np.empty(max(self.exact.most, 1)),
             r=np.empty(max(self.exact.most, 1)),

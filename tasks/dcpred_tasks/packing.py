@@ -19,16 +19,17 @@ here in double precision. Largest error of a decision value in standard deviatio
 **Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows, centres and
 landmarks are held without them; what centres and landmarks have there goes into half norms and offsets.
 
-**Outputs.** One output: a quadratic form in e, in rows of 16 lanes, so that 64 products of 16 landmarks cost 16 vector products.
-Several outputs: lanes are outputs, terms e_i·e_j with a constant e = 1 beside the landmarks.
+**Outputs.** Lanes are rows of one leaf: sums over landmarks and products, an output weight being one number for all of them.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.columns import AT_ONCE, UNROLLED
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.lanes import LANES, UNIT
 from dcpred_tasks.places import Places, aligned, centre_in, even, factors_fit, halves, held_features, held_places
@@ -43,10 +44,15 @@ TOO_WIDE = 1e4  # row by row in double precision, as is one with large terms:
 # settings) reach 3e-3 standard deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or cal_housing to double precision.
 TOO_LARGE = 2e4
 NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
-UNROLLED = 4  # terms are padded to a multiple of this
 
 
-Terms = tuple[IntArray, IntArray, FloatArray]  # left, right, weights
+class Terms(NamedTuple):
+    """What a leaf's decision values are sums of: landmarks, then products e[left] · e[right]."""
+
+    n_landmarks: int
+    left: IntArray
+    right: IntArray
+    weights: FloatArray  # (terms, outputs)
 
 
 class Packed(NamedTuple):
@@ -57,7 +63,7 @@ class Packed(NamedTuple):
     places: int  # of features in what follows: n_features, or `width` where some are skipped
     width: int  # row length in buffers: features that are held, padded to a multiple of 16
     even: int  # padded to a multiple of 2, as in groups
-    stride: int  # lanes of the output weights of a term
+    stride: int  # output weights of a term
     room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
     regression: bool
     picks: NDArray[np.int32]  # (places,), the features that are held, where some are skipped; else empty
@@ -83,12 +89,13 @@ class Packed(NamedTuple):
     scale: SingleArray  # (n_groups · 16,), g
     offset: SingleArray  # (n_groups · 16,), o
     difference: SingleArray  # (n_groups · 16,), h
-    linear: SingleArray  # (n_groups · 16,), one output
-    term_at: IntArray  # (n_groups + 1,) for one output, (n_leaves + 1,) for several
+    landmarks: IntArray  # (n_leaves,), padded to a multiple of 4, as are products
+    pair_at: IntArray  # (n_leaves + 1,), products e_i · e_j
     left: IntArray
     right: IntArray
-    weights: SingleArray  # (n_terms · lanes of outputs,)
-    present_at: IntArray  # (n_leaves + 1,), several outputs: which of `present` a leaf has weights for; their lanes come first
+    weight_at: IntArray  # (n_leaves,), where the weights of a leaf start: landmarks, then products, `stride` to a term
+    weights: SingleArray
+    present_at: IntArray  # (n_leaves + 1,), outputs that a leaf has weights for, which come first
     present: IntArray
     constant: FloatArray  # (n_leaves, n_outputs)
     bounds: FloatArray  # (n_leaves, 2)
@@ -106,9 +113,10 @@ def pack(model: Model) -> Packed:
         counts[leaf] *= _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, lanes, constant, terms = _pack_leaves(model, held, counts, group_at, means, width > WIDE)
-    left, right, weights = (np.concatenate(part) for part in zip(_no_terms(model.n_outputs), *terms, strict=True))
-    term_at = np.cumsum([0, *(len(t[0]) for t in terms)])
-    weights, present_at, present = _present_first(weights, term_at) if model.n_outputs > 1 else (weights, *_no_terms(1)[:2])
+    left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
+    present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
+    stride = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
+    weights = [np.pad(t.weights[:, own], ((0, 0), (0, stride - len(own)))) for t, own in zip(terms, present, strict=True)]
     high, low, middle = halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
     error = np.float32(2 * (n_held + 8) * UNIT if factors_fit(model) else np.inf)  # infinite: every walk in double precision
@@ -119,7 +127,7 @@ def pack(model: Model) -> Packed:
         places=len(places.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,
         even=even(held),
-        stride=weight_lanes(model.n_outputs),
+        stride=stride,
         room=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
         picks=aligned(places.feature[: 0 if n_held == model.n_features else None]),
@@ -138,14 +146,15 @@ def pack(model: Model) -> Packed:
         groups=aligned(groups.ravel()),
         offset=aligned(lanes[0].ravel()),
         difference=aligned(lanes[1].ravel()),
-        linear=aligned(lanes[2].ravel()),
-        scale=aligned(lanes[3].ravel()),
-        term_at=term_at,
+        scale=aligned(lanes[2].ravel()),
+        landmarks=np.array([t.n_landmarks for t in terms]),
+        pair_at=_offsets(len(t.left) for t in terms),
         left=left,
         right=right,
-        weights=aligned(weights.astype(np.float32).ravel()),
-        present_at=present_at,
-        present=present,
+        weight_at=_offsets(w.size for w in weights),
+        weights=aligned(np.concatenate([w.ravel() for w in weights]).astype(np.float32)),
+        present_at=_offsets(map(len, present)),
+        present=np.concatenate(present),
         constant=constant,
         bounds=np.array(model.bounds if has_bounds else np.zeros((model.n_leaves, 2)), ACC_DTYPE, order="C"),
         bounded=(np.diff(model.beta_at) > 0) & has_bounds,
@@ -231,15 +240,15 @@ def _around(model: Model, leaf: int, mean: FloatArray) -> tuple[FloatArray, Floa
 def _pack_leaves(
     model: Model, held: IntArray, counts: IntArray, group_at: IntArray, means: FloatArray, wide: NDArray[np.bool_]
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, lanes, constant, terms); lanes are offset, difference, linear and scale."""
+    """(groups, lanes, constant, terms); lanes are offset, difference and scale."""
     n_groups = int(group_at[-1])
     groups = np.zeros((n_groups, even(held), LANES), np.float32)
-    lanes = np.zeros((4, n_groups, LANES), np.float32)
+    lanes = np.zeros((3, n_groups, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
         if m == 0:
-            terms.extend([] if model.n_outputs == 1 else [_no_terms(model.n_outputs)])
+            terms.append(_terms(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs))))
             continue
         v, gamma = _around(model, leaf, means[leaf])
         exponent = gamma * np.einsum("ij,ij->i", v, v)
@@ -249,15 +258,11 @@ def _pack_leaves(
         groups[group, : len(held), lane] = v if wide[leaf] else v * (2 * np.log2(np.e) * gamma)[:, None]
         added = wide[leaf] * gamma * np.einsum("ij,ij->i", v, v)  # by differences, of the features that are held
         lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - added) * np.log2(np.e)
-        lanes[3, group, lane] = gamma * np.log2(np.e)
+        lanes[2, group, lane] = gamma * np.log2(np.e)
         lanes[1, group, lane] = h
         first, second, pairs, sums = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
         constant[leaf] += sums
-        if model.n_outputs == 1:
-            lanes[2, group, lane] = first[:, 0]
-            terms.extend(_quadratic(pairs, second[:, 0], m))
-        else:
-            terms.append(_output_terms(first, pairs, second))
+        terms.append(_terms(first, pairs, second))
     return groups, lanes, constant, terms
 
 
@@ -292,48 +297,13 @@ def _in_differences(
     return first, second, pairs, constant
 
 
-def _no_terms(n_outputs: int) -> Terms:
-    empty = np.zeros(0, np.int64)
-    return empty, empty, np.zeros((0, weight_lanes(n_outputs)))
+def _offsets(lengths: Iterable[int]) -> IntArray:
+    return np.cumsum([0, *lengths])
 
 
-def _present_first(weights: FloatArray, term_at: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Weights with the outputs that a leaf has any for in its first lanes, and which these are: a leaf of few of many classes
-    then takes few lanes."""
-    moved, found = np.zeros_like(weights), []
-    for first, last in pairwise(term_at):
-        own = weights[first:last]
-        found.append(np.flatnonzero(own.any(axis=0)))
-        moved[first:last, : len(found[-1])] = own[:, found[-1]]
-    return moved, np.cumsum([0, *(len(f) for f in found)]).astype(np.int64), np.concatenate(found).astype(np.int64)
-
-
-def weight_lanes(n_outputs: int) -> int:
-    """Lanes that the weights of one term take."""
-    return -(-n_outputs // LANES) * LANES
-
-
-def _quadratic(pairs: NDArray[np.int32], weights: FloatArray, m: int) -> list[Terms]:
-    """For each group g of 16 landmarks: e[left] times 16 weights, for every landmark that is multiplied with one of the group."""
-    n_groups = -(-m // LANES)
-    form = np.zeros((n_groups, m, LANES))
-    np.add.at(form, (pairs[:, 1] // LANES, pairs[:, 0], pairs[:, 1] % LANES), weights)
-    found = []
-    for block in form:
-        partner = np.flatnonzero(block.any(axis=1)).astype(np.int64)
-        padding = -len(partner) % UNROLLED
-        left = np.pad(partner, (0, padding))
-        found.append((left, np.zeros_like(left), np.pad(block[partner], ((0, padding), (0, 0)))))
-    return found
-
-
-def _output_terms(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Terms e[left] · e[right] with a row of output weights each; e[m padded to 16] is 1."""
-    m, n_outputs = first.shape
-    one = -(-m // LANES) * LANES
-    left = np.concatenate([np.arange(m), pairs[:, 0]])
-    right = np.concatenate([np.full(m, one), pairs[:, 1]])
-    padding = -len(left) % UNROLLED
-    weights = np.zeros((len(left) + padding, weight_lanes(n_outputs)))
-    weights[: len(left), :n_outputs] = np.vstack([first, second])
-    return np.pad(left, (0, padding)).astype(np.int64), np.pad(right, (0, padding)).astype(np.int64), weights
+def _terms(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
+    """Landmarks with the weights `first` and products with the weights `second`, each padded with weights 0."""
+    (m, n_outputs), none = first.shape, -len(pairs) % UNROLLED
+    left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
+    padding = np.zeros((-m % UNROLLED, n_outputs))
+    return Terms(m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))]))

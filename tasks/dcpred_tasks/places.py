@@ -10,6 +10,7 @@ from dcpred_tasks.lanes import LANES
 from dcpred_tasks.predictor import Model
 
 FEW = 0.65  # share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by side
+MANY = 24  # features from which on any are skipped
 
 
 class Places(NamedTuple):
@@ -25,9 +26,9 @@ def held_features(model: Model) -> IntArray:
     """The features that rows are held with: those whose factor is not 0 where they are few, else all of them."""
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
-    if len(held) <= FEW * len(factor) and (np.abs(shift[factor == 0]) < 1e300).all():  # else x − μ may overflow: see load_some
-        return held
-    return np.arange(len(factor))
+    overflow = (np.abs(shift[factor == 0]) >= 1e300).any()  # of x − μ: see load_some
+    few = len(factor) >= MANY and len(held) <= FEW * len(factor)
+    return held if few and not overflow else np.arange(len(factor))
 
 
 def held_places(model: Model, held: IntArray) -> Places:

@@ -19,7 +19,7 @@ def total(model: Model) -> float:
 
 def test_what_is_known_of_the_engine() -> None:
     assert cost_model.LANES == lanes.LANES
-    assert cost_model.FEW == places.FEW
+    assert (cost_model.FEW, cost_model.MANY) == (places.FEW, places.MANY)
     for d in (1, 3, 16, 54):
         for seed in range(20):
             model = random_model(seed, d=d, scaling="few")

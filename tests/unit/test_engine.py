@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred_tasks import packing, predictor, scorer
+from dcpred_tasks import packing, places, predictor, scorer
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine import Engine
 from dcpred_tasks.errors import DataError
@@ -302,6 +302,13 @@ def with_skipped(d: int, pattern: str, **more: Any) -> Model:
     return replace(model, scaling=Scaling(model.scaling.shift, factor))
 
 
+@pytest.fixture
+def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features are skipped however few there are."""
+    monkeypatch.setattr(places, "MANY", 0)
+
+
+@pytest.mark.usefixtures("skipping")
 @pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 31, 54, 200])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_features_that_add_nothing(d: int, pattern: str) -> None:
@@ -313,6 +320,16 @@ def test_features_that_add_nothing(d: int, pattern: str) -> None:
             assert not found, (dtype, found[:5])
 
 
+@pytest.mark.parametrize("d", [1, 3, 15, 16, 17])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_few_features_that_add_nothing(d: int, pattern: str) -> None:
+    model = with_skipped(d, pattern, n_outputs=3, sizes=(16, 20))
+    assert len(Engine(model).packed.picks) == 0
+    for dtype in DTYPES:
+        check(model, random_rows(model, 40, 1, dtype, 0.2))
+
+
+@pytest.mark.usefixtures("skipping")
 @pytest.mark.parametrize("d", [1, 3, 16, 17, 54, 200])
 @pytest.mark.parametrize(("dtype", "huge"), [("f2", 65504), ("f4", 3.4e38), ("f8", 1e308), ("i1", 127), ("u8", 2**63)])
 def test_what_is_in_skipped_features(d: int, dtype: str, huge: float) -> None:
