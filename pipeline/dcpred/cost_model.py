@@ -1,12 +1,9 @@
 """What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times nanoseconds.
 
-The nanoseconds were fitted to the 26 models of float32 rows in tests/benchmarks/engine.py, on one machine (x86-64 with AVX-512
-and 2 MiB of second-level cache), within 14 % then; those of groups of landmarks were set again since, by models of 16 features
-with up to 48 landmarks, which moves none of the 26 by more than 5 %. Those of skipped features were fitted to twenty models more,
-12 to 300 features held of 54 to 784, within 11 %, by their times relative to the same models with all features. On other machines
-times differ more than their ratio, which is what is predicted.
-Rows are taken to fall into leaves as the training rows did, and to be walked down by products: a model that is walked by
-distances (dcpred_tasks.packing says which) takes about twice what is predicted.
+The nanoseconds were fitted to 66 models of float32 rows, 8 to 784 features, 1 to 4,096 leaves, 16 to 256 landmarks and 1 to 26
+outputs (tests/benchmarks/synthetic.py), on one machine (x86-64 with AVX-512 and 2 MiB of second-level cache): within 13 %, but
+for one of 26 outputs (23 %). On other machines times differ more than their ratio, which is what is predicted. Rows are taken to
+fall into leaves as the training rows did.
 """
 
 from dataclasses import dataclass
@@ -16,10 +13,10 @@ import numpy as np
 
 from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.layout import LANES, NARROW, held_features, walks_by_distances
 from dcpred_tasks.predictor import Model
 
-LANES = 16  # as in dcpred_tasks.lanes, which would load the compiler
-FEW, MANY = 0.65, 24  # as in dcpred_tasks.places
+AT_ONCE = 8  # outputs, as in dcpred_tasks.columns, which would load the compiler
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 
@@ -50,31 +47,45 @@ def linear_ns(n_features: int) -> float:
 def predict_cost(model: Model) -> PredictedCost:
     """The cost of float32 rows by the compiled engine."""
     d = model.n_features
-    held = held_features(model)
+    held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
     groups = -(-m // LANES)
     works = float(share @ (m > 0))
     nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
     far = float(np.log2(max(nearby, 1.0)))  # what is read from farther away grows slowly with how much there is
-    levels = float(share @ _depths(model.tree, model.n_leaves))
     if model.kernel.name == "rbf" and len(model.triangle) == 0:
-        landmarks = works * 10.0 + float(share @ groups) * (9.0 + held * (0.075 + 0.052 * far))
-        if model.n_outputs == 1:  # landmarks that are multiplied with a group of them
-            outputs = 0.81 * float(share @ np.minimum(p, m * groups))
+        of_group = 2.2 + 0.3 * held if held <= NARROW else 2.9 + held * (0.27 + 0.029 * far)
+        landmarks = float(share @ groups) * of_group
+        if model.n_outputs == 1:
+            outputs = 0.084 * float(share @ (groups * LANES + p))
         else:
-            outputs = 2.33 * float(share @ ((m + p) * -(-_present(model) // LANES)))
+            of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
+            outputs = float(share @ ((m + p) * of_term)) + 1.3 * model.n_outputs
     else:  # row by row in double precision
         t = np.diff(model.triangle_at) / np.maximum(m, 1)
         landmarks = float(share @ m) * (8.0 + 0.68 * d)
         outputs = 3.0 * float(share @ p) + float(share @ (t * (15.0 + 1.2 * m)))
     return PredictedCost(
-        convert=_convert_ns(d, held, works),
-        descend=levels * (12.0 + held * (0.155 + 0.073 * far)),
+        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(d, held),
+        descend=_descend_ns(model, share, held, far),
         landmarks=landmarks,
         outputs=outputs,
         linear=linear_ns(d),
     )
+
+
+def _descend_ns(model: Model, share: FloatArray, held: int, far: float) -> float:
+    """The walk, and the sort of rows by their leaves."""
+    if model.tree.n_nodes == 0:
+        return 0.0
+    if walks_by_distances(model):
+        level = 25.0 + 0.68 * held
+    elif held <= NARROW:
+        level = held * (0.5 + 0.22 * far)
+    else:
+        level = 23.4 + held * (0.05 + 0.13 * far)
+    return 8.5 + float(share @ _depths(model.tree, model.n_leaves)) * level
 
 
 def _present(model: Model) -> FloatArray:
@@ -84,18 +95,11 @@ def _present(model: Model) -> FloatArray:
     return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
 
 
-def held_features(model: Model) -> int:
-    """Features that the engine computes with: where many have the factor 0, the others."""
-    used = int(np.count_nonzero(model.scaling.factor))
-    return used if model.n_features >= MANY and used <= FEW * model.n_features else model.n_features
-
-
-def _convert_ns(n_features: int, held: int, works: float) -> float:
-    """Rows are converted twice where there are landmarks; whole rows, or vectors of 16 features picked out of them."""
+def _convert_ns(n_features: int, held: int) -> float:
+    """Whole rows, or vectors of 16 features picked out of them."""
     if held == n_features:
-        return (1.0 + works) * (2.0 + 0.365 * n_features)
-    picked = -(-max(held, 1) // LANES) * LANES
-    return (1.0 + works) * (0.362 * n_features + 0.249 * picked - 4.0)
+        return 7.3 + 0.306 * n_features
+    return 7.3 + 0.445 * n_features + 0.144 * LANES * -(-max(held, 1) // LANES)
 
 
 def _depths(tree: Tree, n_leaves: int) -> FloatArray:

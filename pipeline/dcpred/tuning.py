@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
-from dcpred.cost_model import LANES, PredictedCost, predict_cost
+from dcpred.cost_model import AT_ONCE, PredictedCost, predict_cost
 from dcpred.locking import check_free, hold
 from dcpred.progress import SILENT, Reporter
 from dcpred.scratch import make_scratch
@@ -341,7 +341,7 @@ class _Arena:
         """Of a mean row: those of constant leaves only walk down the tree."""
         division, outputs, weight = self.divisions[tree][1], n_outputs(len(self.survey.classes)), self.leaves[tree][1]
         if outputs > 1:  # of many classes a leaf has few
-            outputs = min(outputs, LANES * round(float(np.average(-(-self.gathered[tree].targets // LANES), weights=weight))))
+            outputs = min(outputs, AT_ONCE * round(float(np.average(-(-self.gathered[tree].targets // AT_ONCE), weights=weight))))
         full, walk = (
             predict_cost(outline(s, m, division, self.counts[tree], outputs))
             for s, m in ((settings, settings.landmarks), (settings, 0))

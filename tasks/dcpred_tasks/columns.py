@@ -12,7 +12,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.lane_results import exponential
-from dcpred_tasks.lanes import LANES, VECTOR, Loop, call, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.lanes import VECTOR, Loop, call, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.layout import LANES
 
 AT_ONCE = 8  # landmarks or outputs: as many chains as keep two units busy
 UNROLLED = 4  # terms of one output, whose number is padded to a multiple

@@ -21,8 +21,8 @@ OPTIONS: dict[str, Any] = {
 }
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
 SOURCES = (
-    "compiled", "lanes", "lane_results", "columns", "narrow", "conversion", "places", "packing", "exact", "products", "leaf_pass",
-    "passes", "engine",
+    "compiled", "layout", "lanes", "lane_results", "columns", "narrow", "conversion", "places", "packing", "exact", "products",
+    "leaf_pass", "passes", "engine",
 )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.compiled import compiled
-from dcpred_tasks.lanes import LANES, Loop, constant, fma, integer, lane_sum, operands, splat, takes
+from dcpred_tasks.lanes import Loop, constant, fma, integer, lane_sum, operands, splat, takes
+from dcpred_tasks.layout import LANES
 
 DTYPES = tuple(np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"))
 _F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.conversion import dtype_code
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.exact import Exact, exact_arrays
-from dcpred_tasks.lanes import LANES
+from dcpred_tasks.layout import LANES
 from dcpred_tasks.leaf_pass import BLOCK
 from dcpred_tasks.packing import Packed, pack
 from dcpred_tasks.passes import score_tiles

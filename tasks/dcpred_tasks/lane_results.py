@@ -7,23 +7,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.lanes import (
-    LANES,
-    UNIT,
-    VECTOR,
-    Loop,
-    ask,
-    call,
-    constant,
-    fma,
-    integer,
-    load,
-    operands,
-    splat,
-    store,
-    takes,
-    turned,
-)
+from dcpred_tasks.lanes import VECTOR, Loop, ask, call, constant, fma, integer, load, operands, splat, store, takes, turned
+from dcpred_tasks.layout import LANES, UNIT
 
 _F32, _I8, _I16, _I32, _I64 = ir.FloatType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
 _INTS = ir.VectorType(_I32, LANES)

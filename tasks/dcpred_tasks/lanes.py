@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-LANES = 16
+from dcpred_tasks.layout import LANES
+
 ROWS = 8  # rows that share one load of a centre: 4 leave half of an AVX-512 unit idle
-UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
 OWN = 4  # rows with a centre each: as many loads as products, and a register for every address
 
 _F32, _F64, _I8, _I16, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))

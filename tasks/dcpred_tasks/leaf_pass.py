@@ -21,9 +21,9 @@ from dcpred_tasks.conversion import read_row
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.exact import exact_row, exact_values
 from dcpred_tasks.lane_results import kernel_values, prefetch, prefetch_at
-from dcpred_tasks.lanes import LANES
+from dcpred_tasks.layout import LANES, NARROW
 from dcpred_tasks.narrow import place_rows
-from dcpred_tasks.products import LINE, NARROW, load, project, to_ask, touch
+from dcpred_tasks.products import LINE, load, project, to_ask, touch
 
 BLOCK = 64  # rows that go through a leaf's products together
 HUGE = 1e30  # squares and products of single precision stay finite below it

@@ -9,7 +9,8 @@ from numba.extending import intrinsic
 
 from dcpred_tasks.columns import AT_ONCE, against, every, turn_block
 from dcpred_tasks.lane_results import nearest_lane
-from dcpred_tasks.lanes import LANES, UNIT, Loop, ask, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.lanes import Loop, ask, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.layout import LANES, UNIT
 
 LINE = 64  # bytes that come from memory at once
 FAR = 1 << 40  # no child: the row is walked down in double precision

@@ -31,11 +31,10 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.columns import AT_ONCE, UNROLLED
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.lanes import LANES, UNIT
-from dcpred_tasks.places import Places, aligned, centre_in, even, factors_fit, halves, held_features, held_places
+from dcpred_tasks.layout import LANES, centre_in, even, factors_fit, held_features, origin, product_error, walks_by_distances
+from dcpred_tasks.places import Places, aligned, halves, held_places
 from dcpred_tasks.predictor import Model
 
-BORDER_ROWS = 0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
 MUCH = 1e30  # squares and γ from which on sums and products of single precision may overflow
 FAR = 3e38  # half norm of a lane that holds no centre
 WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
@@ -119,8 +118,7 @@ def pack(model: Model) -> Packed:
     weights = [np.pad(t.weights[:, own], ((0, 0), (0, stride - len(own)))) for t, own in zip(terms, present, strict=True)]
     high, low, middle = halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
-    error = np.float32(2 * (n_held + 8) * UNIT if factors_fit(model) else np.inf)  # infinite: every walk in double precision
-    apart = _too_near(model, float(error)) > BORDER_ROWS
+    apart = walks_by_distances(model)
     return Packed(
         n_features=model.n_features,
         n_outputs=model.n_outputs,
@@ -135,7 +133,7 @@ def pack(model: Model) -> Packed:
         shift=aligned(places.shift),
         double_factor=aligned(places.factor),
         **_pack_tree(model, held, places, apart),
-        error=error,
+        error=np.float32(product_error(model)),
         apart=apart,
         rank=np.argsort(np.argsort(width > WIDE, kind="stable"), kind="stable"),
         n_narrow=int((width <= WIDE).sum()),
@@ -161,56 +159,28 @@ def pack(model: Model) -> Packed:
     )
 
 
-def _origin(model: Model) -> FloatArray:
-    """The point that the tree is centred on."""
-    centres = model.tree.centres.astype(ACC_DTYPE)
-    return centre_in(model, centres.mean(axis=0) if len(centres) else np.zeros(model.n_features))
-
-
-def _too_near(model: Model, error: float) -> float:
-    """The share of rows that products in single precision may leave between two children, about: margins of `nearest_child` for
-    rows at the centres, in the gaps from centre to centre."""
-    tree = model.tree
-    if tree.n_nodes == 0 or not np.isfinite(error):
-        return 0.0
-    centres = tree.centres.astype(ACC_DTYPE) - _origin(model)
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = np.einsum("ij,ij->i", centres, centres)
-    below = tree.rows_below(model.leaf_rows)
-    near = 0.0
-    for first, last in pairwise(tree.starts):
-        own = slice(int(first), int(last))
-        with np.errstate(over="ignore", invalid="ignore"):
-            gaps = square[own, None] + square[own] - 2 * centres[own] @ centres[own].T
-            np.fill_diagonal(gaps, np.inf)
-            margin = (error + 16 * UNIT) * square[own]
-            share = margin / np.maximum(gaps.min(axis=1) / 2, 1e-300)
-        near += float(below[own] @ np.nan_to_num(np.minimum(share, 1.0)))
-    return near / max(float(model.leaf_rows.sum()), 1.0)
-
-
 def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dict[str, NDArray[Any]]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    origin = np.zeros(model.n_features) if apart else _origin(model)  # where single precision holds centres exactly
+    middle = np.zeros(model.n_features) if apart else origin(model)  # where single precision holds centres exactly
     groups = np.zeros((tree.n_nodes, even(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), FAR)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
     reach = np.zeros(tree.n_nodes, np.float32)
     for node in range(tree.n_nodes):
         own = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
-        moved = (centres[own] - origin).astype(np.float32)
+        moved = (centres[own] - middle).astype(np.float32)
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
         groups[node, :d, : len(moved)] = moved[:, held].T
         left_out = np.delete(moved, held, axis=1)  # in which every row is 0
         half_norms[node, : len(moved)] = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1) if apart else norms / 2
         children[node, : len(moved)] = tree.children[own]
         reach[node] = np.sqrt(norms.max())
-    high, low, middle = halves(places, origin)
+    high, low, centre = halves(places, middle)
     return {
         "origin": high,
         "origin_rest": low,
-        "origin_centre": middle,
+        "origin_centre": centre,
         "nodes": aligned(groups.ravel()),
         "half_norms": aligned(np.minimum(half_norms, FAR).astype(np.float32).ravel()),
         "reach": reach,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred_tasks import packing, places, predictor, scorer
+from dcpred_tasks import layout, predictor, scorer
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine import Engine
 from dcpred_tasks.errors import DataError
@@ -100,7 +100,7 @@ def test_the_engine_is_the_definition(model: Model, n: int, dtype: str, layout: 
 @pytest.fixture(params=[False, True], ids=["products", "distances"])
 def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Either way down the tree, whatever the model."""
-    monkeypatch.setattr(packing, "BORDER_ROWS", -1.0 if request.param else 2.0)
+    monkeypatch.setattr(layout, "BORDER_ROWS", -1.0 if request.param else 2.0)
     return bool(request.param)
 
 
@@ -305,7 +305,7 @@ def with_skipped(d: int, pattern: str, **more: Any) -> Model:
 @pytest.fixture
 def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features are skipped however few there are."""
-    monkeypatch.setattr(places, "MANY", 0)
+    monkeypatch.setattr(layout, "MANY", 0)
 
 
 @pytest.mark.usefixtures("skipping")
@@ -429,8 +429,8 @@ def test_memory_layout_changes_no_bit(model: Model, n: int, dtype: str, seed: in
     X = random_rows(model, n, seed, dtype, bad=0.1)
     engine = Engine(model)
     plain = engine.score(X)
-    for layout in LAYOUTS:
-        assert_bits(engine.score(lay(X, layout)), plain)
+    for order in LAYOUTS:
+        assert_bits(engine.score(lay(X, order)), plain)
 
 
 @settings(max_examples=40)
