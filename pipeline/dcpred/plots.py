@@ -18,7 +18,9 @@ def check_plot(path: Path | None) -> None:
     if not path.absolute().parent.is_dir():
         raise SettingsError(f"a plot was asked for as {path}, but its directory does not exist; make it first")
     if find_spec("matplotlib") is None:
-        raise SettingsError("a plot was asked for, but matplotlib is not installed; install it, or leave out --plot")
+        raise SettingsError(
+            "a plot was asked for, but matplotlib is not installed; install it (pip install matplotlib), or leave out --plot"
+        )
 
 
 def draw_frontier(report: dict[str, Any], path: Path) -> None:

@@ -72,6 +72,12 @@ class Settings:
                 "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of them is possible; "
                 "set refine to false or triangle to 0"
             )
+        for name in ("guide", "refine_epochs"):
+            if getattr(self, name) and not self.refine:
+                raise SettingsError(
+                    f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses it; leave out "
+                    f"{name}, or set refine to true"
+                )
         if self.triangle and self.gamma == "median":
             raise SettingsError(
                 "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all leaves; "

@@ -44,7 +44,8 @@ from dcpred_tasks.predictor import class_numbers
 from dcpred_tasks.settings import make_settings
 
 OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = "ours", "without learned scaling", "without refinement", "without overlap"
-NYSTROM_HEAD: Values = {"refine": False, "products": 64}  # the paper's compact model, pseudo-landmarks and all
+# The paper's compact model, pseudo-landmarks and all.
+NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "products": 64}
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
 TRIED_ROWS, HELD_ROWS = 20_000, 5_000
 SAMPLE_ROWS, ANCHORS = 100_000, 500

@@ -171,6 +171,13 @@ def test_triangle_needs_a_stationary_kernel() -> None:
         make_settings({"triangle": 1, "kernel": kernel, "refine": False})
 
 
+@pytest.mark.parametrize(("name", "value"), [("guide", 0.5), ("refine_epochs", 3)])
+def test_what_only_refinement_uses_is_refused_without_it(name: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=f"{name} was set to .* refine is false.*leave out {name}"):
+        make_settings({name: value, "refine": False})
+    make_settings({name: value})
+
+
 def test_triangle_goes_neither_with_refined_landmarks_nor_with_a_gamma_of_each_leaf() -> None:
     with pytest.raises(SettingsError, match="set refine to false or triangle to 0"):
         make_settings({"triangle": 1})
