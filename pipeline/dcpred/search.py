@@ -6,7 +6,7 @@ leaves, where a difference is far less uncertain than a value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Protocol
 
 from dcpred.cost_model import PredictedCost
@@ -21,6 +21,7 @@ START_OVERLAP = 3
 START_C = 16.0
 LOCAL_GAMMA = 2.0  # γ of local machines, in γ of compact ones
 HELPS = 0.99  # of the soft error: what a change must leave
+AGAIN, MOST_AGAIN = 1.5, 3  # of the least error, and how many points of a tree within it: those that are judged on more rows
 SAME = 1.5  # of the least soft error: trees above are given up after the first round
 MOVES: dict[str, tuple[dict[str, Any], ...]] = {
     "classification": (
@@ -77,6 +78,7 @@ class Point:
     settings: Settings
     cost: PredictedCost
     verdict: Verdict
+    folds: int = 1  # of held-out rows
 
     @property
     def error(self) -> float:
@@ -94,7 +96,9 @@ class Arena(Protocol):
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost: ...
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float) -> list[Verdict]: ...
+    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]: ...
+
+    def folds(self, tree: int) -> int: ...
 
 
 def search(arena: Arena, trees: Sequence[int], budget: Budget, short: bool) -> list[Point]:
@@ -108,7 +112,32 @@ def search(arena: Arena, trees: Sequence[int], budget: Budget, short: bool) -> l
     points: list[Point] = []
     for tree, settings, _ in kept:
         points += _last_round(arena, tree, _changed(arena, tree, settings, budget, short), budget, short)
-    return points
+    return _judged_again(arena, points)
+
+
+def _judged_again(arena: Arena, points: Sequence[Point]) -> list[Point]:
+    """Where few rows are held out, the best points of each tree are judged on more of them: differences between trees are within
+    what chance does otherwise (usps: a tree of 64 leaves 3.1 % wrong and one leaf 3.5 % on 1,800 rows, 3.9 and 2.5 on all)."""
+    limit = AGAIN * min((p.error for p in points), default=0.0)
+    found: list[Point] = []
+    for tree in dict.fromkeys(p.tree for p in points):
+        own, n = sorted((p for p in points if p.tree == tree), key=_promise), arena.folds(tree)
+        best = [p for p in own[:MOST_AGAIN] if p.error <= limit and n > 1 and len(points) > 1]
+        more = arena.judge(tree, [p.settings for p in best], 1.0, range(1, n)) if best else []
+        for point, verdict in zip(best, more, strict=True):
+            soft, hard = ((old + (n - 1) * new) / n for old, new in zip(astuple(point.verdict), astuple(verdict), strict=True))
+            found.append(replace(point, verdict=Verdict(soft, hard), folds=n))
+        found += own[len(best) :]
+    return found
+
+
+def _promise(point: Point) -> float:
+    return point.verdict.hard + 0.25 * point.verdict.soft
+
+
+def chosen_from(points: Sequence[Point]) -> list[Point]:
+    """Those that were judged on the most rows."""
+    return [p for p in points if p.folds > 1] or list(points)
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
@@ -198,8 +227,8 @@ def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, sho
         some = replace(settings, landmarks=m)
         tries = [_with_ratio(some, step) for step in ((1.0,) if short else (1.0, 0.6, 1.6))]
         verdicts = arena.judge(tree, tries, 1.0)
-        best = min(range(len(tries)), key=lambda i: verdicts[i].hard + 0.25 * verdicts[i].soft)
-        point = Point(tree, tries[best], arena.cost(tree, tries[best]), verdicts[best])
+        looks = [Point(tree, s, arena.cost(tree, s), verdict) for s, verdict in zip(tries, verdicts, strict=True)]
+        point = min(looks, key=_promise)
         worse = worse + 1 if points and point.error >= min(p.error for p in points) else 0
         points.append(point)
         if worse == 2:

@@ -25,9 +25,10 @@ from dcpred.cost_model import AT_ONCE, PredictedCost, predict_cost
 from dcpred.locking import check_free, hold
 from dcpred.progress import SILENT, Reporter
 from dcpred.scratch import make_scratch
-from dcpred.search import START_C, START_OVERLAP, Budget, Point, frontier, search
+from dcpred.search import START_C, START_OVERLAP, Budget, Point, chosen_from, frontier, search
 from dcpred.training import Training, TrainReport, check_training_data, run_hash, train
 from dcpred.trial_plan import (
+    HELD_ROWS,
     LEAVES,
     MANY_ROWS,
     MOST_ROWS,
@@ -54,7 +55,7 @@ from dcpred_tasks.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.survey import Survey
 from dcpred_tasks.trainer import Division, balanced_factors, check_scaled, divide, n_outputs
 from dcpred_tasks.tree import flatten
-from dcpred_tasks.trial import FEWEST_ROWS, HELD_OUT, Verdict
+from dcpred_tasks.trial import FEWEST_ROWS, FOLDS, HELD_OUT, Verdict
 from dcpred_tasks.trial_tasks import Gathered, TrialTree, gather_trial, probe_block, try_settings, write_trial_tree
 
 MOST_OVERLAP = 4
@@ -179,7 +180,7 @@ def _choice(
     found = {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, arena),
-        "frontier": [_row(point, arena) for point in frontier(points)],
+        "frontier": [_row(point, arena) for point in frontier(chosen_from(points))],
         "seconds": seconds,
     }
     write_json(kept, {"run": run, "found": found})
@@ -209,6 +210,7 @@ def _clear(scratch: Path) -> None:
 
 def choose(points: Sequence[Point], budget: Budget | None) -> Point:
     """The best within a named budget; else the cheapest that is nearly as good as the best."""
+    points = chosen_from(points)
     least = min(p.error for p in points)
     if budget is not None:
         return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
@@ -217,7 +219,7 @@ def choose(points: Sequence[Point], budget: Budget | None) -> Point:
 
 def _row(point: Point, arena: "_Arena") -> dict[str, Any]:
     """A line of the frontier; the quality is None where there were too few rows to judge by."""
-    s, n_judged = point.settings, arena.n_judged(point.tree)
+    s, n_judged = point.settings, arena.n_judged(point.tree) * point.folds
     name, value = ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
     quality = {name: value if n_judged else None, "n_judged": n_judged}
     shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
@@ -355,30 +357,34 @@ class _Arena:
         rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
         return int(np.clip(TRIED_ROWS / rows, 1, MOST_OVERLAP)) if self.start(tree).n_leaves > 1 else 1
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float) -> list[Verdict]:
-        """Means over leaves, each for the rows that it stands for."""
+    def folds(self, tree: int) -> int:
+        """How often rows are held out until there are enough to choose by."""
+        return int(np.clip(round(HELD_ROWS / max(self.n_judged(tree), 1)), 1, FOLDS))
+
+    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
+        """Means over leaves, each for the rows that it stands for, and over folds of held-out rows."""
         leaves, stands_for = self.leaves[tree]
         some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
         # Settings of a large leaf are tried side by side; those of a small one share their local machines.
         together = 1 if self.start(tree).refine_epochs else len(tries)
-        parts = [(i, at) for i in some for at in range(0, len(tries), together)]
+        parts = [(i, k, at) for i in some for k in range(len(folds)) for at in range(0, len(tries), together)]
         outputs = n_outputs(len(self.survey.classes))
-        tasks = [(self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs) for i, at in parts]
-        found = np.full((len(some), len(tries), 2), np.nan)
+        tasks = [(self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs, folds[k]) for i, k, at in parts]
+        found = np.full((len(some), len(folds), len(tries), 2), np.nan)
         start = self.start(tree)
         title = f"trying {len(tries)} settings with {start.n_leaves:,} leaves, scaling {start.scaling}"
         with self.say.step(title, len(tasks), "tasks") as advance:
 
             def note(number: int, result: Any) -> None:
                 receipt, verdicts = result
-                i, at = parts[number]
-                found[i, at : at + together] = [(v.soft, v.hard) for v in verdicts]
+                i, k, at = parts[number]
+                found[i, k, at : at + together] = [(v.soft, v.hard) for v in verdicts]
                 self.training.note(receipt, lambda _: None)
                 advance(1)
 
             run_all(self.workers, try_settings, tasks, note)
-        judged = np.isfinite(found).any(axis=(1, 2))  # a try that came to nothing in a leaf that was judged is infinitely bad
-        found = np.where(judged[:, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
-        weight = (stands_for * self.gathered[tree].weight)[: len(some)] * judged
-        means = np.tensordot(weight, found, axes=1) / max(weight.sum(), 1e-300) * self.growth[tree]
+        judged = np.isfinite(found).any(axis=(2, 3))  # a try that came to nothing in a leaf that was judged is infinitely bad
+        found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
+        weight = (stands_for * self.gathered[tree].weight)[: len(some), None] * judged
+        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * self.growth[tree]
         return [Verdict(float(soft), float(hard)) for soft, hard in means]

@@ -14,7 +14,7 @@ from dcpred_tasks.sampling import row_hash
 from dcpred_tasks.settings import Settings
 from dcpred_tasks.solvers import DualSolution
 
-HELD_OUT = 0.25  # of the rows of a leaf
+HELD_OUT, FOLDS = 0.25, 4  # of the rows of a leaf, and how often without taking one twice
 FEWEST_HELD_OUT = 2
 FEWEST_ROWS = 6  # of a leaf that is judged at all
 STEEP = 4.0  # of the soft error: 1 / (1 + exp(STEEP · margin)) varies less from leaf to leaf than the share of wrong rows
@@ -47,22 +47,28 @@ class Verdict:
     hard: float
 
 
-def try_leaf(rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int) -> list[Verdict]:
+def try_leaf(rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int, fold: int = 0) -> list[Verdict]:
     """Judge settings on one leaf. They name γ as numbers. Local machines are shared by those that want the same. NaN where the
-    leaf has too few rows to judge by."""
+    leaf has too few rows to judge by.
+
+    fold  which rows are held out, below FOLDS: no row is in two of them
+    """
     if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS:
         return [Verdict(np.nan, np.nan)] * len(tries)
-    held = _held_out(rows, seed)
+    held = _held_out(rows, seed, fold)
+    if not held.any():
+        return [Verdict(np.nan, np.nan)] * len(tries)
     judged, rest = rows.take(np.flatnonzero(held)), rows.take(np.flatnonzero(~held))
     machines: dict[tuple[object, ...], tuple[LeafRows, DualSolution]] = {}
     return [_try(rest, judged, settings, n_outputs, seed, machines) for settings in tries]
 
 
-def _held_out(rows: TrialRows, seed: int) -> NDArray[np.bool_]:
+def _held_out(rows: TrialRows, seed: int, fold: int) -> NDArray[np.bool_]:
     own = np.flatnonzero(rows.rank == 0)
     n_held = max(int(HELD_OUT * len(own)), min(FEWEST_HELD_OUT, len(own) - 1))
     held = np.zeros(len(rows.X), bool)
-    held[own[np.argsort(row_hash(rows.number[own], seed + 1), kind="stable")[:n_held]]] = True
+    order = np.argsort(row_hash(rows.number[own], seed + 1), kind="stable")
+    held[own[order[fold * n_held : (fold + 1) * n_held]]] = True
     return held
 
 

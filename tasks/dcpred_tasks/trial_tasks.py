@@ -122,10 +122,10 @@ def gather_trial(job: TrainJob, number: int, n_blocks: int) -> Gathered:
 
 
 def try_settings(
-    job: TrainJob, number: int, leaf: int, tries: Sequence[Settings], n_outputs: int
+    job: TrainJob, number: int, leaf: int, tries: Sequence[Settings], n_outputs: int, fold: int
 ) -> tuple[Receipt, list[Verdict]]:
     """Judge settings on one leaf."""
     rows = TrialRows(**read_arrays(tried_file(job, number, leaf)))
     with threadpool_limits(1):
-        verdicts = try_leaf(rows, tries, n_outputs, leaf)
+        verdicts = try_leaf(rows, tries, n_outputs, leaf, fold)
     return receipt(len(rows.X)), verdicts

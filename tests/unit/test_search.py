@@ -40,7 +40,10 @@ class Known:
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         return cost(2.0 + tree + settings.landmarks / 16 + settings.products / 64)
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float) -> list[Verdict]:
+    def folds(self, tree: int) -> int:
+        return 1
+
+    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
         self.judged += [(tree, s, share) for s in tries]
         return [Verdict(error, error) for error in (self.error(tree, s) for s in tries)]
 
@@ -102,6 +105,26 @@ def test_the_better_tree_wins_and_hopeless_ones_are_given_up_early() -> None:
     assert min(points, key=lambda p: p.error).tree == 1
     late = {tree for tree, _, share in arena.judged if share == 1.0}
     assert late == {1}, "the others are more than half worse"
+
+
+class Lucky(Known):
+    """The first held-out rows flatter the first tree."""
+
+    def folds(self, tree: int) -> int:
+        return 4
+
+    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
+        luck = 0.8 if tree == 0 and 0 in folds else 1.0
+        return [Verdict(v.soft * luck, v.hard * luck) for v in super().judge(tree, tries, share, folds)]
+
+
+def test_what_is_best_by_luck_is_judged_on_more_rows() -> None:
+    points = search(Lucky([1.0, 1.0], [0.1, 0.09]), [0, 1], Budget(), short=False)
+    best = choose(points, Budget())
+    assert (best.tree, best.folds) == (1, 4)
+    assert best.error == pytest.approx(Known([1.0, 1.0], [0.1, 0.09]).error(1, best.settings))
+    assert {p.tree for p in points if p.folds == 4} == {0, 1}
+    assert {p.folds for p in points} == {1, 4}, "not all of them"
 
 
 @pytest.mark.parametrize("limit", [3.0, 3.5, 5.0, 9.0])

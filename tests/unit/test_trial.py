@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dcpred_tasks import trial
 from dcpred_tasks.settings import Settings
-from dcpred_tasks.trial import TrialRows, Verdict, try_leaf
+from dcpred_tasks.trial import FOLDS, TrialRows, Verdict, try_leaf
 
 SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 
@@ -89,3 +90,19 @@ def test_three_classes_and_row_weights() -> None:
     assert verdict.hard < 0.1
     weighted = replace(rows, weight=np.where(rows.target == 2, 1.0, 1e-9))
     assert try_leaf(weighted, [SETTINGS], 3, 0)[0].hard < 1e-6
+
+
+@pytest.mark.parametrize("n", [7, 90, 400])
+def test_no_row_is_held_out_twice(n: int) -> None:
+    rows = join(moons(n, 0), moons(50, 1, rank=1))
+    held = np.array([trial._held_out(rows, 5, fold) for fold in range(FOLDS)])
+    assert held.sum(axis=0).max() == 1
+    assert not held[:, rows.rank == 1].any()
+    assert held.sum() >= min(0.95 * n, n - 3)
+
+
+def test_each_fold_has_a_verdict_of_its_own() -> None:
+    rows = moons(90, 0)
+    assert len({try_leaf(rows, [SETTINGS], 1, 5, fold)[0].soft for fold in range(FOLDS)}) == FOLDS
+    six = moons(6, 0)
+    assert np.isnan(try_leaf(six, [SETTINGS], 1, 5, 3)[0].hard), "three folds of two rows have held out all"
