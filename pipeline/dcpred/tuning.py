@@ -226,6 +226,11 @@ def _row(point: Point, arena: "_Arena") -> dict[str, Any]:
     return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}
 
 
+def _rounded_up(cost: PredictedCost) -> str:
+    """As a budget that allows it."""
+    return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x ({np.ceil(cost.ns_per_row + 1e-6):.0f}ns)"
+
+
 class _Arena:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
@@ -293,7 +298,7 @@ class _Arena:
             division = divide(fitted, sample, weight, self.survey, start)
         tree = flatten(division.root)
         walk = predict_cost(outline(start, 0, division, np.ones(tree.n_leaves, np.int64), 1))
-        self.cheapest = f"more than {walk.cost_ratio:.1f}x ({walk.ns_per_row:.0f}ns)"
+        self.cheapest = f"more than {_rounded_up(walk)}"
         if not self.budget.allows(walk):
             return
         leaf = tree.descend(division.scaling(sample))
@@ -331,7 +336,7 @@ class _Arena:
         small = [replace(start, landmarks=8, products=0, overlap=1) for start, _ in self.divisions]
         costs = [self.cost(tree, settings) for tree, settings in enumerate(small)]
         cost = min(costs, key=lambda c: c.ns_per_row, default=None)
-        return self.cheapest if cost is None else f"{cost.cost_ratio:.1f}x ({cost.ns_per_row:.0f}ns)"
+        return self.cheapest if cost is None else _rounded_up(cost)
 
     def start(self, tree: int) -> Settings:
         return self.divisions[tree][0]

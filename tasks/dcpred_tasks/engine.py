@@ -4,8 +4,12 @@ A batch goes through in tiles of rows, a tile in two passes. Nothing as long as 
 
 descend  small tiles, so that converted rows stay in cache: convert, then level by level: products with 16 centres, the nearest,
          and the rows in order of their nodes, so that eight rows share a load of a centre
-leaves   large tiles, so that a leaf has several rows in it: rows in order of their leaves; convert again, centred on the leaf,
-         products with 16 landmarks at a time, kernel values, output weights
+leaves   large tiles, so that a leaf has several rows in it: rows in order of their leaves; convert again, centred on the leaf;
+         products with 16 landmarks at a time, kernel values; then lanes change from landmarks to rows, and output weights are
+         one number for sixteen rows
+
+Rows of few features spend more time between these steps than in them, and go their own way: lanes are rows at the root and in
+the leaves (narrow.py, columns.py). Where there is one leaf there is no walk.
 
 Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so that tiles, blocks
 of eight and neighbours cannot be told from a result.

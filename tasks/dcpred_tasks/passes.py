@@ -92,6 +92,8 @@ def _descend(p, q, source, start, n, leaf, status, room):
     order, spare = room.order, room.spare
     active = _begin(p, q, source, start, n, leaf, status, room)
     level = low = high = 0
+    if len(p.reach) == 0:
+        return
     if p.even <= NARROW and not p.apart:
         _descend_narrow(p, q, source, start, n, active, leaf, status, room)
         return

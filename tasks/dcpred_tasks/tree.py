@@ -50,6 +50,8 @@ def k_means(X: NDArray[np.floating], k: int, seed: int, weight: NDArray[np.float
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
+        if weight is not None:
+            weight = weight / max(weight.max(), 1e-300)  # in single precision from here on
         fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(X, sample_weight=weight)
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():

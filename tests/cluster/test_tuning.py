@@ -1,6 +1,7 @@
 """Tuning end to end: settings are found, kept, trained with, and the model is as good as it was judged to be."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from dcpred.cost_model import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.locking import hold
 from dcpred.search import Budget
-from dcpred.tuning import tune
+from dcpred.tuning import parse_budget, tune
 from dcpred_tasks.artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from dcpred_tasks.predictor import class_numbers
@@ -55,8 +56,12 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
     address = f"{data}/X", f"{data}/y"
     cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
-    with pytest.raises(SettingsError, match="as cheap as the budget"):
+    with pytest.raises(SettingsError, match="as cheap as the budget") as refused:
         tune(*address, tmp_path / "none", inline, short=True, budget=Budget(ns=1.0))
+    least = re.search(r"takes ([\d.]+x) \((\d+ns)\)", str(refused.value))
+    assert least is not None
+    for number, budget in enumerate(least.groups()):  # what it names is enough
+        tune(*address, tmp_path / f"least-{number}", inline, short=True, budget=parse_budget(budget))
     assert not (tmp_path / "none").exists()
     assert not (tmp_path / "none.tune").exists()
 

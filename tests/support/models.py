@@ -206,6 +206,9 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
         for i, (kernel, scaling) in enumerate(kinds):
             model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i)
             yield model, lay(random_rows(model, 75, i, next(dtypes), bad=0.1), next(layouts))
+        for kernel, sizes in (("rbf", (0,)), ("laplacian", (7,))):  # one leaf without work in lanes
+            model = random_model(d, kernel, d=d, n_outputs=n_outputs, depth=0, sizes=sizes)
+            yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))
 
 
 def lay(X: Any2D, layout: str) -> Any2D:

@@ -223,6 +223,12 @@ def test_k_means_gives_at_most_the_distinct_rows(rng: np.random.Generator) -> No
     np.testing.assert_allclose(np.unique(centres.round(4), axis=0), np.unique(X.round(4), axis=0))
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-50, 1e39, 1e300])
+def test_k_means_does_not_depend_on_the_scale_of_weights(rng: np.random.Generator, scale: float) -> None:
+    X, weight = rng.normal(size=(200, 3)), rng.uniform(1, 2, 200)
+    np.testing.assert_allclose(k_means(X, 5, 0, scale * weight), k_means(X, 5, 0, weight), rtol=1e-4, atol=1e-5)
+
+
 def test_k_means_weights_count_as_repeated_rows() -> None:
     X = np.array([[0.0], [1.0], [8.0], [9.0]])
     assert k_means(X, 2, 0, np.array([1.0, 3.0, 1.0, 1.0]))[:, 0].tolist() == [0.75, 8.5]
