@@ -234,7 +234,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "house_16H", "house_16H, 100,000 dollars", _regression("house_16H", DOLLARS),
         {**RIDGE, "gamma": 8.0, "head_gamma": 4.0, "max_leaf_rows": 20_000}, _leaves(16, 64, landmarks=(16, 32, 48)),
-        "16 leaves, 48 landmarks", Target(10, beats_rivals=True),
+        "16 leaves, 32 landmarks", Target(10, beats_rivals=True),
         random_split=True, regression=True, exact_rows=12_000,
     ),
 )
