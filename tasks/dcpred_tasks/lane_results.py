@@ -66,9 +66,14 @@ def nearest_lane(
     scores = b.fsub(products, load(b, half_norms, b.mul(node, integer(LANES))))
     largest = _largest(b, scores)
     c = b.load(b.gep(reach, [node]))
-    both = b.fadd(norm, c)
-    margin = b.fadd(b.fmul(error, b.fmul(norm, c)), b.fmul(ir.Constant(_F32, 4 * UNIT), b.fmul(both, both)))
-    return _child(b, scores, b.fsub(largest, margin), children, node, far)
+    return _child(b, scores, b.fsub(largest, margin(b, norm, c, error)), children, node, far)
+
+
+def margin(b: Any, norm: Any, reach: Any, error: Any) -> Any:
+    """By how much two scores may seem to differ, of one row or in lanes: see nearest_child."""
+    both = b.fadd(norm, reach)
+    units = constant(4 * UNIT) if norm.type == VECTOR else ir.Constant(_F32, 4 * UNIT)
+    return b.fadd(b.fmul(error, b.fmul(norm, reach)), b.fmul(units, b.fmul(both, both)))
 
 
 def _largest(b: Any, scores: Any) -> Any:

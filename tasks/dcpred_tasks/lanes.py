@@ -1,9 +1,9 @@
 """The engine's inner loops: LLVM vectors of 16 single-precision lanes, as numba intrinsics.
 
 LLVM splits 16 lanes into what the processor has (one register of AVX-512, two of AVX2, four of NEON), so that nothing here
-names an instruction set. A lane is a centre, a landmark or an output; a row is broadcast against 16 of them, so that a product
-needs no sum across lanes. Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same bits
-alone and among others.
+names an instruction set. A lane is a centre or a landmark, and a row is broadcast against 16 of them, so that a product needs
+no sum across lanes; where lanes are rows, see columns.py. Every lane is one chain of fused multiply-adds in the order of the
+features: a row gets the same bits alone and among others.
 
 Intrinsics read and write memory without a look at array bounds; where bounds checks are on, their callers touch what they will
 reach.
@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from dcpred_tasks.layout import LANES
 
 ROWS = 8  # rows that share one load of a centre: 4 leave half of an AVX-512 unit idle
+LINE = 64  # bytes that come from memory at once
 OWN = 4  # rows with a centre each: as many loads as products, and a register for every address
 
 _F32, _F64, _I8, _I16, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))

@@ -21,9 +21,10 @@ from dcpred_tasks.conversion import read_row
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.exact import exact_row, exact_values
 from dcpred_tasks.lane_results import kernel_values, prefetch, prefetch_at
+from dcpred_tasks.lanes import LINE
 from dcpred_tasks.layout import LANES, NARROW
 from dcpred_tasks.narrow import place_rows
-from dcpred_tasks.products import LINE, load, project, to_ask, touch
+from dcpred_tasks.products import load, project, to_ask, touch
 
 BLOCK = 64  # rows that go through a leaf's products together
 HUGE = 1e30  # squares and products of single precision stay finite below it
@@ -235,6 +236,8 @@ def _finish(p, leaf, i, out, room):
             fine = fine and np.isfinite(out.singles[i, k])
     if not fine:
         _spoil(p, i, out, NON_FINITE_RESULT)
+
+
 @inlined
 def _spoil(p, i, out, status):
     """NaN for row i, and its status."""

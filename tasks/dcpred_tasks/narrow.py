@@ -8,11 +8,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.columns import AT_ONCE, against, every, turn_block
-from dcpred_tasks.lane_results import nearest_lane
-from dcpred_tasks.lanes import Loop, ask, constant, fma, integer, load, operands, splat, store, takes
-from dcpred_tasks.layout import LANES, UNIT
+from dcpred_tasks.lane_results import margin, nearest_lane
+from dcpred_tasks.lanes import LINE, Loop, ask, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.layout import LANES
 
-LINE = 64  # bytes that come from memory at once
 FAR = 1 << 40  # no child: the row is walked down in double precision
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _INTS = ir.VectorType(_I32, LANES)
@@ -52,11 +51,10 @@ def walk_from_root(_, order, n, rows, width, even, nodes, half_norms, reach, chi
                 products = against(b, x, b.gep(nodes, [integer(half)]), even, False)
                 scores += [b.fsub(p, every(b, half_norms, integer(half + t))) for t, p in enumerate(products)]
             lengths = load(b, norm, r)
-            margin = _margin(b, lengths, every(b, reach, integer(0)), splat(b, error))
             largest = scores[0]
             for score in scores[1:]:
                 largest = b.select(b.fcmp_ordered(">", score, largest), score, largest)
-            floor = b.fsub(largest, margin)
+            floor = b.fsub(largest, margin(b, lengths, every(b, reach, integer(0)), splat(b, error)))
             child, one, more = _ZEROS, _NONE, _NONE
             for t, score in enumerate(scores):
                 near = b.fcmp_ordered(">=", score, floor)
@@ -78,12 +76,6 @@ def walk_from_root(_, order, n, rows, width, even, nodes, half_norms, reach, chi
 
     kinds = (order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf, x)
     return takes(types.int64, *kinds), generate
-
-
-def _margin(b: Any, lengths: Any, reach: Any, error: Any) -> Any:
-    """As in lane_results.nearest_lane."""
-    both = b.fadd(lengths, reach)
-    return b.fadd(b.fmul(error, b.fmul(lengths, reach)), b.fmul(constant(4 * UNIT), b.fmul(both, both)))
 
 
 @intrinsic

@@ -7,10 +7,11 @@ from dcpred_tasks.conversion import read_row
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.exact import exact_leaf, exact_row
 from dcpred_tasks.lane_results import nearest_apart, nearest_child, prefetch_at
+from dcpred_tasks.lanes import LINE
 from dcpred_tasks.layout import LANES, NARROW
 from dcpred_tasks.leaf_pass import HUGE, NOWHERE, finish_constant, finish_plain, score_leaves
 from dcpred_tasks.narrow import FAR, walk_from_root, walk_rows
-from dcpred_tasks.products import LINE, LONG, load, project, to_ask, touch
+from dcpred_tasks.products import LONG, load, project, to_ask, touch
 
 ROOT_OF_HUGE = 1e15
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)

@@ -2,12 +2,11 @@
 
 from dcpred_tasks.compiled import CHECKED, inlined
 from dcpred_tasks.conversion import load_rows, load_some
-from dcpred_tasks.lanes import ROWS, distances_own, distances_shared, project_own, project_shared
+from dcpred_tasks.lanes import LINE, ROWS, distances_own, distances_shared, project_own, project_shared
 from dcpred_tasks.layout import LANES
 
 SLAB = 256  # features whose 16 lanes (16 KiB) stay in first-level cache while rows pass by
 LONG = 1024  # bytes of a row from which on the processor's own prefetching does better
-LINE = 64  # bytes that come from memory at once
 
 
 @inlined
