@@ -17,6 +17,7 @@ from dcpred_tasks.layout import LANES, NARROW, held_features, walks_by_distances
 from dcpred_tasks.predictor import Model
 
 AT_ONCE = 8  # outputs, as in dcpred_tasks.columns, which would load the compiler
+UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 
@@ -39,9 +40,14 @@ class PredictedCost:
         return self.ns_per_row / self.linear
 
 
+def padded_features(n_features: int) -> int:
+    """Features of a row of the unit: float32 rows filled up with zeros to a multiple of 16 bytes."""
+    return -(-n_features // UNIT_FEATURES) * UNIT_FEATURES
+
+
 def linear_ns(n_features: int) -> float:
-    """A float32 `X @ w` streaming from memory: BLAS takes longer where rows do not start on 16 bytes."""
-    return 1.2 + 0.245 * n_features + (8.0 if n_features % 4 else 0.0)
+    """A float32 `X @ w` streaming from memory, of rows that start on 16 bytes: the unit of costs."""
+    return 1.2 + 0.245 * padded_features(n_features)
 
 
 def predict_cost(model: Model) -> PredictedCost:

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/engine.py [--full] [--plot FILE.png] [--work DIR] [--stream-mib 256] [--quick]
 
-The unit is the time per row of a float32 `X @ w` on the same rows, in the same thread of the same process, interleaved, medians.
+The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes (dcpred.cost), in the same
+thread of the same process, interleaved, medians.
 "cost" streams over at least 256 MiB of float32 rows, of which 64 MiB are distinct; "in cache" goes over 512 KiB of them again
 and again. Every model's decision values are first compared with those of the plain definition in NumPy.
 
@@ -32,6 +33,7 @@ from synthetic import ARITIES, Cloud, Shape, make_model
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredClassifier
+from dcpred.cost import padded_rows
 from dcpred_tasks import predictor, scorer
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.predictor import Model
@@ -116,6 +118,7 @@ def optional(name: str) -> Any:
 def measure(predict: Predict, rows: NDArray[Any], linear_rows: SingleArray, budget: Budget) -> Cost:
     """rows  (n_samples, n_features), the stream; linear_rows  the same as float32"""
     few = max(CACHE_BYTES // linear_rows[:1].nbytes, 1)
+    linear_rows = padded_rows(linear_rows)
     return Cost(_time(predict, rows, linear_rows, budget), _time(predict, rows[:few], linear_rows[:few], budget))
 
 
