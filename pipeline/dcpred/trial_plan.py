@@ -1,6 +1,7 @@
 """Which trees tuning tries and which of their leaves it looks at: arithmetic without I/O."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,32 @@ WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # rows that are looked at, and r
 # from 12,000 to 50,000 rows (3.4 to 2.3 %).
 WHOLE_GROWTH = 0.15
 WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40, "local_rows": 2_000}
+LARGER = 1.25  # a leaf of all rows may have this many times the rows that the sample foretells
+MAX_LEAF_ROWS = 10**6
 
 
-def tree_sizes(n_rows: int) -> list[int]:
-    """Numbers of leaves that may be tried, the largest first."""
-    return [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
+def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
+    """Numbers of leaves that may be tried, the largest first; and coarser ones, for budgets that allow none of the first."""
+    sizes = [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
+    fine = [n for n in sizes if n_rows / n <= MOST_ROWS] or sizes[:1]
+    return fine, [n for n in sizes if n not in fine]
 
 
 def tries_whole(n_rows: int, n_features: int, start: Settings) -> bool:
-    """Whether one leaf of all rows is worth a look, and allowed."""
-    able = n_rows <= start.max_leaf_rows or start.max_leaf_rows == Settings().max_leaf_rows
-    return able and n_features >= WHOLE_FEATURES and 32 * n_rows * n_features <= WHOLE_BYTES and n_rows > MOST_ROWS
+    """Whether one leaf of all rows is worth a look beside trees, and allowed."""
+    return n_features >= WHOLE_FEATURES and n_rows > MOST_ROWS and undivided(n_rows, n_features, 1, start) is not None
+
+
+def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Settings | None:
+    """Settings with which a leaf of n_rows rows is not divided in training, with as much of the overlap as there is room for;
+    None where it is too large for a task, or for a limit that was asked for."""
+    room = min(MAX_LEAF_ROWS, WHOLE_BYTES // (32 * n_features))
+    if start.max_leaf_rows != Settings().max_leaf_rows:
+        room = min(room, start.max_leaf_rows)
+    if n_rows > room:
+        return None
+    overlap = min(overlap, room // n_rows)
+    return replace(start, overlap=overlap, max_leaf_rows=max(start.max_leaf_rows, overlap * n_rows))
 
 
 def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
@@ -88,4 +104,3 @@ def outline(settings: Settings, m: int, division: Division, counts: IntArray, ou
         leaf_rows=counts,
         local_kernel=division.kernels.local,
     )
-

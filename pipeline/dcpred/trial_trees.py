@@ -1,24 +1,25 @@
 """The trees that a search tries, over a sample of all rows, and the rows of some of their leaves that settings are judged on."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Workers, run_all
 from dcpred.cost_model import AT_ONCE, PredictedCost, predict_cost
 from dcpred.progress import Reporter
-from dcpred.search import START_C, START_OVERLAP, Budget
+from dcpred.search import LANDMARKS, START_C, START_OVERLAP, Budget
 from dcpred.training import Training
 from dcpred.trial_plan import (
     HELD_ROWS,
+    LARGER,
     LEAVES,
     MANY_ROWS,
-    MOST_ROWS,
     MOST_TREES,
     OWN_ROWS,
     TRIED_ROWS,
@@ -30,6 +31,7 @@ from dcpred.trial_plan import (
     outline,
     tree_sizes,
     tries_whole,
+    undivided,
 )
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import DataError
@@ -50,20 +52,46 @@ def _rounded_up(cost: PredictedCost) -> str:
     return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x ({np.ceil(cost.ns_per_row + 1e-6):.0f}ns)"
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Sampled rows, raw, with their weights; and the best scaling beside the learned one, if that is any better."""
+
+    X: NDArray[np.generic]
+    weight: FloatArray
+    other: str | None
+
+
+@dataclass(frozen=True)
+class GrownTree:
+    """A tree that is tried.
+
+    start         the settings that the search in it starts from
+    counts        sampled rows of every leaf
+    leaves        numbers of the leaves that are looked at
+    stands_for    rows that each of them stands for, as a share of all
+    growth        factor by which its errors are expected to shrink once all rows train
+    most_overlap  leaves that a row may help to train
+    """
+
+    start: Settings
+    division: Division
+    counts: IntArray
+    leaves: IntArray
+    stands_for: FloatArray
+    growth: float
+    most_overlap: int
+
+
 class TrialTrees:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
-    def __init__(
-        self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget
-    ) -> None:
+    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
         self.short, self.budget = short, budget
         self.job = training.job
-        self.divisions: list[tuple[Settings, Division]] = []
-        self.leaves: list[tuple[IntArray, FloatArray]] = []  # of each tree: those looked at, what each stands for
-        self.counts: list[IntArray] = []  # sampled rows of every leaf
-        self.growth: list[float] = []  # what is left of errors when all rows train
-        self.gathered: list[Gathered] = []
+        self.trees: list[GrownTree] = []
+        self.gathered: list[Gathered] = []  # of each tree
+        self.tried: set[tuple[str, int]] = set()  # scaling and number of leaves, also of trees that were left out
         self.cheapest = ""
         self.learned: Scaling | None = None
 
@@ -79,97 +107,129 @@ class TrialTrees:
         check_scaled(self.learned, survey)
         seconds["scaling"] = time.perf_counter() - begin
         begin = time.perf_counter()
-        most = 2 if self.short and survey.n_used > MANY_ROWS else MOST_TREES
-        with threadpool_limits(1):
-            for n_leaves in tree_sizes(survey.n_used):
-                if len(self.divisions) < most and (survey.n_used / n_leaves <= MOST_ROWS or not self.divisions):
-                    self._add_tree("learned", n_leaves, sample, weight)
-            if metric.name == "learned" and self.divisions:
-                other = max((name for name in metric.scores if name != "learned"), key=metric.scores.__getitem__)
-                self._add_tree(other, self.divisions[0][0].n_leaves, sample, weight)
-            if tries_whole(survey.n_used, len(survey.minimum), start):
-                self._add_tree("learned", 1, sample, weight, WHOLE)
-        if self.divisions:
-            self._probe()
+        others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
+        self._grow(Sample(sample, weight, max(others, key=metric.scores.__getitem__, default=None)))
         seconds["trees"] = time.perf_counter() - begin
 
-    def _add_tree(
-        self, scaling: str, n_leaves: int, sample: Any, weight: FloatArray, more: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        rows = self.survey.n_used / n_leaves
-        fewest = int(np.clip(rows / 4, 4, min(30, self.job.settings.own_leaf_rows // START_OVERLAP)))
-        overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
-        start = replace(
-            self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C
-        )
-        most = OWN_ROWS
-        if more:
-            start = replace(start, **more, max_leaf_rows=max(start.max_leaf_rows, self.survey.n_used))
-            most = min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum))
-        if scaling == "learned" and self.learned is not None:
-            division = divide(self.learned, sample, weight, self.survey, start)
-        else:
-            fitted = fit_scaling(scaling, sample, weight, self.survey.minimum, self.survey.maximum)
-            try:
-                check_scaled(fitted, self.survey)
-            except DataError:
-                return  # features too large for it
-            division = divide(fitted, sample, weight, self.survey, start)
+    def _grow(self, sample: Sample) -> None:
+        """The trees that a search chooses from. Where the budget has no room for the cheapest model of any, trees with fewer and
+        fewer leaves, so that what is possible within a budget is possible within every larger one."""
+        fine, coarse = tree_sizes(self.survey.n_used)
+        most = 2 if self.short and self.survey.n_used > MANY_ROWS else MOST_TREES
+        for n_leaves in fine:
+            if len(self.trees) < most:
+                self._add_tree("learned", n_leaves, sample)
+        if self.trees and sample.other is not None:
+            self._add_tree(sample.other, self.trees[0].start.n_leaves, sample)
+        if tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings):
+            self._add_tree("learned", 1, sample, coarse=True)
+        self._gather()
+        for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other]):
+            if scaling is not None and (scaling, n_leaves) not in self.tried and not self.affords():
+                self._add_tree(scaling, n_leaves, sample, coarse=n_leaves in coarse)
+                self._gather()
+
+    def affords(self) -> bool:
+        """Whether the budget has room for a model of any tree."""
+        return any(map(self.budget.allows, self._least_costs()))
+
+    def _least_costs(self) -> list[PredictedCost]:
+        small = [replace(tree.start, landmarks=LANDMARKS[0], products=0, overlap=1) for tree in self.trees]
+        return [self.cost(tree, settings) for tree, settings in enumerate(small)]
+
+    def least(self) -> str:
+        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one of them."""
+        cost = min(self._least_costs(), key=lambda c: c.ns_per_row, default=None)
+        return self.cheapest if cost is None else _rounded_up(cost)
+
+    def _add_tree(self, scaling: str, n_leaves: int, sample: Sample, coarse: bool = False) -> None:
+        """Grow a tree and draw the leaves that are looked at. It is left out where the walk down to its leaves alone is beyond
+        the budget, features are too large for the scaling, or leaves are too large.
+
+        coarse  its leaves have more rows than those of other trees, and training must not divide them
+        """
+        self.tried.add((scaling, n_leaves))
+        division = self._division(scaling, n_leaves, sample)
+        if division is None:
+            return
         tree = flatten(division.root)
-        walk = predict_cost(outline(start, 0, division, np.ones(tree.n_leaves, np.int64), 1))
+        walk = predict_cost(outline(self.job.settings, 0, division, np.ones(tree.n_leaves, np.int64), 1))
         self.cheapest = f"more than {_rounded_up(walk)}"
         if not self.budget.allows(walk):
             return
-        leaf = tree.descend(division.scaling(sample))
-        counts = np.bincount(leaf, minlength=tree.n_leaves)
+        counts = np.bincount(tree.descend(division.scaling(sample.X)), minlength=tree.n_leaves)
+        rows = counts * (self.survey.n_used / len(sample.X))
+        start = self._start(scaling, n_leaves, int(rows.max()), coarse)
+        if start is None:
+            return
         chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
-        size = counts[chosen] * (self.survey.n_used / len(sample))
+        looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
+        kept = np.minimum(1.0, looked_at / np.maximum(rows[chosen], 1.0))
         factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
-        kept = np.minimum(1.0, most / np.maximum(size, 1.0))
-        write_trial_tree(
-            self.job,
-            len(self.divisions),
-            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
-        )
-        self.divisions.append((start, division))
-        self.leaves.append((chosen, stands_for))
-        self.growth.append(float(kept.min()) ** WHOLE_GROWTH if more else 1.0)
-        self.counts.append(counts)
+        write_trial_tree(self.job, len(self.trees), TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors))
+        growth = float(kept.min()) ** WHOLE_GROWTH if start.refine_epochs else 1.0
+        most_overlap = start.overlap if coarse else MOST_OVERLAP
+        self.trees.append(GrownTree(start, division, counts, chosen, stands_for, growth, most_overlap))
 
-    def _probe(self) -> None:
+    def _division(self, scaling: str, n_leaves: int, sample: Sample) -> Division | None:
+        survey = self.survey
+        if scaling == "learned" and self.learned is not None:
+            fitted = self.learned
+        else:
+            fitted = fit_scaling(scaling, sample.X, sample.weight, survey.minimum, survey.maximum)
+            try:
+                check_scaled(fitted, survey)
+            except DataError:
+                return None
+        settings = replace(self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves))
+        with threadpool_limits(1):
+            return divide(fitted, sample.X, sample.weight, survey, settings)
+
+    def _fewest(self, n_leaves: int) -> int:
+        """Rows of a leaf below which it is merged."""
+        return int(np.clip(self.survey.n_used / n_leaves / 4, 4, min(30, self.job.settings.own_leaf_rows // START_OVERLAP)))
+
+    def _start(self, scaling: str, n_leaves: int, largest: int, coarse: bool) -> Settings | None:
+        """The settings that the search in a tree starts from; None where its leaves are too large not to be divided."""
+        rows = self.survey.n_used / n_leaves
+        overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
+        fewest = self._fewest(n_leaves)
+        start = replace(self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C)
+        if not coarse:
+            return start
+        largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
+        start = replace(start, **WHOLE) if n_leaves == 1 else start
+        return undivided(largest, len(self.survey.minimum), start.overlap, start)
+
+    def _gather(self) -> None:
+        """The rows of trees that were added since the last time."""
+        trees = range(len(self.gathered), len(self.trees))
+        if not trees:
+            return
         spans = list(self.training.plan.spans())
-        n_trees = len(self.divisions)
-        tasks = [(self.job, n_trees, MOST_OVERLAP, *span) for span in spans]
-        marks = [self.job.root / f"probe-{n_trees - 1}" / f"{block:06d}.npz" for block, _, _ in spans]
+        tasks = [(self.job, trees, MOST_OVERLAP, *span) for span in spans]
+        marks = [self.job.root / f"probe-{trees[-1]}" / f"{block:06d}.npz" for block, _, _ in spans]
         self.training.work("gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks)
-        for number in range(n_trees):
-            self.gathered.append(gather_trial(self.job, number, len(spans)))
+        self.gathered += [gather_trial(self.job, number, len(spans)) for number in trees]
 
     def n_judged(self, tree: int) -> int:
         """Rows that verdicts on all leaves rest on."""
         rows = self.gathered[tree].rows
         return int((HELD_OUT * rows[rows >= FEWEST_ROWS]).sum())
 
-    def least(self) -> str:
-        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one of them."""
-        small = [replace(start, landmarks=8, products=0, overlap=1) for start, _ in self.divisions]
-        costs = [self.cost(tree, settings) for tree, settings in enumerate(small)]
-        cost = min(costs, key=lambda c: c.ns_per_row, default=None)
-        return self.cheapest if cost is None else _rounded_up(cost)
-
     def start(self, tree: int) -> Settings:
-        return self.divisions[tree][0]
+        return self.trees[tree].start
 
     def gamma(self, tree: int) -> float:
-        return self.divisions[tree][1].kernels.local.gamma
+        return self.trees[tree].division.kernels.local.gamma
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         """Of a mean row: those of constant leaves only walk down the tree."""
-        division, outputs, weight = self.divisions[tree][1], n_outputs(len(self.survey.classes)), self.leaves[tree][1]
+        grown, outputs, weight = self.trees[tree], n_outputs(len(self.survey.classes)), self.trees[tree].stands_for
         if outputs > 1:  # of many classes a leaf has few
             outputs = min(outputs, AT_ONCE * round(float(np.average(-(-self.gathered[tree].targets // AT_ONCE), weights=weight))))
         full, walk = (
-            predict_cost(outline(s, m, division, self.counts[tree], outputs))
+            predict_cost(outline(s, m, grown.division, grown.counts, outputs))
             for s, m in ((settings, settings.landmarks), (settings, 0))
         )
         works = float(weight @ (self.gathered[tree].mixed_from <= settings.overlap) / weight.sum())
@@ -179,7 +239,7 @@ class TrialTrees:
     def most_overlap(self, tree: int) -> int:
         """So that a leaf and its halo are not too many rows to try."""
         rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
-        return int(np.clip(TRIED_ROWS / rows, 1, MOST_OVERLAP)) if self.start(tree).n_leaves > 1 else 1
+        return int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap)) if self.start(tree).n_leaves > 1 else 1
 
     def folds(self, tree: int) -> int:
         """How often rows are held out until there are enough to choose by."""
@@ -187,7 +247,7 @@ class TrialTrees:
 
     def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
         """Means over leaves, each for the rows that it stands for, and over folds of held-out rows."""
-        leaves, stands_for = self.leaves[tree]
+        leaves, stands_for = self.trees[tree].leaves, self.trees[tree].stands_for
         some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
         # Settings of a large leaf are tried side by side; those of a small one share their local machines.
         together = 1 if self.start(tree).refine_epochs else len(tries)
@@ -210,5 +270,5 @@ class TrialTrees:
         judged = np.isfinite(found).any(axis=(2, 3))  # a try that came to nothing in a leaf that was judged is infinitely bad
         found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
         weight = (stands_for * self.gathered[tree].weight)[: len(some), None] * judged
-        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * self.growth[tree]
+        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * self.trees[tree].growth
         return [Verdict(float(soft), float(hard)) for soft, hard in means]

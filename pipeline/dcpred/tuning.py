@@ -60,9 +60,7 @@ def parse_budget(budget: object) -> Budget:
             if 0 < value < float("inf"):
                 return Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
             break
-    raise SettingsError(
-        f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or 200ns"
-    )
+    raise SettingsError(f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or 200ns")
 
 
 def tune(
@@ -136,7 +134,7 @@ def _choice(
                 arena = TrialTrees(training, training.survey(names), workers, say, short, budget or DEFAULT_BUDGET)
                 arena.prepare(seconds)
                 begin = time.perf_counter()
-                points = search(arena, range(len(arena.divisions)), budget or DEFAULT_BUDGET, short)
+                points = search(arena, range(len(arena.trees)), budget or DEFAULT_BUDGET, short)
                 seconds["search"] = time.perf_counter() - begin
             except InterruptedRunError:
                 raise InterruptedRunError(

@@ -69,11 +69,12 @@ def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
     return TrialTree(scaling, tree, a["leaves"], a["kept"], a["classes"], a["class_factors"])
 
 
-def probe_block(job: TrainJob, n_trees: int, overlap: int, block: int, start: int, stop: int) -> Receipt:
-    """Keep the rows of a block that the trials of any tree need."""
-    trials = [read_trial_tree(job, number) for number in range(n_trees)]
-    rows = block_rows(job, trials[0].classes, trials[0].class_factors, start, stop)
-    for number, trial in enumerate(trials):
+def probe_block(job: TrainJob, trees: Sequence[int], overlap: int, block: int, start: int, stop: int) -> Receipt:
+    """Keep the rows of a block that the trials of any of these trees need."""
+    trials = {number: read_trial_tree(job, number) for number in trees}
+    first = trials[trees[0]]
+    rows = block_rows(job, first.classes, first.class_factors, start, stop)
+    for number, trial in trials.items():
         X = trial.scaling(rows.X)
         with threadpool_limits(1):
             leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])
