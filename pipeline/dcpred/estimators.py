@@ -1,108 +1,24 @@
-"""scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`.
+"""scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`."""
 
-NumPy arrays are trained on in this process. Dask and Zarr arrays are trained on through the same graphs as the command line,
-on the workers of the current `distributed.Client` if there is one, else in this process block by block.
-"""
-
-import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state, column_or_1d, compute_class_weight
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred import outofcore
-from dcpred.serving import ServedModel
-from dcpred.version import versions
-from dcpred_tasks.artifact import read_model, write_model
+from dcpred.estimator_base import DCPredBase
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.predictor import Scores, class_numbers
-from dcpred_tasks.scorer import score_rows
-from dcpred_tasks.settings import Settings, make_settings, settings_dict
-from dcpred_tasks.survey import check_survey, survey_rows
-from dcpred_tasks.trainer import train_rows
+from dcpred_tasks.settings import make_settings, settings_dict
 
 
-class _DCPred(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: from parameters to a fitted model."""
-
-    _task: str
-    _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget"})
-
-    def _settings(self) -> Settings:
-        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
-        values: dict[str, object] = {"task": self._task} | {self._renamed.get(name, name): v for name, v in given.items()}
-        if self.budget is not None:
-            outofcore.check_budget(self)
-            values["min_leaf_rows"] = 1
-        values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return make_settings(values)
-
-    def _fit_rows(
-        self,
-        X: NDArray[Any],
-        target: NDArray[Any],
-        weight: NDArray[np.float64],
-        class_factors: NDArray[np.float64],
-        classes: tuple[Any, ...],
-    ) -> None:
-        used = weight > 0
-        if not used.all():
-            X, target, weight = X[used], target[used], weight[used]
-        settings = self._settings()
-        if self.budget is not None:
-            weight = weight * class_factors[target] if len(class_factors) else weight
-            self._fit_on_workers(X, target, weight, settings)
-            return
-        survey = survey_rows(X, target, weight, 0, self._task)
-        check_survey(survey, self._task, classes or None)
-        self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs)
-        self._remember(settings)
-
-    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
-        try:
-            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget)
-            model = folder / "model"
-            self.model_ = read_model(model, support=settings.keep_support_vectors)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.n_features_in_ = self.model_.n_features
-        self._remember(settings)
-
-    def _remember(self, settings: Settings) -> None:
-        self.settings_ = settings_dict(settings)
-        self.n_leaves_ = self.model_.n_leaves
-
-    def _values(self, X: Any, early: bool = False) -> Any:
-        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is."""
-        check_is_fitted(self, "model_")
-        if outofcore.is_out_of_core(X):
-            return outofcore.decision(self.model_, X, early)
-        rows = validate_data(self, X, reset=False, dtype="numeric")
-        decision, _ = score_rows(self.model_, rows, early=early)
-        return decision
-
-    def save(self, path: str | Path) -> str:
-        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its hash."""
-        check_is_fitted(self, "model_")
-        return write_model(Path(path), self.model_, self.settings_, {"versions": versions()})
-
-    def serve(self) -> ServedModel:
-        """The fitted model alone, as `load_model` gives it."""
-        check_is_fitted(self, "model_")
-        return ServedModel(self.model_)
-
-
-class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
+class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon, NIPS 2014).
 
     A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means weighted with
@@ -293,7 +209,7 @@ class DCPredClassifier(ClassifierMixin, _DCPred):  # type: ignore[misc]
         return _labels_of(decision, self.classes_)
 
 
-class DCPredRegressor(RegressorMixin, _DCPred):  # type: ignore[misc]
+class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
 
     As DCPredClassifier, with squared error. Parameters that differ:
