@@ -19,6 +19,7 @@ from dcpred import outofcore
 from dcpred.serving import ServedModel
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
+from dcpred_tasks.predict_block import check_scored
 from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.survey import check_survey, survey_rows
@@ -78,12 +79,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self.n_leaves_ = self.model_.n_leaves
 
     def _values(self, X: Any, early: bool = False) -> Any:
-        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is."""
+        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a score."""
         check_is_fitted(self, "model_")
         if outofcore.is_out_of_core(X):
             return outofcore.decision(self.model_, X, early)
-        rows = validate_data(self, X, reset=False, dtype="numeric")
+        rows = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
+        return decision
+
+    def _scored(self, X: Any, early: bool = False) -> Any:
+        """As `_values`, but of rows in memory every one has a score. Raises DataError, which names the first that has none."""
+        decision = self._values(X, early)
+        if not outofcore.is_out_of_core(decision):
+            check_scored(decision)
         return decision
 
     def save(self, path: str | Path) -> str:

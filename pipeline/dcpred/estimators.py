@@ -3,9 +3,7 @@
 from dataclasses import replace
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from dcpred import outofcore
 from dcpred.estimator_base import DCPredBase
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Scores, class_numbers
+from dcpred_tasks.predictor import class_numbers
 from dcpred_tasks.settings import make_settings, settings_dict
 
 
@@ -189,24 +187,27 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more."""
+        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more; a row without a score gets NaN."""
         decision = self._values(X)
         return decision[:, 0] if self.model_.n_outputs == 1 else decision
 
     def predict(self, X: Any) -> Any:
-        """Labels (n_samples,)."""
-        return self._labels(self._values(X))
+        """Labels (n_samples,), a lazy Dask array where X is a Dask or Zarr array.
+
+        No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises DataError, which names
+        the row. Lazily: a missing label where their dtype has one (NaN, None, NaT), else DataError when it is computed."""
+        return self._labels(self._scored(X))
 
     def predict_early(self, X: Any) -> Any:
-        """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True."""
-        return self._labels(self._values(X, early=True))
+        """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True.
+
+        A row without a score gets no class, as in `predict`."""
+        return self._labels(self._scored(X, early=True))
 
     def _labels(self, decision: Any) -> Any:
-        if isinstance(decision, da.Array):
-            return decision.map_blocks(
-                _labels_of, classes=self.classes_, drop_axis=1, dtype=self.classes_.dtype, meta=self.classes_[:0]
-            )
-        return _labels_of(decision, self.classes_)
+        if outofcore.is_out_of_core(decision):
+            return outofcore.labels(decision, self.classes_)
+        return self.classes_[class_numbers(decision)]
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
@@ -301,13 +302,12 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Any:
-        """float64 (n_samples,)."""
-        return self._values(X)[:, 0]
+        """float64 (n_samples,), a lazy Dask array where X is a Dask or Zarr array.
+
+        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory DataError names it."""
+        return self._scored(X)[:, 0]
 
     def predict_early(self, X: Any) -> Any:
-        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True."""
-        return self._values(X, early=True)[:, 0]
-
-
-def _labels_of(decision: Scores, classes: NDArray[Any]) -> NDArray[Any]:
-    return classes[class_numbers(decision)]
+        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row without a score is
+        treated as in `predict`."""
+        return self._scored(X, early=True)[:, 0]

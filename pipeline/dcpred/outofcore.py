@@ -17,8 +17,8 @@ from dcpred.training import train
 from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.predictor import Model, Scores, check_rows
-from dcpred_tasks.scorer import score_rows
+from dcpred_tasks.predict_block import decision_block, label_block
+from dcpred_tasks.predictor import Model, check_rows
 from dcpred_tasks.settings import Settings, make_settings
 
 COPY_BYTES = 16 * 2**20
@@ -85,7 +85,7 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
     check_rows(np.empty((0, *rows.shape[1:]), rows.dtype), model.n_features)
     rows = rows.rechunk({1: -1})
     return rows.map_blocks(
-        _decision_block,
+        decision_block,
         dask.delayed(model, pure=False),
         early,
         chunks=(rows.chunks[0], (model.n_outputs,)),
@@ -94,8 +94,9 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
     )
 
 
-def _decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
-    return score_rows(model, X, early=early)[0]
+def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
+    """Labels (n_samples,) of decision values, computed block by block when asked for."""
+    return decision.map_blocks(label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0])
 
 
 def check_budget(estimator: Any) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifact import describe_model, read_model, read_support
-from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.predict_block import check_scored
 from dcpred_tasks.predictor import Model, Scores, class_numbers
 from dcpred_tasks.scorer import score_rows
 
@@ -33,38 +32,33 @@ class ServedModel:
     def decision_function(self, X: ArrayLike) -> Scores:
         """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
 
-        A row with NaN or infinity gets NaN."""
-        return self._decision(X, early=False)
+        A row without a score (NaN, infinity or a value too large) gets NaN."""
+        decision = self._decision(X, early=False)
+        return decision if self.model.n_outputs > 1 else decision[:, 0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels, or values for regression. Raises DataError for a row with NaN or infinity."""
+        """Labels (n_samples,), or float64 values for regression.
+
+        No class for a row without a score (NaN, infinity or a value too large): raises DataError, which names the row."""
         return self._predict(X, early=False)
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
         """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what the compact
-        model approximates. Raises DataError if the model was saved without its support vectors."""
+        model approximates.
+
+        Raises DataError for a row without a score, and if the model was saved without its support vectors."""
         return self._predict(X, early=True)
 
     def _decision(self, X: ArrayLike, early: bool) -> Scores:
+        """Decision values (n_samples, n_outputs)."""
         if early and self.model.support is None and self.path is not None:
             self.model = replace(self.model, support=read_support(self.path))
-        decision, _ = score_rows(self.model, np.asarray(X), early=early)
-        return decision if self.model.n_outputs > 1 else decision[:, 0]
+        return score_rows(self.model, np.asarray(X), early=early)[0]
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
-        rows = np.asarray(X)
-        decision = self._decision(rows, early)
-        two_dimensional = decision[:, None] if decision.ndim == 1 else decision
-        bad = ~np.isfinite(two_dimensional).all(axis=1)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise DataError(
-                f"row {row} of X cannot be predicted, because it holds NaN, infinity or a value too large; remove it, or "
-                f"use decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)"
-            )
-        if self.model.task == "regression":
-            return decision
-        return self.classes_[class_numbers(two_dimensional)]
+        decision = self._decision(X, early)
+        check_scored(decision)
+        return decision[:, 0] if self.model.task == "regression" else self.classes_[class_numbers(decision)]
 
 
 def load_model(path: str | Path) -> ServedModel:
