@@ -1,7 +1,8 @@
 """What the estimators share: from parameters to a fitted model, and from rows to decision values.
 
-NumPy arrays are trained on in this process. Dask and Zarr arrays are trained on through the same graphs as the command line,
-on the workers of the current `distributed.Client` if there is one, else in this process block by block.
+Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr arrays are trained on
+through the same graphs as the command line, on the workers of the current `distributed.Client` if there is one, else in this
+process block by block.
 """
 
 import shutil
@@ -19,6 +20,7 @@ from dcpred import outofcore
 from dcpred.serving import ServedModel
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
+from dcpred_tasks.feature_names import Names
 from dcpred_tasks.predict_block import check_scored
 from dcpred_tasks.scorer import score_rows
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
@@ -78,12 +80,20 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self.settings_ = settings_dict(settings)
         self.n_leaves_ = self.model_.n_leaves
 
+    def _keep_names(self, names: Names | None) -> None:
+        """What validate_data does for data in memory: a model of features without names has none."""
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
     def _values(self, X: Any, early: bool = False) -> Any:
         """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a score."""
         check_is_fitted(self, "model_")
-        if outofcore.is_out_of_core(X):
-            return outofcore.decision(self.model_, X, early)
-        rows = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+        rows = outofcore.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        if outofcore.is_out_of_core(rows):
+            return outofcore.decision(self.model_, rows, early)
+        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
         return decision
 
@@ -97,9 +107,12 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> str:
         """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its hash."""
         check_is_fitted(self, "model_")
-        return write_model(Path(path), self.model_, self.settings_, {"versions": versions()})
+        provenance: dict[str, Any] = {"versions": versions()}
+        if hasattr(self, "feature_names_in_"):
+            provenance["feature_names"] = self.feature_names_in_.tolist()
+        return write_model(Path(path), self.model_, self.settings_, provenance)
 
     def serve(self) -> ServedModel:
         """The fitted model alone, as `load_model` gives it."""
         check_is_fitted(self, "model_")
-        return ServedModel(self.model_)
+        return ServedModel(self.model_, feature_names=getattr(self, "feature_names_in_", None))

@@ -80,6 +80,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     ----------
     classes_ : ndarray (n_classes,)
     n_features_in_ : int
+    feature_names_in_ : ndarray (n_features,) of str, only where X names its features
     n_leaves_ : int
     model_ : the arrays of the compact model (dcpred_tasks.predictor.Model)
     """
@@ -156,7 +157,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.directory = directory
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) labels of any kind; both NumPy, or both Dask or Zarr arrays."""
+        """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or Zarr array.
+
+        Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the second dimension of an
+        xarray.DataArray, or those that an attribute `feature_names` lists."""
+        X, y, sample_weight, names = outofcore.training_data(X, y, sample_weight)
         if outofcore.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
                 raise DataError(
@@ -167,6 +172,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             if self.class_weight is not None:
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
             self._fit_on_workers(X, y, sample_weight, settings)
+            self._keep_names(names)
             self.classes_ = np.array(self.model_.classes)
             return self
         X, y = validate_data(self, X, y, dtype="numeric")
@@ -192,10 +198,12 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return decision[:, 0] if self.model_.n_outputs == 1 else decision
 
     def predict(self, X: Any) -> Any:
-        """Labels (n_samples,), a lazy Dask array where X is a Dask or Zarr array.
+        """Labels (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
 
         No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises DataError, which names
-        the row. Lazily: a missing label where their dtype has one (NaN, None, NaT), else DataError when it is computed."""
+        the row. Lazily: a missing label where their dtype has one (NaN, None, NaT), else DataError when it is computed.
+        A frame with other columns, or an array that names other features, is refused (DataError); columns in another order are
+        put in order."""
         return self._labels(self._scored(X))
 
     def predict_early(self, X: Any) -> Any:
@@ -291,9 +299,12 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.directory = directory
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) numbers; both NumPy, or both Dask or Zarr arrays."""
+        """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array. Names of features
+        are kept as in DCPredClassifier."""
+        X, y, sample_weight, names = outofcore.training_data(X, y, sample_weight)
         if outofcore.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings())
+            self._keep_names(names)
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
@@ -302,9 +313,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Any:
-        """float64 (n_samples,), a lazy Dask array where X is a Dask or Zarr array.
+        """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
 
-        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory DataError names it."""
+        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory DataError names it.
+        Names of features are compared as in DCPredClassifier."""
         return self._scored(X)[:, 0]
 
     def predict_early(self, X: Any) -> Any:

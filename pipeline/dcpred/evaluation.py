@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from dcpred.cost import measure_cost
 from dcpred.plan import plan_scoring
+from dcpred.preflight import check_feature_names
 from dcpred.progress import SILENT, Reporter
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model, read_support
@@ -67,6 +68,7 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, say: Reporter =
     X, target = store.open_array(x), store.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
+    check_feature_names(x, path)
     _check(X, target, x, y)
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
     names = target.attrs.get("labels")

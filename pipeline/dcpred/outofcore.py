@@ -1,5 +1,6 @@
-"""Estimators over Dask and Zarr arrays: the graphs of the command line, and lazy prediction."""
+"""Estimators over Dask collections and Zarr arrays: the graphs of the command line, and lazy prediction."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from pathlib import Path
@@ -17,6 +18,8 @@ from dcpred.training import train
 from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.feature_names import Names, feature_names, in_training_order
+from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.predict_block import decision_block, label_block
 from dcpred_tasks.predictor import Model, check_rows
 from dcpred_tasks.settings import Settings, make_settings
@@ -30,6 +33,71 @@ BESIDE_A_BUDGET = frozenset(
 
 def is_out_of_core(X: Any) -> bool:
     return isinstance(X, da.Array | zarr.Array)
+
+
+def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Names | None]:
+    """X, y and sample_weight as what estimators train on, in memory or Dask and Zarr arrays of known length, and the names of
+    features. Raises DataError for what is neither, and where y or sample_weight is lazy and X in memory."""
+    given = {"X": X, "y": y, "sample_weight": sample_weight}
+    for name, data in given.items():
+        _check_kind(data, name)
+        if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
+            raise DataError(
+                f"{name} is a Dask collection, but X is in memory; pass X as a Dask collection or Zarr array, too, or "
+                f"{name}.compute()"
+            )
+    taken = [_array(data, name, lengths=True) for name, data in given.items()]
+    return taken[0], taken[1], taken[2], feature_names(X) if is_out_of_core(taken[0]) else None
+
+
+def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
+    """X as what estimators predict: in memory, or a Dask or Zarr array, with features in the order of training. Nothing is
+    computed. Raises DataError for other Dask collections, and for names that are not those of training."""
+    _check_kind(X, "X")
+    return _array(in_training_order(X, trained), "X", lengths=False)
+
+
+def _check_kind(data: Any, name: str) -> None:
+    """Raise DataError for what holds several arrays, and for Dask collections that are no arrays."""
+    if is_a(data, "xarray.Dataset"):
+        raise DataError(f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as {name}['features']")
+    kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
+    if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
+        raise DataError(
+            f"{name} is a Dask {type(data).__name__}, whose rows and columns cannot be told without computing it; pass a Dask "
+            "array or DataFrame, as dask.array.from_delayed makes one"
+        )
+
+
+def _array(data: Any, name: str, *, lengths: bool) -> Any:
+    """Dask DataFrames, Series and xarray.DataArrays as arrays, lazy ones lazily; other data as they are. With `lengths` the
+    rows of frames are counted, which reads them once."""
+    if is_a(data, "xarray.DataArray"):
+        if is_lazy(data):
+            return data.data
+        names = feature_names(data)
+        if names is None or data.shape[1:] != (len(names),):
+            return np.asarray(data)
+        return data.to_pandas().set_axis(list(names), axis=1)
+    if is_a(data, "dask.dataframe.DataFrame"):
+        dtypes = {f"column {column!r} of {name}": dtype for column, dtype in data.dtypes.items()}
+        dtype = _common_dtype(dtypes, masked=np.float64)
+    elif is_a(data, "dask.dataframe.Series"):
+        dtype = _common_dtype({name: data.dtype}, masked=getattr(data.dtype, "numpy_dtype", None))
+    else:
+        return data
+    return data.astype(dtype).to_dask_array(lengths=lengths or None)
+
+
+def _common_dtype(dtypes: dict[str, Any], masked: Any) -> np.dtype[Any]:
+    """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may hold pandas.NA.
+    Raises DataError for a column that does not hold numbers."""
+    for name, dtype in dtypes.items():
+        if dtype.kind not in "biuf":
+            raise DataError(f"{name} has dtype {dtype}, which is not numbers; encode it as numbers first")
+    plain = all(isinstance(dtype, np.dtype) for dtype in dtypes.values())
+    common: np.dtype[Any] = np.result_type(np.bool_, *dtypes.values()) if plain else np.dtype(masked)
+    return common
 
 
 def current_workers() -> AbstractContextManager[Workers]:

@@ -10,13 +10,13 @@ from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.errors import DataError, ResourceError
+from dcpred_tasks.feature_names import check_same_names, feature_names
 from dcpred_tasks.files import partial_name, resource_errors
 from dcpred_tasks.labels import label_coding
 from dcpred_tasks.predictor import Model
 from dcpred_tasks.records import ScoreRun
 
 RECORD_BYTES = 8 * 2**10
-LISTED_NAMES = 3
 
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
@@ -59,21 +59,11 @@ def check_apart(x: str, output: Path) -> None:
 
 def check_feature_names(x: str, model_path: Path) -> None:
     """Raise DataError where data and model both name their features, and differently."""
-    trained = describe_model(model_path).provenance.get("feature_names")
-    names = store.open_array(x).attrs.get("feature_names")
-    if not isinstance(trained, list) or not isinstance(names, list) or trained == names:
-        return
-    wrong = [i for i, (a, b) in enumerate(zip(names, trained, strict=False)) if a != b]
-    at = wrong[0] if wrong else min(len(names), len(trained))
-    pairs = ", ".join(f"{i} {names[i]!r} for {trained[i]!r}" for i in wrong[:LISTED_NAMES]) or f"from {at} on"
-    raise DataError(
-        f"the features of {x} are not those that the model was trained on ({pairs}); bring them into the order of training, "
-        "or remove the attribute feature_names if only names differ"
-    )
+    check_same_names(feature_names(store.open_array(x)), describe_model(model_path).feature_names, x)
 
 
 def can_write(folder: str) -> str:
-    """"" where this process can create files in a folder, else why not. For workers."""
+    """An empty string where this process can create files in a folder, else why not. For workers."""
     if not os.path.isdir(folder):
         return "does not see"
     probe = partial_name(Path(folder) / "probe")

@@ -1,5 +1,6 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and numba, no scikit-learn, no Dask."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifact import describe_model, read_model, read_support
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.feature_names import in_training_order
+from dcpred_tasks.input_kinds import is_lazy
 from dcpred_tasks.predict_block import check_scored
 from dcpred_tasks.predictor import Model, Scores, class_numbers
 from dcpred_tasks.scorer import score_rows
 
 
 class ServedModel:
-    """A model that predicts. X is (n_samples, n_features) of any real dtype, raw (the model scales it)."""
+    """A model that predicts. X is (n_samples, n_features) of any real dtype, raw (the model scales it).
 
-    def __init__(self, model: Model, path: Path | None = None) -> None:
+    `feature_names_in_`, object (n_features,), is there where the model was trained on named features. A frame, or an
+    xarray.DataArray whose second dimension is labelled, is then put into the order of training by name, and refused (DataError)
+    where names are missing or further ones are there. Dask collections are refused: nothing is computed in silence.
+    """
+
+    feature_names_in_: NDArray[np.object_]
+
+    def __init__(self, model: Model, path: Path | None = None, feature_names: Sequence[str] | None = None) -> None:
         self.model = model
         self.path = path
+        if feature_names is not None:
+            self.feature_names_in_ = np.array(feature_names, dtype=object)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -51,9 +64,15 @@ class ServedModel:
 
     def _decision(self, X: ArrayLike, early: bool) -> Scores:
         """Decision values (n_samples, n_outputs)."""
+        if is_lazy(X):
+            raise DataError(
+                f"X is a Dask collection ({type(X).__name__}), but a served model predicts rows in memory; use "
+                "X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred score`, or pass X.compute()"
+            )
         if early and self.model.support is None and self.path is not None:
             self.model = replace(self.model, support=read_support(self.path))
-        return score_rows(self.model, np.asarray(X), early=early)[0]
+        rows = np.asarray(in_training_order(X, getattr(self, "feature_names_in_", None)))
+        return score_rows(self.model, rows, early=early)[0]
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
         decision = self._decision(X, early)
@@ -64,5 +83,5 @@ class ServedModel:
 def load_model(path: str | Path) -> ServedModel:
     """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot be trusted."""
     where = Path(path)
-    describe_model(where)
-    return ServedModel(read_model(where), where)
+    described = describe_model(where)
+    return ServedModel(read_model(where), where, described.feature_names)

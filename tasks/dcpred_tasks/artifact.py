@@ -75,6 +75,12 @@ class Description:
     def has_support(self) -> bool:
         return "support_at" in self.model["arrays"]
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features that the model was trained on, None where the data had none."""
+        names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None  # no hash covers it
+        return tuple(str(name) for name in names) if isinstance(names, list) else None
+
 
 def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     """Write a model to a new directory and return its hash."""

@@ -70,7 +70,7 @@ def test_sources(path: Path) -> None:
 def test_serving_imports_neither_scikit_learn_nor_dask() -> None:
     code = (
         "import sys, dcpred, dcpred_tasks.score_block; dcpred.load_model; "
-        "found = {'sklearn', 'dask', 'distributed', 'scipy', 'pandas', 'pyarrow'} & set(sys.modules); "
+        "found = {'sklearn', 'dask', 'distributed', 'scipy', 'pandas', 'pyarrow', 'xarray'} & set(sys.modules); "
         "sys.exit(f'imported {found}' if found else 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)

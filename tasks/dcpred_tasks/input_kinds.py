@@ -1,0 +1,20 @@
+"""What kind of data a caller hands in, told without an import of the library that it comes from."""
+
+import sys
+from typing import Any
+
+
+def is_a(data: Any, name: str) -> bool:
+    """Whether `data` is of a class of another library, named as in "xarray.DataArray"."""
+    library, _, class_name = name.rpartition(".")
+    found = getattr(sys.modules.get(library), class_name, None)  # nobody has such data before the library was imported
+    return found is not None and isinstance(data, found)
+
+
+def is_lazy(data: Any) -> bool:
+    """Whether this is a Dask collection, or an xarray object that holds one."""
+    if isinstance(data, type) or not hasattr(data, "__dask_graph__"):
+        return False
+    if is_a(data, "xarray.DataArray") or is_a(data, "xarray.Dataset"):
+        return data.__dask_graph__() is not None
+    return True

@@ -1,0 +1,202 @@
+"""Names of features are kept with the model, and compared with those of the data wherever rows are predicted."""
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from click.testing import CliRunner
+
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
+from dcpred.cli.main import main
+from dcpred.evaluation import evaluate
+from dcpred.preflight import check_feature_names
+from dcpred_tasks.artifact import describe_model
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.feature_names import feature_names, in_training_order
+from support.data import Classes, make_blobs, make_group
+
+NAMES = ["width", "height", "age", "mass"]
+OTHER = ["age", "mass", "height", "width"]
+
+
+@pytest.fixture(scope="module")
+def data() -> Classes:
+    return make_blobs(300, n_features=4, n_classes=3, seed=1)
+
+
+def small(**more: Any) -> DCPredClassifier:
+    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more)
+
+
+def frame(X: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def named_zarr(path: Path, data: Classes, names: list[str]) -> Path:
+    group = make_group(path, data.X, data.y)
+    zarr.open_group(group, mode="r+")["X"].attrs["feature_names"] = names
+    return group
+
+
+@pytest.fixture(scope="module")
+def model(data: Classes) -> DCPredClassifier:
+    return small().fit(frame(data.X), data.y)
+
+
+@pytest.fixture(scope="module")
+def served(model: DCPredClassifier, tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+    path = tmp_path_factory.mktemp("served") / "model"
+    model.save(path)
+    return load_model(path)
+
+
+KINDS: dict[str, Any] = {
+    "pandas": lambda X, names: pd.DataFrame(X, columns=names),
+    "pyarrow": lambda X, names: pa.table(dict(zip(names, X.T, strict=True))),
+    "xarray": lambda X, names: xr.DataArray(X, dims=("row", "feature"), coords={"feature": names}),
+    "dask": lambda X, names: dd.from_pandas(pd.DataFrame(X, columns=names), npartitions=3),
+    "xarray of dask": lambda X, names: xr.DataArray(
+        da.from_array(X, chunks=(100, 3)), dims=("row", "feature"), coords={"feature": names}
+    ),
+}
+METHODS = ["predict", "predict_early", "decision_function"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_keeps_them(data: Classes, kind: str) -> None:
+    fitted = small().fit(KINDS[kind](data.X, NAMES), data.y)
+    assert fitted.feature_names_in_.dtype == object
+    assert list(fitted.feature_names_in_) == NAMES
+    assert list(fitted.serve().feature_names_in_) == NAMES
+
+
+def test_a_model_of_features_without_names_has_none(data: Classes) -> None:
+    fitted = DCPredRegressor(n_leaves=2, random_state=0).fit(frame(data.X), data.X[:, 0])
+    assert list(fitted.feature_names_in_) == NAMES
+    for X in (data.X, da.from_array(data.X, chunks=(100, 4))):
+        fitted.feature_names_in_ = np.array(NAMES, object)
+        assert not hasattr(fitted.fit(X, data.X[:, 0]), "feature_names_in_")
+    assert not hasattr(fitted.serve(), "feature_names_in_")
+
+
+def test_save_writes_them_and_load_reads_them(tmp_path: Path, model: DCPredClassifier, data: Classes) -> None:
+    plain = small().fit(data.X, data.y)
+    assert model.save(tmp_path / "named") == plain.save(tmp_path / "plain")  # the hash does not cover names
+    assert describe_model(tmp_path / "named").provenance["feature_names"] == NAMES
+    assert "feature_names" not in describe_model(tmp_path / "plain").provenance
+    assert list(load_model(tmp_path / "named").feature_names_in_) == NAMES
+    assert not hasattr(load_model(tmp_path / "plain"), "feature_names_in_")
+
+
+def test_a_zarr_array_names_them(tmp_path: Path, data: Classes) -> None:
+    group = zarr.open_group(named_zarr(tmp_path / "d.zarr", data, NAMES), mode="r")
+    fitted = small().fit(group["X"], group["y"])
+    assert list(fitted.feature_names_in_) == NAMES
+    other = zarr.open_group(named_zarr(tmp_path / "other.zarr", data, OTHER), mode="r")["X"]
+    for predictor in (fitted, fitted.serve()):
+        np.testing.assert_array_equal(predictor.predict(group["X"]), fitted.predict(da.from_array(data.X)).compute())
+        with pytest.raises(DataError, match=r"0 'age' for 'width', 1 'mass' for 'height'.*order of training"):
+            predictor.predict(other)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("error")
+def test_columns_are_put_in_order(model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str) -> None:
+    expected = getattr(model, method)(frame(data.X))
+    given = KINDS[kind](data.X[:, [NAMES.index(name) for name in OTHER]], OTHER)
+    for X in (given, KINDS[kind](data.X, NAMES)):
+        found = getattr(model, method)(X)
+        np.testing.assert_array_equal(found.compute(scheduler="sync") if "dask" in kind else found, expected)
+        if "dask" not in kind:
+            np.testing.assert_array_equal(getattr(served, method)(X), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_columns_are_refused(model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str) -> None:
+    refused = {
+        r"X lacks the features 'height', 'mass', which the model was trained with": (data.X[:, :2], ["width", "age"]),
+        r"X lacks the feature 'mass'": (data.X, [*NAMES[:3], "Mass"]),
+        r"X has the feature 'id' beside.*X\[model.feature_names_in_\]": (data.X[:, [0, 0, 1, 2, 3]], ["id", *NAMES]),
+    }
+    for words, (X, names) in refused.items():
+        for predictor in (model,) if "dask" in kind else (model, served):
+            with pytest.raises(DataError, match=words):
+                getattr(predictor, method)(KINDS[kind](X, names))
+
+
+def test_the_advice_of_the_refusal_works(model: DCPredClassifier, served: ServedModel, data: Classes) -> None:
+    more = frame(data.X).assign(id=0)[["id", *OTHER]]
+    for predictor in (model, served):
+        np.testing.assert_array_equal(predictor.predict(more[predictor.feature_names_in_]), model.predict(frame(data.X)))
+
+
+def test_arrays_are_taken_as_they_are(model: DCPredClassifier, served: ServedModel, data: Classes) -> None:
+    """With scikit-learn's warning in memory, where it would warn."""
+    expected = served.predict(data.X)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        np.testing.assert_array_equal(model.predict(data.X), expected)
+    np.testing.assert_array_equal(model.predict(da.from_array(data.X, chunks=(100, 4))).compute(scheduler="sync"), expected)
+    np.testing.assert_array_equal(served.predict(pd.DataFrame(data.X)), expected)
+    nameless = small().fit(data.X, data.y)
+    with pytest.warns(UserWarning, match="was fitted without feature names"):
+        np.testing.assert_array_equal(nameless.predict(frame(data.X)), expected)
+
+
+def test_names_that_do_not_tell_an_order_are_refused(served: ServedModel, data: Classes) -> None:
+    with pytest.raises(DataError, match="two columns of X are named 'age'"):
+        served.predict(pd.DataFrame(data.X, columns=["age", "age", "width", "mass"]))
+    mixed = pd.DataFrame(data.X, columns=["width", "height", "age", 3])
+    with pytest.raises(DataError, match=r"named by strings and by other things \('width', 3\)"):
+        served.predict(mixed)
+    with pytest.raises(DataError, match="strings and by other things"):
+        small().fit(dd.from_pandas(mixed, npartitions=2), data.y)
+    twice = pd.DataFrame(data.X, columns=["a", "a", "b", "c"])
+    assert in_training_order(twice, ("a", "a", "b", "c")) is twice
+
+
+def test_names_of_an_attribute(data: Classes) -> None:
+    X = xr.DataArray(data.X, dims=("row", "feature"), attrs={"feature_names": NAMES})
+    assert feature_names(X) == tuple(NAMES)
+    assert list(small().fit(X, data.y).feature_names_in_) == NAMES
+    with pytest.raises(DataError, match="0 'width' for 'age'"):
+        in_training_order(X, OTHER)
+    assert feature_names(data.X) is feature_names([[1.0]]) is feature_names(pd.DataFrame(data.X)) is None
+
+
+class Frame:
+    """As little as polars and others offer."""
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.held, self.columns = columns, list(columns)
+
+    def __getitem__(self, names: list[str]) -> "Frame":
+        return Frame({name: self.held[name] for name in names})
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.stack(list(self.held.values()), axis=1).astype(dtype or np.float32)
+
+
+def test_any_frame_with_columns(served: ServedModel, data: Classes) -> None:
+    X = Frame({name: data.X[:, NAMES.index(name)] for name in OTHER})
+    np.testing.assert_array_equal(served.predict(X), served.predict(data.X))
+    with pytest.raises(DataError, match="lacks the feature 'width'"):
+        served.predict(X[OTHER[:3]])
+
+
+def test_evaluate_compares_them(tmp_path: Path, model: DCPredClassifier, data: Classes) -> None:
+    model.save(tmp_path / "m")
+    good, wrong = named_zarr(tmp_path / "d.zarr", data, NAMES), named_zarr(tmp_path / "w.zarr", data, NAMES[::-1])
+    check_feature_names(f"{good}/X", tmp_path / "m")
+    with pytest.raises(DataError, match=r"the features of .*w.zarr/X are not those that the model was trained on"):
+        evaluate(tmp_path / "m", f"{wrong}/X", f"{wrong}/y")
+    result = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m"), str(wrong)])
+    assert result.exit_code == 3

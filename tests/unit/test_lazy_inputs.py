@@ -1,0 +1,185 @@
+"""Dask DataFrames, Series and xarray arrays go the way of Dask arrays; nothing lazy is computed whole without a word."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.bag
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from dcpred import DCPredClassifier, DCPredRegressor, outofcore
+from dcpred_tasks.errors import DataError
+from support.data import Classes, make_blobs
+
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture(scope="module")
+def data() -> Classes:
+    return make_blobs(400, n_features=4, n_classes=3, seed=2)
+
+
+def small(**more: Any) -> DCPredClassifier:
+    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more)
+
+
+@pytest.fixture(scope="module")
+def model(data: Classes) -> DCPredClassifier:
+    return small().fit(data.X, data.y)
+
+
+@pytest.fixture
+def no_compute() -> Iterator[None]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("something was computed")
+
+    with dask.config.set(scheduler=refuse):
+        yield
+
+
+def frames(X: np.ndarray, npartitions: int = 3) -> dd.DataFrame:
+    return dd.from_pandas(pd.DataFrame(X), npartitions=npartitions)
+
+
+LAZY: dict[str, Any] = {
+    "dask array": lambda X: da.from_array(X, chunks=(150, *X.shape[1:])),
+    "dask frame": lambda X: frames(X) if X.ndim == 2 else dd.from_pandas(pd.Series(X), npartitions=3),
+    "xarray": lambda X: xr.DataArray(da.from_array(X, chunks=(150, *X.shape[1:]))),
+}
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_the_same_model_block_by_block(data: Classes, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[type] = []
+
+    def spy(*arguments: Any, **more: Any) -> Any:
+        handed.extend(type(array) for array in arguments[:3])
+        return fit(*arguments, **more)
+
+    fit = outofcore.fit
+    monkeypatch.setattr(outofcore, "fit", spy)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 400)
+    own = small().fit(data.X, data.y, sample_weight=weight)
+    lazy = small().fit(*(LAZY[kind](a) for a in (data.X, data.y)), sample_weight=LAZY[kind](weight))
+    np.testing.assert_array_equal(lazy.model_.beta, own.model_.beta)
+    assert handed == [da.Array] * 3
+    beside = small().fit(LAZY[kind](data.X), data.y, sample_weight=weight)
+    np.testing.assert_array_equal(beside.model_.beta, own.model_.beta)
+
+
+def test_the_regressor(data: Classes) -> None:
+    y = data.X[:, 0].astype(np.float64)
+    own, lazy = (
+        DCPredRegressor(n_leaves=2, random_state=0).fit(X, target)
+        for X, target in ((data.X, y), (LAZY["dask frame"](data.X), LAZY["dask frame"](y)))
+    )
+    values = lazy.predict(frames(data.X))
+    assert isinstance(values, da.Array)
+    np.testing.assert_array_equal(values.compute(scheduler="sync"), own.predict(data.X))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_early", "decision_function"])
+@pytest.mark.parametrize("kind", LAZY)
+def test_prediction_is_lazy(model: DCPredClassifier, data: Classes, kind: str, method: str, request: Any) -> None:
+    request.getfixturevalue("no_compute")
+    found = getattr(model, method)(LAZY[kind](data.X))
+    assert isinstance(found, da.Array)
+    with pytest.raises(AssertionError, match="something was computed"):
+        found.compute()
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), getattr(model, method)(data.X))
+
+
+def test_partitions_of_no_rows(data: Classes) -> None:
+    X = dd.concat([frames(data.X[:100], 2), frames(data.X[:100], 1).loc[1000:], frames(data.X[100:], 1)])
+    y = da.from_array(data.y)
+    fitted = small().fit(X, y)
+    np.testing.assert_array_equal(fitted.model_.beta, small().fit(data.X, data.y).model_.beta)
+    np.testing.assert_array_equal(fitted.predict(X).compute(scheduler="sync"), fitted.predict(data.X))
+
+
+def test_columns_of_several_dtypes(data: Classes) -> None:
+    frame = pd.DataFrame(data.X, columns=NAMES)
+    frame["a"] = frame["a"] > 0
+    frame["b"] = frame["b"].astype(int).astype("Int64")
+    fitted = small().fit(dd.from_pandas(frame, npartitions=2), pd.Series(data.y, dtype="Int64"))
+    plain = frame.astype(float).to_numpy()
+    np.testing.assert_array_equal(fitted.model_.beta, small().fit(plain, data.y).model_.beta)
+    assert fitted.classes_.dtype == np.int64
+    frame.loc[3, "b"] = pd.NA
+    decision = fitted.decision_function(dd.from_pandas(frame, npartitions=2)).compute(scheduler="sync")
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(decision).any(axis=1)), [3])
+
+
+def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) -> None:
+    frame = dd.from_pandas(pd.DataFrame(data.X, columns=NAMES).assign(b="red"), npartitions=2)
+    for call in (lambda: small().fit(frame, data.y), lambda: model.predict(frame)):
+        with pytest.raises(DataError, match=r"column 'b' of X has dtype str.*, which is not numbers"):
+            call()
+    with pytest.raises(DataError, match=r"y has dtype str.*, which is not numbers"):
+        small().fit(frames(data.X), dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2))
+
+
+@pytest.mark.usefixtures("no_compute")
+def test_collections_that_are_no_arrays_are_refused(model: DCPredClassifier, data: Classes) -> None:
+    dataset = xr.Dataset({"features": (("row", "feature"), data.X)})
+    refused = {
+        "X is an xarray.Dataset": (dataset, dataset.chunk()),
+        "X is a Dask Bag": (dask.bag.from_sequence(data.X),),
+        "X is a Dask Delayed": (dask.delayed(data.X),),
+    }
+    for words, collections in refused.items():
+        for X in collections:
+            for call in (lambda X=X: small().fit(X, data.y), lambda X=X: model.predict(X)):
+                with pytest.raises(DataError, match=words):
+                    call()
+            with pytest.raises(DataError, match=words.replace("X is", "y is")):
+                small().fit(da.from_array(data.X), X)
+
+
+@pytest.mark.usefixtures("no_compute")
+@pytest.mark.parametrize("kind", LAZY)
+def test_lazy_targets_of_rows_in_memory_are_refused(data: Classes, kind: str) -> None:
+    with pytest.raises(DataError, match=r"y is a Dask collection, but X is in memory; .* y.compute\(\)"):
+        small().fit(data.X, LAZY[kind](data.y))
+    with pytest.raises(DataError, match="sample_weight is a Dask collection"):
+        DCPredRegressor().fit(data.X, data.y, sample_weight=LAZY[kind](data.y))
+
+
+@pytest.mark.usefixtures("no_compute")
+def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Classes) -> None:
+    served = model.serve()
+    lazies = [make(data.X) for make in LAZY.values()]
+    for X in (*lazies, xr.Dataset({"x": (("r", "f"), data.X)}).chunk(), dask.delayed(data.X), dask.bag.from_sequence(data.X)):
+        for method in (served.predict, served.predict_early, served.decision_function):
+            with pytest.raises(DataError, match=r"X is a Dask collection .*map_blocks\(model.predict.*`dcpred score`.*compute"):
+                method(X)
+
+
+def test_the_advice_of_a_served_model_works(model: DCPredClassifier, data: Classes) -> None:
+    served, expected = model.serve(), model.predict(data.X)
+    blocks = da.from_array(data.X, chunks=(150, 4)).map_blocks(
+        served.predict, drop_axis=1, dtype=expected.dtype, meta=expected[:0]
+    )
+    np.testing.assert_array_equal(blocks.compute(scheduler="sync"), expected)
+    parts = frames(data.X).map_partitions(lambda part: pd.Series(served.predict(part)), meta=(None, expected.dtype))
+    np.testing.assert_array_equal(parts.compute(scheduler="sync"), expected)
+
+
+def test_xarray_in_memory(model: DCPredClassifier, data: Classes) -> None:
+    X, y = xr.DataArray(data.X), xr.DataArray(data.y)
+    np.testing.assert_array_equal(small().fit(X, y).model_.beta, model.model_.beta)
+    for predictor in (model, model.serve()):
+        np.testing.assert_array_equal(predictor.predict(X), model.predict(data.X))
+
+
+def test_dask_dataframe_is_not_imported_until_somebody_has_one() -> None:
+    code = "import sys, dcpred.estimators; sys.exit('imported' if 'dask.dataframe' in sys.modules else 0)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
