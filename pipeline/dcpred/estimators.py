@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -212,6 +213,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         A row without a score gets no class, as in `predict`."""
         return self._labels(self._scored(X, early=True))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of labels that are right. Of lazy X only the labels come into memory."""
+        predicted, y, sample_weight = outofcore.computed(self.predict(X), y, sample_weight)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
     def _labels(self, decision: Any) -> Any:
         if outofcore.is_out_of_core(decision):
             return outofcore.labels(decision, self.classes_)
@@ -323,3 +329,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row without a score is
         treated as in `predict`."""
         return self._scored(X, early=True)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R². Of lazy X only the predictions come into memory."""
+        predicted, y, sample_weight = outofcore.computed(self.predict(X), y, sample_weight)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))

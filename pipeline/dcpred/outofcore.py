@@ -167,6 +167,11 @@ def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
     return decision.map_blocks(label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0])
 
 
+def computed(*columns: Any) -> tuple[Any, ...]:
+    """Columns, one value for each row, in memory; those that are no Dask collections as they are."""
+    return tuple(dask.compute(column, traverse=False)[0] for column in columns)  # Dask warns where frames and arrays mix
+
+
 def check_budget(estimator: Any) -> None:
     """Raise SettingsError for a budget that is none, or one beside settings that the search for it would choose."""
     parse_budget(estimator.budget)

@@ -96,6 +96,20 @@ def test_prediction_is_lazy(model: DCPredClassifier, data: Classes, kind: str, m
     np.testing.assert_array_equal(found.compute(scheduler="sync"), getattr(model, method)(data.X))
 
 
+@pytest.mark.parametrize("kind", LAZY)
+def test_score(model: DCPredClassifier, data: Classes, kind: str) -> None:
+    """Lengths of the partitions of a frame need not be known."""
+    weight = np.linspace(0.5, 2, 400)
+    y = np.where(np.arange(400) % 3 == 0, 0, data.y)
+    expected = model.score(data.X, y, sample_weight=weight)
+    X, lazy_y, lazy_weight = (LAZY[kind](a) for a in (data.X, y, weight))
+    assert model.score(X, lazy_y, sample_weight=lazy_weight) == pytest.approx(expected)
+    assert model.score(X, y, sample_weight=weight) == pytest.approx(expected)
+    regressor = DCPredRegressor(n_leaves=2, random_state=0).fit(data.X, data.X[:, 0])
+    expected = regressor.score(data.X, y.astype(float))
+    assert regressor.score(X, LAZY[kind](y.astype(float))) == pytest.approx(expected)
+
+
 def test_partitions_of_no_rows(data: Classes) -> None:
     X = dd.concat([frames(data.X[:100], 2), frames(data.X[:100], 1).loc[1000:], frames(data.X[100:], 1)])
     y = da.from_array(data.y)
