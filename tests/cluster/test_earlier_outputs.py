@@ -1,0 +1,118 @@
+"""What earlier versions of dcpred wrote is read, verified, gone on with and repaired, without a finding (tests/data/make.py)."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from data.make import BAD, CHUNKS, WRITTEN_NS
+from dcpred import load_model
+from dcpred.audit import verify
+from dcpred.bad_rows import list_bad_rows
+from dcpred.inspection import inspect_path
+from dcpred.repair import repair
+from dcpred.run_status import run_status
+from dcpred.scoring import ScoreReport, score
+from support.pools import inline
+
+DATA = Path(__file__).parents[1] / "data"
+VERSIONS = sorted(path.name for path in DATA.iterdir() if (path / "scores").is_dir())
+N_ROWS = 290
+
+
+@pytest.fixture(params=VERSIONS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to write into, with the times of files that make the input the one that was scored."""
+    copy = tmp_path / "earlier"
+    shutil.copytree(DATA / request.param, copy)
+    for path in (copy / "new.zarr").rglob("*"):
+        os.utime(path, ns=(WRITTEN_NS, WRITTEN_NS))
+    for name, value in CHUNKS.items():
+        monkeypatch.setattr(name, value)
+    return copy
+
+
+def go_on(folder: Path) -> ScoreReport:
+    return score(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+
+
+def values(folder: Path) -> dict[str, np.ndarray]:
+    return {name: array[...] for name, array in zarr.open_group(folder / "scores" / "scores.zarr", mode="r").arrays()}
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+
+def check_sound(folder: Path) -> None:
+    for level in ("fast", "full"):
+        report = verify(folder / "scores", level, inline)
+        assert report.findings == []
+        assert report.ok
+
+
+def cut_off(folder: Path) -> None:
+    """As a driver leaves an output that dies within the second block."""
+    for name in ("manifest.json", "blocks/000001.json", "scores.zarr/status/c/2", "scores.zarr/decision/c/3/0"):
+        (folder / "scores" / name).unlink()
+
+
+def test_there_is_such_data() -> None:
+    assert "0.1.0" in VERSIONS
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 100_000 * len(VERSIONS)
+
+
+def test_the_output_is_read_and_finished(folder: Path) -> None:
+    before = files(folder)
+    check_sound(folder)
+    report = go_on(folder)
+    assert (report.scored_blocks, report.status) == (0, {"1": N_ROWS - len(BAD), "2": len(BAD)})
+    assert [bad.row for bad in list_bad_rows(folder / "scores", 10).rows] == sorted(BAD)
+    assert run_status(folder / "scores").state == "finished"
+    shown = inspect_path(folder / "scores")
+    assert (shown["finished"], shown["arrays"]["decision"]["shape"]) == (True, [N_ROWS, 3])
+    assert inspect_path(folder / "new.zarr")["arrays"]["X"]["attributes"]["feature_names"] == ["height", "age", "girth"]
+    assert files(folder) == before
+
+
+def test_the_model_predicts_what_it_did(folder: Path) -> None:
+    X, stored = zarr.open_array(folder / "new.zarr" / "X", mode="r")[...], values(folder)
+    model = load_model(folder / "model")
+    np.testing.assert_allclose(model.decision_function(X), stored["decision"], rtol=1e-4, atol=1e-4)
+    good = stored["status"] == 1
+    assert list(model.predict(X[good])) == [model.classes_[number] for number in stored["label"][good]]
+    assert len(model.predict_early(X[good])) == N_ROWS - len(BAD)
+
+
+def test_an_output_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
+    was = values(folder)
+    cut_off(folder)
+    assert verify(folder / "scores", "full", inline).left_blocks == 1
+    assert go_on(folder).scored_blocks == 1
+    check_sound(folder)
+    for name, array in values(folder).items():
+        np.testing.assert_allclose(array, was[name], rtol=1e-4, atol=1e-4)
+
+
+def test_a_repair_writes_nothing_where_nothing_is_wrong(folder: Path) -> None:
+    before = files(folder)
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("name", ["", "status", "decision"])
+def test_metadata_are_repaired(folder: Path, name: str) -> None:
+    was = values(folder)
+    path = folder / "scores" / "scores.zarr" / name / "zarr.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(value | ({"fill_value": 1} if name else {"attributes": {}})))
+    assert not verify(folder / "scores", "fast", inline).ok
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    check_sound(folder)
+    for array, found in values(folder).items():
+        np.testing.assert_array_equal(found, was[array])
