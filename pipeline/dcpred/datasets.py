@@ -6,6 +6,7 @@ Parquet and NumPy files keep theirs. Memory is bounded by a chunk and a batch, w
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
     X attributes       feature_names, from .csv and .parquet
     y attributes       labels, where the target is made of strings: sorted, and y holds positions in them
+    dimension names    sample, feature: xarray.open_zarr opens the group
 """
 
 import csv
@@ -28,7 +29,7 @@ from dcpred.svmlight import read_svmlight
 from dcpred.typed_readers import read_npy, read_npz, read_parquet
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.files import RESOURCE_ERRNOS, new_directory, resource_errors
-from dcpred_tasks.store import create_array, create_group, local_path
+from dcpred_tasks.store import DATA_DIMENSIONS, consolidate, create_array, create_group, local_path
 
 DATASET_VERSION = 1
 CHUNK_BYTES = 8 * 2**20  # of X, before compression
@@ -197,6 +198,7 @@ def _write(table: Table, partial: Path, source: str, chunk_rows: int, progress: 
             progress(done, n)
     if done != n:
         raise DataError(f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it")
+    consolidate(group)
 
 
 def _new_array(
@@ -210,7 +212,8 @@ def _new_array(
 ) -> zarr.Array[Any]:
     fill_value = np.nan if dtype.kind == "f" else dtype.type(0)  # a float chunk that is lost must not read as data
     attributes = None if strings is None else {attribute: list(strings)}
-    return create_array(group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes)
+    names = DATA_DIMENSIONS[: len(shape)]
+    return create_array(group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes, dimensions=names)
 
 
 def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:

@@ -85,8 +85,10 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
         return
     with new_directory(path) as partial_path:
         group = store.create_group(partial_path)
-        store.create_array(group, "X", X.shape, X.dtype, CHUNK_ROWS)[...] = X
-        store.create_array(group, "y", y.shape, y.dtype, CHUNK_ROWS)[...] = y
+        for name, value in (("X", X), ("y", y)):
+            names = store.DATA_DIMENSIONS[: value.ndim]
+            store.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[...] = value
+        store.consolidate(group)
 
 
 def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:

@@ -1,9 +1,10 @@
-"""The metadata of output arrays: whether they are what the plan says, and how they are restored."""
+"""The metadata of output arrays: whether they are what the plan says, and how they are restored.
+
+Outputs of dcpred 0.1.0 have arrays without names of dimensions, and a group without a copy of their metadata. They are as good.
+"""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.files import write_bytes
 from dcpred_tasks.predictor import Model
 from dcpred_tasks.records import ScoreRun
-from dcpred_tasks.score_block import create_scores
+from dcpred_tasks.score_block import DIMENSIONS, planned_scores
 
 LABEL_DTYPES = (np.int8, np.int16, np.int32, np.int64, np.float64)
 
@@ -26,16 +27,22 @@ def explain_metadata(run: ScoreRun, name: str) -> str | None:
         return "it is missing"
     try:
         if not name:
-            attributes = dict(store.open_group(run.scores).attrs)
-            same = attributes == {"run": run.run, "model": run.model_hash}
-            return None if same else "it names another run or model"
-        array = store.open_array(run.scores / name)
+            return _wrong_group(run, store.open_group(run.scores), store.open_consolidated(run.scores))
+        return _wrong_array(run, name, store.open_array(run.scores / name))
     except DataError:
         return "it cannot be read"
-    wrong = _wrong_array(run, name, array)
-    if wrong is not None:
-        return wrong
-    return None if _parsed(array) == _parsed(_as_planned(run, name, array)) else "chunks or codecs are not what the plan says"
+
+
+def _wrong_group(run: ScoreRun, group: zarr.Group, copy: zarr.Group | None) -> str | None:
+    if dict(group.attrs) != {"run": run.run, "model": run.model_hash}:
+        return "it names another run or model"
+    if copy is None:
+        return None
+    copies = dict(store.arrays_of(copy))
+    if copies.keys() != {*run.outputs, "status"}:
+        return "its copy of the metadata of arrays is not of those that the plan has"
+    wrong = ((name, _wrong_array(run, name, array)) for name, array in copies.items())
+    return next((f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None), None)
 
 
 def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None:
@@ -47,49 +54,55 @@ def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None
     fill = array.fill_value
     if (name == "decision" and not np.isnan(fill)) or (name == "status" and fill != Status.NOT_SCORED):
         return f"its fill value is {fill}, which does not stand for a row that was not scored"
-    return None
+    return None if _agree(array, _as_planned(run, name, array)) else "chunks or codecs are not what the plan says"
 
 
 def _as_planned(run: ScoreRun, name: str, array: zarr.Array[Any]) -> zarr.Array[Any]:
     """The array that is created for this name, shape and dtype."""
-    group = zarr.create_group(zarr.storage.MemoryStore())
     return store.create_array(
-        group,
+        store.memory_group(),
         name,
         array.shape,
         array.dtype,
         run.chunk_rows,
         fill_value=array.fill_value,
         attributes=dict(array.attrs),
+        dimensions=DIMENSIONS[: array.ndim],
     )
 
 
-def _parsed(array: zarr.Array[Any]) -> str:
-    """Metadata as Zarr understands them, so that another version's way of writing them makes no difference."""
-    return json.dumps(array.metadata.to_dict(), sort_keys=True, default=str)
+def _agree(found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
+    """Whether metadata are the same as Zarr understands them, so that another version's way of writing them makes no difference;
+    names of dimensions may be missing."""
+    a, b = found.metadata.to_dict(), planned.metadata.to_dict()
+    if a.get("dimension_names") is None:
+        a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
+    return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
 
 
 def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
     """Write anew the metadata that are in `named`, missing, or not what the model and the plan say; chunks stay. Returns the
     files that were written."""
     written = []
-    with TemporaryDirectory() as folder:
-        there = replace(run, output=folder)
-        create_scores(there, model)
-        for name in ("", *run.outputs, "status"):
-            file = run.scores / name / "zarr.json"
-            shown = str(file.relative_to(Path(run.output)))
-            if shown in named or _read(run, name) != _read(there, name):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(file, (there.scores / name / "zarr.json").read_bytes())
-                written.append(shown)
+    group = planned_scores(run, model)
+    for name in ("", *run.outputs, "status"):
+        planned = group[name] if name else group
+        file = run.scores / name / "zarr.json"
+        shown = str(file.relative_to(Path(run.output)))
+        if shown in named or not _is_as_planned(run, name, planned):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, store.metadata_file(planned))
+            written.append(shown)
     return written
 
 
-def _read(run: ScoreRun, name: str) -> str:
+def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
     try:
-        if name:
-            return _parsed(store.open_array(run.scores / name))
-        return json.dumps(dict(store.open_group(run.scores).attrs), sort_keys=True)
+        if isinstance(planned, zarr.Array):
+            return _agree(store.open_array(run.scores / name), planned)
+        copy = store.open_consolidated(run.scores)
+        copies, wanted = [] if copy is None else store.arrays_of(copy), dict(store.arrays_of(planned))
+        same = all(name in wanted and _agree(array, wanted[name]) for name, array in copies)
+        return same and dict(store.open_group(run.scores).attrs) == dict(planned.attrs)
     except DataError:
-        return ""
+        return False

@@ -132,11 +132,12 @@ def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:
     source = array if isinstance(array, da.Array) else da.from_array(_sized(array))
     if np.isnan(source.shape).any():
         raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
-    if source.ndim == 0 or source.dtype.kind in "cOSUTV":
+    if source.ndim not in (1, 2) or source.dtype.kind in "cOSUTV":
         raise DataError(f"{name} has shape {source.shape} and dtype {source.dtype}; pass numbers, one row per sample")
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
     rows = min(max(COPY_BYTES // row_bytes, 1), max(source.shape[0], 1))
-    target = store.create_array(group, name, source.shape, source.dtype, rows)
+    names = store.DATA_DIMENSIONS[: source.ndim]
+    target = store.create_array(group, name, source.shape, source.dtype, rows, dimensions=names)
     whole_rows = source.rechunk((rows, *[-1] * (source.ndim - 1)))
     da.store(whole_rows, target, lock=False)
     return f"{folder}/data.zarr/{name}"

@@ -60,6 +60,36 @@ SUPPORT = {
     "support_intercept": ACC_DTYPE,
     "support_gamma": ACC_DTYPE,
 }
+# By which xarray opens arrays.zarr. An edge is where the part of a node or leaf begins or ends.
+DIMENSIONS = {
+    "shift": ("feature",),
+    "factor": ("feature",),
+    "tree_starts": ("node_edge",),
+    "tree_children": ("child",),
+    "tree_centres": ("child", "feature"),
+    "landmark_at": ("leaf_edge",),
+    "landmarks": ("landmark", "feature"),
+    "gamma": ("landmark",),
+    "pair_at": ("leaf_edge",),
+    "pairs": ("product", "of_product"),
+    "triangle_at": ("leaf_edge",),
+    "triangle": ("distance",),
+    "beta_at": ("leaf_edge",),
+    "beta": ("basis", "output"),
+    "intercept": ("leaf", "output"),
+    "bounds": ("leaf", "bound"),
+    "leaf_rows": ("leaf",),
+    "support_at": ("leaf_edge",),
+    "support_vectors": ("support_vector", "feature"),
+    "support_dual": ("support_vector", "output"),
+    "support_intercept": ("leaf", "output"),
+    "support_gamma": ("leaf",),
+    "feature_mean": ("feature",),
+    "feature_sd": ("feature",),
+    "self_test_rows": ("self_test_row", "feature"),
+    "self_test_decision": ("self_test_row", "output"),
+    "self_test_tolerance": ("self_test_row",),
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +134,8 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         for name, a in (arrays | tests).items():
             row_bytes = max(a.nbytes // max(len(a), 1), 1)
             chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
-            store.create_array(group, name, a.shape, a.dtype, chunk_rows)[...] = a
+            store.create_array(group, name, a.shape, a.dtype, chunk_rows, dimensions=DIMENSIONS[name])[...] = a
+        store.consolidate(group)
         write_json(
             partial / "model.json",
             {

@@ -196,10 +196,10 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) 
     side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]  # row numbers < 2⁵³
     with new_directory(path) as partial:
         group = store.create_group(partial)
-        for name, value in (("X", X), ("side", side)):
+        for name, value, names in (("X", X, store.DATA_DIMENSIONS), ("side", side, ("sample", "column"))):
             inner = _inner_rows(value.nbytes // max(n, 1))
             shard = max(-(-n // inner), 1) * inner
-            store.create_array(group, name, value.shape, value.dtype, inner, shard_rows=shard)[...] = value
+            store.create_array(group, name, value.shape, value.dtype, inner, shard_rows=shard, dimensions=names)[...] = value
         np.save(partial / "counts.npy", counts)
     return counts
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +18,7 @@ from dcpred_tasks import store
 from dcpred_tasks.artifact import describe_model, read_model, read_self_test
 from dcpred_tasks.dtypes import STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
-from dcpred_tasks.files import digest, resource_errors
+from dcpred_tasks.files import digest, resource_errors, write_bytes
 from dcpred_tasks.labels import LabelCoding, encode_labels, label_coding
 from dcpred_tasks.memory import cpu_name, peak_memory_bytes, process_name
 from dcpred_tasks.predictor import Model
@@ -28,6 +29,7 @@ from dcpred_tasks.self_test import check_self_test
 from dcpred_tasks.statistics import Statistics, bad_features, sample_stride
 
 OUTPUTS = ("label", "decision")
+DIMENSIONS = ("sample", "output")  # of `decision`; the other arrays have the first
 LISTED_ROWS = 100  # bad rows named in a commit record
 
 
@@ -52,14 +54,21 @@ def open_model(path: str, model_hash: str) -> Model:
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
-    """Create the empty output arrays that are not there yet: NaN scores, status 0."""
-    if not (run.scores / "zarr.json").exists():  # the directory alone is what a cut-off leaves
-        store.create_group(run.scores, {"run": run.run, "model": run.model_hash})
-    group = store.open_group_for_writing(run.scores)
+    """Create the empty output arrays that are not there yet."""
+    planned = planned_scores(run, model)
+    for name in (*run.outputs, "status", ""):  # the group comes last, since it holds a copy of the metadata of its arrays
+        file = run.scores / name / "zarr.json"
+        if not file.exists():
+            with resource_errors(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, store.metadata_file(planned[name] if name else planned))
+
+
+def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
+    """The empty output (NaN scores, status 0) in memory."""
+    group = store.memory_group({"run": run.run, "model": run.model_hash})
     coding = label_coding(model.classes) if "label" in run.outputs else None
     for name in (*run.outputs, "status"):
-        if name in group:
-            continue
         shape: tuple[int, ...] = (run.n_rows,)
         attributes: dict[str, Any] = {}
         if name == "status":
@@ -72,7 +81,9 @@ def create_scores(run: ScoreRun, model: Model) -> None:
             dtype, fill = model.score_dtype, float("nan")  # type: ignore[assignment]
             shape = (run.n_rows, model.n_outputs) if model.n_outputs > 1 else shape
             attributes = {"classes": list(model.classes)} if model.classes else {}
-        store.create_array(group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes)
+        names = DIMENSIONS[: len(shape)]
+        store.create_array(group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes, dimensions=names)
+    return store.consolidate(group)
 
 
 def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockReceipt:

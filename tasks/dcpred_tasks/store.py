@@ -1,7 +1,8 @@
 """Access to Zarr, in one place: how arrays are found, checked, read and created.
 
 HAZARDS of Zarr 3 that this module stands between: a missing chunk reads as the fill value; writing a chunk equal to the fill
-value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip passes the default codecs.
+value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip passes the default codecs; a group
+with a copy of its arrays' metadata (`consolidate`) shows that copy, old as it may be. Here such a copy is written and not read.
 """
 
 import itertools
@@ -27,6 +28,7 @@ from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.files import digest
 
 ZSTD_LEVEL = 1
+DATA_DIMENSIONS = ("sample", "feature")  # of X; targets and weights have the first
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 # What Zarr raises for metadata that are none, or are damaged.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -51,7 +53,7 @@ def open_group(address: str | Path) -> zarr.Group:
     """An existing group, read-only."""
     path = local_path(address)
     try:
-        return _sound(zarr.open_group(path, mode="r"))
+        return _sound(zarr.open_group(path, mode="r", use_consolidated=False))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
 
@@ -87,7 +89,7 @@ def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
     """An existing group or array, read-only."""
     path = local_path(address)
     try:
-        return _sound(zarr.open(path, mode="r"))
+        return _sound(zarr.open(path, mode="r", use_consolidated=False))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
 
@@ -221,9 +223,17 @@ def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[i
             yield f"{key} (inner chunk {'.'.join(str(int(i)) for i in inner)})"
 
 
-def open_group_for_writing(address: str | Path) -> zarr.Group:
-    """An existing group, to add arrays to."""
-    return zarr.open_group(local_path(address), mode="r+")
+def memory_group(attributes: dict[str, Any] | None = None) -> zarr.Group:
+    """A new group that no file holds."""
+    return zarr.create_group(zarr.storage.MemoryStore(), attributes=attributes or {})
+
+
+def metadata_file(node: zarr.Group | zarr.Array[Any]) -> bytes:
+    """What the zarr.json of a group or an array holds."""
+    data = sync(node.store_path.store.get(f"{node.path}/zarr.json".lstrip("/"), default_buffer_prototype()))
+    if data is None:
+        raise FileNotFoundError(f"{node.store_path}/zarr.json")
+    return data.to_bytes()
 
 
 def create_group(address: str | Path, attributes: dict[str, Any] | None = None) -> zarr.Group:
@@ -241,8 +251,12 @@ def create_array(
     shard_rows: int | None = None,
     fill_value: Any = 0,
     attributes: dict[str, Any] | None = None,
+    dimensions: tuple[str, ...] | None = None,
 ) -> zarr.Array[Any]:
-    """A new array chunked by rows, open for writing, that keeps every chunk and detects a flipped bit."""
+    """A new array chunked by rows, open for writing, that keeps every chunk and detects a flipped bit.
+
+    dimensions  their names, without which xarray opens no array; a name has one length in a group
+    """
     chunk_rows = max(chunk_rows, 1)
     rest = tuple(max(n, 1) for n in shape[1:])
     return group.create_array(
@@ -254,8 +268,26 @@ def create_array(
         compressors=[ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()],
         fill_value=fill_value,
         attributes=attributes,
+        dimension_names=dimensions,
         config={"write_empty_chunks": True},
     )
+
+
+def consolidate(group: zarr.Group) -> zarr.Group:
+    """Write a copy of the metadata of its arrays into those of a group: xarray warns of a group without one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Zarr says that other implementations may not know such a copy; they pass over it
+        return zarr.consolidate_metadata(group.store_path)
+
+
+def open_consolidated(address: str | Path) -> zarr.Group | None:
+    """A group as the copy in it tells, read-only; None where it holds no copy."""
+    path = local_path(address)
+    try:
+        group = _sound(zarr.open_group(path, mode="r"))
+    except READ_ERRORS as error:
+        raise DataError(_no_zarr(path, "group", error)) from None
+    return None if group.metadata.consolidated_metadata is None else group
 
 
 def open_output(address: str | Path) -> zarr.Array[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from dcpred_tasks import artifact, store
 from dcpred_tasks.artifact import describe_model, read_model, read_self_test, read_support, write_model
@@ -417,7 +418,7 @@ def test_chunks_that_were_exchanged_are_found(copied: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", ">f4"])
 def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model: Model, dtype: str) -> None:
-    group = store.open_group_for_writing(copied / "arrays.zarr")
+    group = zarr.open_group(copied / "arrays.zarr", mode="r+", use_consolidated=False)
     wrong = model.beta.astype(dtype)
     del group["beta"]
     store.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong

@@ -23,7 +23,6 @@ from dcpred_tasks.store import (
     missing_chunks,
     open_array,
     open_group,
-    open_group_for_writing,
     open_output,
     read_rows,
 )
@@ -241,7 +240,7 @@ def test_an_array_has_an_address_that_another_process_can_open(tmp_path: Path) -
 
 def test_find_array(tmp_path: Path) -> None:
     path = make_group(tmp_path / "d.zarr", np.ones((4, 2)), np.zeros(4))
-    open_group_for_writing(path).create_group("deep").create_array("z", shape=(3,), dtype="f4")
+    zarr.open_group(path, mode="r+").create_group("deep").create_array("z", shape=(3,), dtype="f4")
     assert find_array(path, "X") == f"{path}/X"
     assert find_array(f"{path}/", "y") == f"{path}/y"
     assert find_array(f"{path}/X", "X") == f"{path}/X"
