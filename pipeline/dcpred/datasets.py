@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import zarr
 
+from dcpred.not_finite import NotFinite, NotFiniteSurvey
 from dcpred.readers import Batch, Table, damaged, read_csv
 from dcpred.svmlight import read_svmlight
 from dcpred.typed_readers import read_npy, read_npz, read_parquet
@@ -53,6 +54,7 @@ class Imported:
     target: str | None  # the array that holds it: "y"
     target_dtype: str | None
     n_classes: int | None  # where the target is made of strings
+    not_finite: NotFinite  # what training will refuse
 
 
 def import_data(
@@ -74,8 +76,8 @@ def import_data(
     features    of an svmlight file, where its rows do not use the last ones of the data it belongs to
     progress    called with (rows written, rows in all)
 
-    The label of each line of an svmlight file becomes y. Raises DataError for what cannot be imported exactly, and
-    ResourceError for a full disk or a missing permission.
+    The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted. Raises DataError
+    for what cannot be imported exactly, and ResourceError for a full disk or a missing permission.
     """
     path, place = Path(local_path(source)), Path(local_path(dest))
     if chunk_rows is not None and chunk_rows < 1:
@@ -92,7 +94,7 @@ def import_data(
             table = read_npy(path) if suffix == ".npy" else read_npz(path, x, y, scratch)
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         with new_directory(place) as partial:
-            _write(table, partial, path.name, rows, progress)
+            not_finite = _write(table, partial, path.name, rows, progress)
             _check_place(place)
     return Imported(
         path=dest,
@@ -103,6 +105,7 @@ def import_data(
         target=None if table.target_dtype is None else "y",
         target_dtype=None if table.target_dtype is None else str(table.target_dtype),
         n_classes=None if table.labels is None else len(table.labels),
+        not_finite=not_finite,
     )
 
 
@@ -179,14 +182,17 @@ def _scratch(place: Path) -> Iterator[Path]:
 # -- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(table: Table, partial: Path, source: str, chunk_rows: int, progress: Callable[[int, int | None], None] | None) -> None:
+def _write(
+    table: Table, partial: Path, source: str, chunk_rows: int, progress: Callable[[int, int | None], None] | None
+) -> NotFinite:
+    """Write all chunks; returns which rows were not finite."""
     group = create_group(partial, {"dcpred_dataset": DATASET_VERSION, "source": source})
     n = table.n_samples
     X = _new_array(group, "X", (n, table.n_features), table.dtype, chunk_rows, "feature_names", table.names)
     y = None
     if table.target_dtype is not None:
         y = _new_array(group, "y", (n,), table.target_dtype, chunk_rows, "labels", table.labels)
-    done = 0
+    survey, done = NotFiniteSurvey(table.n_features, table.names), 0
     for rows, targets in _chunks(table, chunk_rows):
         start, done = done, done + len(rows)
         if done > n:
@@ -194,11 +200,13 @@ def _write(table: Table, partial: Path, source: str, chunk_rows: int, progress: 
         X[start:done] = rows
         if y is not None and targets is not None:
             y[start:done] = targets
+        survey.add(start, rows, targets)
         if progress is not None:
             progress(done, n)
     if done != n:
         raise DataError(f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it")
     consolidate(group)
+    return survey.found()
 
 
 def _new_array(

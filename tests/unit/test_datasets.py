@@ -7,6 +7,7 @@ import json
 import math
 import tracemalloc
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
-from dcpred import datasets, readers, typed_readers
+from dcpred import datasets, not_finite, readers, typed_readers
+from dcpred.cli import main
 from dcpred.datasets import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.store import missing_chunks
@@ -151,7 +154,7 @@ def test_a_float_chunk_that_is_lost_does_not_read_as_data(tmp_path: Path) -> Non
 
 def test_the_report_is_json_and_the_group_names_no_folder(tmp_path: Path) -> None:
     report, X, _ = bring(text(tmp_path, "a,b\n1,cat\n2,dog\n"), target="b")
-    assert json.loads(json.dumps(vars(report)))["n_classes"] == 2
+    assert json.loads(json.dumps(asdict(report)))["n_classes"] == 2
     for file in Path(str(X.store_path).removeprefix("file://")).parent.rglob("zarr.json"):
         assert str(tmp_path) not in file.read_text()
 
@@ -626,3 +629,119 @@ def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     with pytest.raises(DataError, match="--features 3 is for"):
         import_data(str(tmp_path / "a.npy"), str(tmp_path / "c.zarr"), features=3)
+
+
+# -- What is not finite ------------------------------------------------------------------------------------------------
+
+
+def write_as(folder: Path, ending: str, X: np.ndarray, y: np.ndarray) -> tuple[Path, dict[str, Any]]:
+    """A file of this format, and the options to import it with."""
+    path = folder / f"a.{ending}"
+    if ending == "npy":
+        np.save(path, X)
+    elif ending == "npz":
+        np.savez(path, X=X, y=y)
+    elif ending == "parquet":
+        pq.write_table(pa.table({name: X[:, j] for j, name in enumerate("abc")} | {"goal": y}), path, row_group_size=30)
+        return path, {"target": "goal"}
+    elif ending == "csv":
+        np.savetxt(path, np.c_[X, y], "%.17g", ",", header="a,b,c,goal", comments="")
+        return path, {"target": "goal"}
+    else:
+        lines = (
+            f"{t!r} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(x, 1)) for x, t in zip(X.tolist(), y.tolist(), strict=True)
+        )
+        path.write_text("\n".join(lines) + "\n")
+    return path, {}
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
+@pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz", "npy"])
+def test_rows_that_are_not_finite_are_counted(
+    tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BATCH_BYTES", 300)
+    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 60)
+    X, y = RNG.normal(size=(90, 3)), RNG.normal(size=90)
+    X[[4, 50, 89], 1], X[[4, 8], 2], y[[0, 89]] = [np.nan, np.inf, -np.inf], np.nan, [np.inf, -np.inf]
+    path, options = write_as(tmp_path, ending, X, y)
+    report, stored, _ = bring(path, chunk_rows=chunk_rows, **options)
+    np.testing.assert_array_equal(stored[:], X)
+    found = report.not_finite
+    assert (found.n_rows, found.rows) == (4, [4, 8, 50, 89])
+    assert found.n_features == 2
+    names = {"csv": "abc", "parquet": "abc"}.get(ending, [None] * 3)
+    assert [(f.feature, f.name, f.n_rows) for f in found.features] == [(1, names[1], 3), (2, names[2], 2)]
+    assert (found.n_targets, found.target_rows) == ((0, []) if ending == "npy" else (2, [0, 89]))
+
+
+def test_finite_data_say_so(tmp_path: Path) -> None:
+    report, _, _ = bring(npz(tmp_path, X=SMALL.astype(np.float32), y=SMALL[:, 0]))
+    assert asdict(report.not_finite) == {
+        "n_rows": 0,
+        "rows": [],
+        "n_features": 0,
+        "features": [],
+        "n_targets": 0,
+        "target_rows": [],
+    }
+
+
+def test_integers_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("integers are finite")
+
+    monkeypatch.setattr(not_finite.np, "isfinite", refuse)
+    assert bring(npz(tmp_path, X=SMALL, y=SMALL[:, 0]))[0].not_finite.n_rows == 0
+    with pytest.raises(AssertionError, match="integers are finite"):
+        import_data(str(npz(tmp_path, X=SMALL / 2)), str(tmp_path / "floats.zarr"))
+
+
+def test_many_are_not_all_named(tmp_path: Path) -> None:
+    X = np.ones((300, 70), np.float32)
+    X[100:, 5:] = np.nan
+    X[0, 69] = np.inf
+    found = bring(npz(tmp_path, X=X), chunk_rows=64)[0].not_finite
+    assert (found.n_rows, found.n_features) == (201, 65)
+    assert found.rows == [0, *range(100, 119)]
+    assert [f.feature for f in found.features] == [69, *range(5, 24)]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "said"),
+    [
+        ([[1.5]], [1], []),
+        (
+            [[1.5, 2], [np.nan, 2]],
+            [1, 2],
+            [
+                "1 row of X holds NaN or infinity (row 1, counted from 0) in feature 0 (1 row); training refuses such rows, and "
+                "scoring gives them status 2"
+            ],
+        ),
+        (
+            np.where(np.eye(1200, 8) + np.eye(1200, 8, -1100) > 0, np.inf, 1.5),
+            [np.inf] + [0.5] * 1199,
+            [
+                "16 rows of X hold NaN or infinity (rows 0, 1, 2, 3, 4 and 11 more, counted from 0) in feature 0 (2 rows), "
+                "feature 1 (2 rows), feature 2 (2 rows), feature 3 (2 rows), feature 4 (2 rows) and 3 more; training refuses "
+                "such rows, and scoring gives them status 2",
+                "1 value of y is infinite (row 0, counted from 0); training refuses such rows",
+            ],
+        ),
+    ],
+)
+def test_import_says_what_is_not_finite(tmp_path: Path, X: Any, y: Any, said: list[str]) -> None:
+    path, out = npz(tmp_path, X=np.array(X), y=np.array(y)), tmp_path / "out.zarr"
+    shown = CliRunner().invoke(main, ["import", str(path), str(out)])
+    assert shown.exit_code == 0
+    lines = shown.stdout.splitlines()[3:]
+    assert [line.removeprefix("not finite").strip() for line in lines] == said
+    again = CliRunner().invoke(main, ["import", str(path), f"{out}-2", "--json"])
+    assert json.loads(again.stdout)["not_finite"]["n_rows"] == int((~np.isfinite(X)).any(axis=1).sum())
+
+
+def test_features_are_called_by_name(tmp_path: Path) -> None:
+    path = text(tmp_path, "height,age\n1,2\nnan,3\n")
+    shown = CliRunner().invoke(main, ["import", str(path), str(tmp_path / "out.zarr")])
+    assert "in feature height (1 row); training refuses" in shown.stdout

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from dcpred.progress import duration
+from dcpred.progress import counted, duration
 
 MIB = 2**20
+NAMED = 5  # rows and features of data that are not finite
 
 
 def rows(pairs: list[tuple[str, str]]) -> str:
@@ -217,8 +218,37 @@ def imported(r: dict[str, Any]) -> str:
             ("data", r["path"]),
             ("rows", f"{r['n_samples']:,} × {r['n_features']:,} {r['dtype']} in chunks of {r['chunk_rows']:,} rows"),
             ("target", target),
+            *_not_finite(r["not_finite"]),
         ]
     )
+
+
+def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is not finite in data that were imported, where it is, and what follows; nothing where all is finite."""
+    said = []
+    if found["n_rows"]:
+        named = [(f["feature"] if f["name"] is None else f["name"], f["n_rows"]) for f in found["features"][:NAMED]]
+        features = [f"feature {name} ({counted(n, 'row', 'rows')})" for name, n in named]
+        said.append(
+            f"{counted(found['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
+            f"({_first(found['rows'], found['n_rows'])}) in {_and_more(features, found['n_features'])}; "
+            "training refuses such rows, and scoring gives them status 2"
+        )
+    if found["n_targets"]:
+        said.append(
+            f"{counted(found['n_targets'], 'value of y is', 'values of y are')} infinite "
+            f"({_first(found['target_rows'], found['n_targets'])}); training refuses such rows"
+        )
+    return [("" if i else "not finite", sentence) for i, sentence in enumerate(said)]
+
+
+def _first(numbers: list[int], n: int) -> str:
+    """The first rows of n."""
+    return f"{'row' if n == 1 else 'rows'} {_and_more([f'{number:,}' for number in numbers[:NAMED]], n)}, counted from 0"
+
+
+def _and_more(items: list[str], n: int) -> str:
+    return ", ".join(items) + (f" and {n - len(items):,} more" if n > len(items) else "")
 
 
 def demonstrated(r: dict[str, Any]) -> str:

@@ -1,0 +1,71 @@
+"""Rows of a data set that are not finite, counted while they are written.
+
+Training refuses such rows, and scoring gives them status 2.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LISTED = 20  # rows, and features, that are named
+
+
+@dataclass(frozen=True)
+class NotFiniteFeature:
+    """A feature with NaN or infinity in `n_rows` rows."""
+
+    feature: int
+    name: str | None
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is refused.
+
+    Rows and features are counted from 0. The first LISTED rows are named, and the LISTED features with the most such rows, the
+    most first.
+    """
+
+    n_rows: int
+    rows: list[int]
+    n_features: int
+    features: list[NotFiniteFeature]
+    n_targets: int
+    target_rows: list[int]
+
+
+class NotFiniteSurvey:
+    """Counts from the first row to the last, chunk by chunk. Integers cost nothing, and finite chunks one look."""
+
+    def __init__(self, n_features: int, names: tuple[str, ...] | None) -> None:
+        self.names = names
+        self.by_feature = np.zeros(n_features, np.int64)
+        self.n_rows = self.n_targets = 0
+        self.rows: list[int] = []
+        self.target_rows: list[int] = []
+
+    def add(self, first_row: int, X: NDArray[Any], y: NDArray[Any] | None) -> None:
+        """X  (n_rows, n_features), of which the first is row `first_row` of the data; y  (n_rows,). Neither is written."""
+        if X.dtype.kind == "f" and not (finite := np.isfinite(X)).all():
+            self.by_feature += len(X) - finite.sum(axis=0)
+            self.n_rows += _note(~finite.all(axis=1), first_row, self.rows)
+        if y is not None and y.dtype.kind == "f":
+            self.n_targets += _note(~np.isfinite(y), first_row, self.target_rows)
+
+    def found(self) -> NotFinite:
+        n_features = int(np.count_nonzero(self.by_feature))
+        features = [
+            NotFiniteFeature(int(j), None if self.names is None else self.names[j], int(self.by_feature[j]))
+            for j in np.argsort(-self.by_feature, kind="stable")[: min(n_features, LISTED)]
+        ]
+        return NotFinite(self.n_rows, self.rows, n_features, features, self.n_targets, self.target_rows)
+
+
+def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
+    """How many rows are bad; the first of them are added to `rows`, up to LISTED."""
+    found = np.flatnonzero(bad)
+    rows += (found[: LISTED - len(rows)] + first_row).tolist()
+    return len(found)
