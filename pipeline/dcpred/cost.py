@@ -22,8 +22,8 @@ from dcpred_tasks.scorer import score_rows
 
 STREAM_BYTES = 256 * 2**20
 CACHE_BYTES = 2**19
-REPEATS = 9
-BUDGET_SECONDS = 8.0
+REPEATS = 11
+BUDGET_SECONDS = 1.5
 LOOP_SECONDS = 0.02
 
 
@@ -39,16 +39,28 @@ class Cost:
     cached_cost_ratio: float
 
 
-def measure_cost(model: Model, X: NDArray[np.generic], *, stream_bytes: int = STREAM_BYTES) -> Cost:
-    """X  some raw rows, (n_samples, n_features), repeated to fill the stream."""
+def measure_cost(
+    model: Model,
+    X: NDArray[np.generic],
+    *,
+    stream_bytes: int = STREAM_BYTES,
+    repeats: int = REPEATS,
+    budget_seconds: float = BUDGET_SECONDS,
+) -> Cost:
+    """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
+
+    repeats         timings of which the median is taken
+    budget_seconds  about what the model takes in all of them together, and at most so long again for those in cache
+    """
     rows = np.ascontiguousarray(X, np.float32)
     with threadpool_limits(1):
-        stream = _measure(model, _repeated(rows, stream_bytes))
-        cached = _measure(model, _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)])
+        stream = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
+        cached = _measure(model, few, repeats, budget_seconds)
     return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1])
 
 
-def _measure(model: Model, X: SingleArray) -> tuple[float, float]:
+def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) -> tuple[float, float]:
     """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its time is bounded and
     it never finds its rows in cache that a linear prediction would not; short calls are looped, so that what fits in cache is
     there and the clock sees more than its own noise."""
@@ -57,11 +69,11 @@ def _measure(model: Model, X: SingleArray) -> tuple[float, float]:
     probe = X[: max(len(X) // 64, 1)]
     score_rows(model, probe)  # what the first call alone costs
     per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
-    part = int(np.clip(BUDGET_SECONDS / REPEATS / max(per_row, 1e-9), len(probe), len(X)))
+    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))  # _loops calls twice
     linear_loops = _loops(lambda: padded @ w)
     loops = _loops(lambda: score_rows(model, X[:part]))
     linear, own = [], []
-    for repeat in range(REPEATS):
+    for repeat in range(repeats):
         start = (repeat * part) % (len(X) - part + 1)
         linear.append(_seconds(lambda: padded @ w, linear_loops) / len(X))
         own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part]), loops) / part)  # type: ignore[misc]

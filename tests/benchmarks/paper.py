@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from common import Table, data_folder, write_group
+from common import LONG, Table, data_folder, write_group
 from engine import MIB, number, optional, say
 from machines import scaled
 from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
@@ -365,8 +365,9 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     cache = Cache(args.work / ("quick.json" if args.quick else "rivals.json"))
     with ExitStack() as stack:
-        if args.quick:  # evaluate() streams over 256 MiB; from cache, a linear prediction takes a fifth, and costs look high
-            stack.enter_context(mock.patch.object(evaluation, "measure_cost", partial(measure_cost, stream_bytes=4 * MIB)))
+        # The quick form streams over less: from cache, a linear prediction takes a fifth, and costs look high.
+        how = {"stream_bytes": 4 * MIB} if args.quick else LONG
+        stack.enter_context(mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)))
         started: AbstractContextManager[Workers] = connect(args.workers)
         workers = stack.enter_context(started)
         studies = [study(quick(known[name]) if args.quick else known[name], args, workers, cache, args.choose) for name in wanted]

@@ -75,6 +75,14 @@ def test_the_whole_job(place: Path) -> None:
     assert again["scored_blocks"] == 0
 
 
+def test_evaluate_without_the_cost(place: Path) -> None:
+    quality = as_json("evaluate", place / "model", place / "trees.zarr", "--no-cost")
+    assert set(quality) == {"model", "data", "n_samples", "n_bad", "accuracy"}
+    shown = dcpred("evaluate", place / "model", place / "trees.zarr", "--no-cost")
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == ["rows", "accuracy"]
+    assert "cost" not in shown.stderr
+
+
 def test_inspect(place: Path) -> None:
     data = as_json("inspect", place / "trees.zarr")
     assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])

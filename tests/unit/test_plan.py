@@ -1,5 +1,8 @@
 """Plans: arithmetic that holds for any data."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,3 +83,23 @@ def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pyte
     monkeypatch.setattr(cost, "padded_rows", lambda X: read.append(-1) or padded)
     cost.measure_cost(model, rows, stream_bytes=2**12)
     assert set(read) == {7, -1}
+
+
+@pytest.mark.parametrize(("more", "seconds"), [({}, 3.0), ({"budget_seconds": 8.0}, 16.0), ({"repeats": 3}, 3.0)])
+def test_measuring_the_cost_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], seconds: float) -> None:
+    """By a clock of its own, on which a row takes a tenth of a millisecond: streaming, and once more in cache."""
+    clock = SimpleNamespace(now=0.0, scoring=0.0)
+
+    def perf_counter() -> float:
+        clock.now += 1e-3
+        return clock.now
+
+    def score_rows(_: object, X: np.ndarray) -> None:
+        clock.now += 1e-4 * len(X)
+        clock.scoring += 1e-4 * len(X)
+
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=perf_counter))
+    monkeypatch.setattr(cost, "score_rows", score_rows)
+    found = cost.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
+    assert clock.scoring == pytest.approx(seconds, rel=0.15)
+    assert found.us_per_row == pytest.approx(100, rel=0.02)

@@ -201,6 +201,8 @@ def evaluated(r: dict[str, Any]) -> str:
     for name in ("accuracy", "early_accuracy", "rmse", "r2", "early_rmse", "early_r2"):
         if r.get(name) is not None:
             pairs.append((name, f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"))
+    if "cost_ratio" not in r:
+        return rows(pairs)
     pairs += [
         ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
         ("linear_us_per_row", f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})"),
