@@ -1,12 +1,14 @@
 """How the engine's functions are compiled, and where the machine code is kept."""
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ SOURCES = (
     "compiled", "layout", "lanes", "lane_results", "columns", "narrow", "conversion", "places", "packing", "exact", "products",
     "leaf_pass", "passes", "engine",
 )  # fmt: skip
+PATIENCE_SECONDS = 600.0  # with another process that compiles; it takes half a minute on an idle core
+LOOK_SECONDS = 0.1
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -39,6 +43,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 class compiled_and_kept:  # noqa: N801 - a decorator
     """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is possible.
 
+    Of several processes that want it at once one compiles, and the others wait for its file.
+
     What is kept may be damaged (a machine that lost power while it was written), and what is new may find the disk full. Then
     the first call compiles for this process alone, and what was kept is removed.
     """
@@ -53,6 +59,8 @@ class compiled_and_kept:  # noqa: N801 - a decorator
         if self.sound:
             return self.dispatcher(*args)
         try:
+            with self._turn():
+                self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(a) for a in args))
             result = self.dispatcher(*args)
         except IndexError:  # of bounds checks
             raise
@@ -64,6 +72,37 @@ class compiled_and_kept:  # noqa: N801 - a decorator
             result = self.dispatcher(*args)
         self.sound = True
         return result
+
+    def is_there(self) -> bool:
+        """Whether a call will find machine code, in this process or on disk, and compile nothing."""
+        kept = self.dispatcher.stats.cache_path
+        # The file gets its name when it is whole, and its index was written before it.
+        return bool(self.dispatcher.signatures) or (kept is not None and any(Path(kept).glob("*.nbc")))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until there is machine code, or until it is for this process to compile it.
+
+        The lock of a process that dies is free. One that is held for too long is not waited for, and nobody waits where files
+        cannot be locked.
+        """
+        with ExitStack() as held:
+            if self.folder is not None and not self.is_there():
+                with suppress(OSError):
+                    lock = held.enter_context((self.folder / "lock").open("a"))
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                    while not _locked(lock.fileno()) and not self.is_there() and time.monotonic() < deadline:
+                        time.sleep(LOOK_SECONDS)
+            yield
+
+
+def _locked(file: int) -> bool:
+    """Take a lock, unless another process has it. Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _kept(function: Callable[..., Any], folder: Path) -> Any:

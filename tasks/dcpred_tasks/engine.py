@@ -89,6 +89,11 @@ class Room(NamedTuple):
     values: NDArray[np.float64]  # outputs of one row
 
 
+def is_compiled() -> bool:
+    """Whether the first score will find machine code, in this process or on disk."""
+    return score_tiles.is_there()
+
+
 class Engine:
     """A model laid out for scoring. Made once, used by any number of threads."""
 

@@ -28,6 +28,12 @@ def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> 
     return predictor.score_rows(model, X, early=early) if engine is None else engine.score(X)
 
 
+def is_compiled() -> bool:
+    """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
+    module = _compiler()
+    return module is None or bool(module.is_compiled())
+
+
 def warm_up(model: Model) -> None:
     """Load the engine and lay the model out, which the first call would do otherwise."""
     score_rows(model, np.zeros((0, model.n_features), np.float32))
