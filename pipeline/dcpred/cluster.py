@@ -4,11 +4,11 @@ import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from dcpred.interruption import interrupted, listening
 from dcpred.preflight import can_write
 from dcpred.version import versions
-from dcpred.window import Failure, Task, Window
+from dcpred.window import Failure, Task, Window, on_each_worker
 from dcpred_tasks.errors import SchedulerError
 
 PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
@@ -39,6 +39,12 @@ class Workers(Protocol):
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         """Run body(*task) for every task, in their order as far as possible, and give (number, result) as they end."""
+
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        """Run body(*task) once on every worker, as a task, and give results as they end: none of workers that fail or die."""
+
+    def n_threads(self) -> int:
+        """How many tasks run at once."""
 
     def check_sees(self, folder: Path) -> None:
         """Raise SchedulerError if a worker does not see this folder."""
@@ -63,6 +69,13 @@ class InlineWorkers:
                 except Exception as error:
                     yield number, Failure(error)
 
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        with suppress(Exception):
+            yield body(*task)
+
+    def n_threads(self) -> int:
+        return 1
+
     def check_sees(self, folder: Path) -> None:
         """It does."""
 
@@ -79,6 +92,12 @@ class DaskWorkers:
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         return Window(self.client, body, tasks, self.revive).results()
+
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        return on_each_worker(self.client, body, task)
+
+    def n_threads(self) -> int:
+        return max(int(sum(self.client.nthreads().values())), 1)
 
     def check_sees(self, folder: Path) -> None:
         # A worker that dies while it is asked has no say: another will come in its place.

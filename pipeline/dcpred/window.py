@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -35,6 +36,7 @@ SLOW_SECONDS = 30.0  # from which on a task may be slow
 SLOW_TIMES = 10.0  # of the median of those that ended
 NO_WORKERS_SECONDS = 300.0
 REVIVE_SECONDS = 2.0
+SPARE_SECONDS = 10.0  # and as long again as the first worker took, for the others to do the same
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -208,3 +210,32 @@ class Window(Generic[T]):
             if others and (not self.waiting or future.key not in where):
                 self.doubled.add(number)
                 self._submit(number, others)
+
+
+def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:
+    """Run body(*task) once on every worker that there is now, and give results as they end. A worker that fails or dies gives
+    none, and one that takes far longer than the first is not waited for."""
+    ended: SimpleQueue[Future] = SimpleQueue()
+    begin, deadline = time.monotonic(), float("inf")
+    flying: dict[Future, str] = {}
+    for worker in client.nthreads():
+        future = client.submit(body, *task, pure=False, workers=[worker])
+        flying[future] = worker
+        future.add_done_callback(ended.put)
+    try:
+        while flying and time.monotonic() < deadline:
+            try:
+                future = ended.get(timeout=TICK_SECONDS)
+            except Empty:
+                there = client.nthreads()
+                flying = {future: worker for future, worker in flying.items() if worker in there}
+                continue
+            flying.pop(future, None)
+            with suppress(Exception):  # whatever the body raised, or what became of its worker
+                result = future.result()
+                now = time.monotonic()
+                deadline = min(deadline, now + (now - begin) + SPARE_SECONDS)
+                yield result
+    finally:
+        if flying:
+            client.cancel(list(flying), force=True)
