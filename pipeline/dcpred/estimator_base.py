@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred import outofcore
+from dcpred.forecast import watched_training
 from dcpred.serving import ServedModel
 from dcpred.version import versions
 from dcpred_tasks.artifact import read_model, write_model
@@ -33,7 +34,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
-    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget"})
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
 
     def _settings(self) -> Settings:
         given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
@@ -62,13 +63,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
-        self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs)
+        with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
+            self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch)
         self._remember(settings)
 
     def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
         folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         try:
-            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget)
+            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget, self.verbose)
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
         finally:

@@ -76,6 +76,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     directory : path or None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's place for
         temporary files.
+    verbose : int
+        1: `fit` shows on standard error how far it is. 0: it is silent.
 
     Attributes
     ----------
@@ -123,6 +125,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         n_jobs: int | None = None,
         budget: str | None = None,
         directory: str | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_leaves = n_leaves
         self.kernel = kernel
@@ -156,6 +159,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.budget = budget
         self.directory = directory
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or Zarr array.
@@ -272,6 +276,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         n_jobs: int | None = None,
         budget: str | None = None,
         directory: str | None = None,
+        verbose: int = 0,
     ) -> None:
         self.n_leaves = n_leaves
         self.kernel = kernel
@@ -303,6 +308,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.budget = budget
         self.directory = directory
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array. Names of features

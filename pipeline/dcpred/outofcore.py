@@ -14,6 +14,7 @@ from distributed import default_client
 from numpy.typing import NDArray
 
 from dcpred.cluster import DaskWorkers, InlineWorkers, Workers
+from dcpred.progress import reporter
 from dcpred.training import train
 from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
@@ -27,8 +28,11 @@ from dcpred_tasks.settings import Settings, make_settings
 COPY_BYTES = 16 * 2**20
 # What a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = frozenset(
-    {"budget", "class_weight", "keep_support_vectors", "max_leaf_rows", "sample_rows", "random_state", "n_jobs", "directory"}
-)
+    {
+        "budget", "class_weight", "keep_support_vectors", "max_leaf_rows", "sample_rows", "random_state", "n_jobs", "directory",
+        "verbose",
+    }
+)  # fmt: skip
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -108,19 +112,22 @@ def current_workers() -> AbstractContextManager[Workers]:
         return nullcontext(InlineWorkers())
 
 
-def fit(X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path, budget: str | None = None) -> Settings:
+def fit(
+    X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path, budget: str | None = None, verbose: int = 0
+) -> Settings:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
     of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block. With a budget, settings
-    are chosen first; returns those that were trained with."""
+    are chosen first; returns those that were trained with. verbose: 1 shows on standard error how far it is."""
+    say = reporter(verbose)
     group = store.create_group(folder / "data.zarr")
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder)
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
     if budget is None:
-        train(x, target, folder / "model", settings, current_workers, weight=weight)
+        train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
         return settings
     limit = parse_budget(budget)
-    found = tune(x, target, folder / "model", current_workers, start=settings, weight=weight, budget=limit, short=True)
+    found = tune(x, target, folder / "model", current_workers, start=settings, weight=weight, budget=limit, short=True, say=say)
     return make_settings(found.settings)
 
 

@@ -85,6 +85,13 @@ class Point:
         return self.verdict.hard
 
 
+def expected_tries(trees: int, short: bool) -> float:
+    """What a search over so many trees is likely to judge, in tries of the settings that it starts from on all leaves that are
+    looked at. The last rounds depend on what is found: it may be half of that, or twice."""
+    widths, kept = (0.25, 2) if short else (0.5, 3)
+    return trees * 6 * widths + min(trees, kept) * (16 if short else 42)
+
+
 class Arena(Protocol):
     """Judges settings on leaves of data."""
 

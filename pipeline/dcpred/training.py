@@ -22,6 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Pool, Workers, run_all
+from dcpred.forecast import forecast_training
 from dcpred.locking import check_free
 from dcpred.plan import MIB, BlockPlan, leaf_bytes, leaf_groups, plan_routing
 from dcpred.progress import SILENT, Reporter, Step, counted
@@ -106,7 +107,7 @@ def train(
     check_free(scratch)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, store.open_array(x).shape[1], settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
-    with pool() as workers:
+    with say.job("training"), pool() as workers:
         workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model):
@@ -183,6 +184,8 @@ class Training:
         self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.scaling = job, plan, workers, say, scaling
+        rows, features = store.open_array(job.x).shape
+        self.shares = forecast_training(rows, features, job.settings, workers.n_threads(), learns=scaling is None)
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
@@ -228,7 +231,8 @@ class Training:
 
     def _timed(self, name: str, step: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
-        result = step()
+        with self.say.part(self.shares.of_rest(name)):
+            result = step()
         self.seconds[name] = time.perf_counter() - begin
         return result
 
@@ -269,11 +273,12 @@ class Training:
         return sample, target, weight
 
     def _division(self, survey: Survey) -> Division:
-        self.say.say("learning the scaling and the tree from a sample")
         sample, target, weight = self.sample(survey)
         settings = self.job.settings
         balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
-        with threadpool_limits(1):  # BLAS and k-means sum in another order with more threads
+        title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
+        # BLAS and k-means sum in another order with more threads.
+        with self.say.step(title, None, ""), threadpool_limits(1):
             scaling = self.scaling or learn_scaling(sample, target, weight, survey, settings)
             division = divide(scaling, sample, weight, survey, settings)
         stored = StoredDivision(

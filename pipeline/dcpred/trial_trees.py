@@ -1,9 +1,9 @@
 """The trees that a search tries, over a sample of all rows, and the rows of some of their leaves that settings are judged on."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ from threadpoolctl import threadpool_limits
 
 from dcpred.cluster import Workers, run_all
 from dcpred.cost_model import AT_ONCE, PredictedCost, predict_cost
-from dcpred.progress import Reporter
-from dcpred.search import LANDMARKS, START_C, START_OVERLAP, Budget
+from dcpred.course import Shares
+from dcpred.forecast import Headway, relative_effort
+from dcpred.progress import Reporter, Step
+from dcpred.search import LANDMARKS, START_C, START_OVERLAP, Budget, expected_tries
 from dcpred.training import Training
 from dcpred.trial_plan import (
     HELD_ROWS,
@@ -91,30 +93,37 @@ class TrialTrees:
         self.job = training.job
         self.trees: list[GrownTree] = []
         self.gathered: list[Gathered] = []  # of each tree
-        self.tried: set[tuple[str, int]] = set()  # scaling and number of leaves, also of trees that were left out
+        self.attempted: set[tuple[str, int]] = set()  # scaling and number of leaves, also of trees that were left out
         self.cheapest = ""
+        self.headway = Headway(0.0)
+        self.tried: Step = lambda amount: None  # told what every try is of the whole search
         self.learned: Scaling | None = None
 
-    def prepare(self, seconds: dict[str, float]) -> None:
-        """Learn scalings, grow trees, and gather rows."""
-        begin = time.perf_counter()
-        self.say.say("learning the scaling from a sample")
+    def prepare(self, seconds: dict[str, float], shares: Shares) -> None:
+        """Learn scalings, grow trees, and gather rows. Notes what that took."""
+        begin = perf_counter()
         sample, target, weight = self.training.sample(self.survey)
         start, survey = self.job.settings, self.survey
-        with threadpool_limits(1):  # as in training: sums come in another order with more threads
+        # One thread, as in training: sums come in another order with more.
+        with self.say.part(shares.of_rest("scaling")), self.say.step("learning the scaling", None, ""), threadpool_limits(1):
             metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed)
         self.learned = Scaling(metric.shift, metric.factor)
         check_scaled(self.learned, survey)
-        seconds["scaling"] = time.perf_counter() - begin
-        begin = time.perf_counter()
+        seconds["scaling"] = perf_counter() - begin
+        begin = perf_counter()
         others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
-        self._grow(Sample(sample, weight, max(others, key=metric.scores.__getitem__, default=None)))
-        seconds["trees"] = time.perf_counter() - begin
+        found = Sample(sample, weight, max(others, key=metric.scores.__getitem__, default=None))
+        with self.say.part(shares.of_rest("trees")), self.say.step("growing trees", None, ""), threadpool_limits(1):
+            self._grow(found)
+        with self.say.part(shares.of_rest("rows")), threadpool_limits(1):
+            self._gather()
+            self._grow_coarser(found)
+        self.headway = Headway(expected_tries(len(self.trees), self.short))
+        seconds["trees"] = perf_counter() - begin
 
     def _grow(self, sample: Sample) -> None:
-        """The trees that a search chooses from. Where the budget has no room for the cheapest model of any, trees with fewer and
-        fewer leaves, so that what is possible within a budget is possible within every larger one."""
-        fine, coarse = tree_sizes(self.survey.n_used)
+        """The trees that a search chooses from."""
+        fine, _ = tree_sizes(self.survey.n_used)
         most = 2 if self.short and self.survey.n_used > MANY_ROWS else MOST_TREES
         for n_leaves in fine:
             if len(self.trees) < most:
@@ -123,9 +132,13 @@ class TrialTrees:
             self._add_tree(sample.other, self.trees[0].start.n_leaves, sample)
         if tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings):
             self._add_tree("learned", 1, sample, coarse=True)
-        self._gather()
+
+    def _grow_coarser(self, sample: Sample) -> None:
+        """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves, so that what is
+        possible within a budget is possible within every larger one."""
+        fine, coarse = tree_sizes(self.survey.n_used)
         for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other]):
-            if scaling is not None and (scaling, n_leaves) not in self.tried and not self.affords():
+            if scaling is not None and (scaling, n_leaves) not in self.attempted and not self.affords():
                 self._add_tree(scaling, n_leaves, sample, coarse=n_leaves in coarse)
                 self._gather()
 
@@ -148,7 +161,7 @@ class TrialTrees:
 
         coarse  its leaves have more rows than those of other trees, and training must not divide them
         """
-        self.tried.add((scaling, n_leaves))
+        self.attempted.add((scaling, n_leaves))
         division = self._division(scaling, n_leaves, sample)
         if division is None:
             return
@@ -182,8 +195,7 @@ class TrialTrees:
             except DataError:
                 return None
         settings = replace(self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves))
-        with threadpool_limits(1):
-            return divide(fitted, sample.X, sample.weight, survey, settings)
+        return divide(fitted, sample.X, sample.weight, survey, settings)
 
     def _fewest(self, n_leaves: int) -> int:
         """Rows of a leaf below which it is merged."""
@@ -256,17 +268,16 @@ class TrialTrees:
         tasks = [(self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs, folds[k]) for i, k, at in parts]
         found = np.full((len(some), len(folds), len(tries), 2), np.nan)
         start = self.start(tree)
-        title = f"trying {len(tries)} settings with {start.n_leaves:,} leaves, scaling {start.scaling}"
-        with self.say.step(title, len(tasks), "tasks") as advance:
+        effort = share * len(folds) * sum(relative_effort(settings, start) for settings in tries)
+        amount = self.headway.take(effort) / max(len(tasks), 1)
 
-            def note(number: int, result: Any) -> None:
-                receipt, verdicts = result
-                i, k, at = parts[number]
-                found[i, k, at : at + together] = [(v.soft, v.hard) for v in verdicts]
-                self.training.note(receipt, lambda _: None)
-                advance(1)
+        def note(number: int, result: Any) -> None:
+            receipt, verdicts = result
+            i, k, at = parts[number]
+            found[i, k, at : at + together] = [(v.soft, v.hard) for v in verdicts]
+            self.training.note(receipt, lambda _: self.tried(amount))
 
-            run_all(self.workers, try_settings, tasks, note)
+        run_all(self.workers, try_settings, tasks, note)
         judged = np.isfinite(found).any(axis=(2, 3))  # a try that came to nothing in a leaf that was judged is infinitely bad
         found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
         weight = (stands_for * self.gathered[tree].weight)[: len(some), None] * judged

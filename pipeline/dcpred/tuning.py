@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.cluster import Pool
+from dcpred.forecast import forecast_tuning
 from dcpred.locking import check_free, hold
 from dcpred.progress import SILENT, Reporter
 from dcpred.scratch import make_scratch
@@ -84,11 +85,12 @@ def tune(
     """
     x, y, weight = store.absolute(x), store.absolute(y), store.absolute(weight) if weight else None
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
-    found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
-    begin = time.perf_counter()
-    settings = make_settings(found["settings"])
-    same = scaling if settings.scaling == "learned" else None
-    report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, scaling=same)
+    with say.job("choosing settings and training"):
+        found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
+        begin = time.perf_counter()
+        settings = make_settings(found["settings"])
+        same = scaling if settings.scaling == "learned" else None
+        report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, scaling=same)
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, trained=vars(report))
 
@@ -131,10 +133,14 @@ def _choice(
             try:
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
-                arena = TrialTrees(training, training.survey(names), workers, say, short, budget or DEFAULT_BUDGET)
-                arena.prepare(seconds)
+                shares = forecast_tuning(plan.n_rows, store.open_array(x).shape[1], workers.n_threads(), short=short)
+                with say.part(shares.of_rest("survey")):
+                    survey = training.survey(names)
+                arena = TrialTrees(training, survey, workers, say, short, budget or DEFAULT_BUDGET)
+                arena.prepare(seconds, shares)
                 begin = time.perf_counter()
-                points = search(arena, range(len(arena.trees)), budget or DEFAULT_BUDGET, short)
+                with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as arena.tried:
+                    points = search(arena, range(len(arena.trees)), budget or DEFAULT_BUDGET, short)
                 seconds["search"] = time.perf_counter() - begin
             except InterruptedRunError:
                 raise InterruptedRunError(

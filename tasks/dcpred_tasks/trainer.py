@@ -1,7 +1,9 @@
 """Training in the memory of one process, and the decisions that it shares with training on a Dask cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -27,6 +29,15 @@ from dcpred_tasks.tree import Node, fit_tree, flatten, levels_for
 
 ROWS_PER_LEAF = 1_000
 MAX_AUTO_LEAVES = 4_096
+
+# Told the title of each step, how much there is to count in it (None: nothing), of what; gives what is told as that is done.
+Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
+
+
+@contextmanager
+def unwatched(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
+    """For those who need not see what goes on."""
+    yield lambda amount: None
 
 
 @dataclass(frozen=True)
@@ -132,8 +143,9 @@ def train_rows(
     settings: Settings,
     classes: tuple[int | float | str | bool, ...],
     n_jobs: int | None = None,
+    watch: Watch = unwatched,
 ) -> Model:
-    """Train on rows in memory.
+    """Train on rows in memory, in two steps.
 
     X              (n, n_features) real and finite
     target         (n,) class numbers, or float64
@@ -143,7 +155,8 @@ def train_rows(
     with threadpool_limits(1):  # BLAS sums in another order with more threads
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
-        division = learn_division(X[seen], target[seen], weight[seen], survey, settings)
+        with watch("learning the scaling and the tree", None, ""):
+            division = learn_division(X[seen], target[seen], weight[seen], survey, settings)
         costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
@@ -160,7 +173,12 @@ def train_rows(
                 )  # fmt: skip
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
-        leaves = Parallel(n_jobs=n_jobs, prefer="threads")(delayed(fit)(number) for number in range(tree.n_leaves))
+        fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+        leaves: list[LeafModel] = []
+        with watch("fitting leaves", len(X), "rows") as advance:
+            for leaf in fitting(delayed(fit)(number) for number in range(tree.n_leaves)):
+                advance(len(own[len(leaves)]))
+                leaves.append(leaf)
     counts = np.array([len(part) for part in own])
     return assemble(leaves, counts, tree, division.scaling, division.kernels, classes, settings, division.reference)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dcpred import trial_trees
 from dcpred.cluster import InlineWorkers
+from dcpred.forecast import forecast_tuning
 from dcpred.progress import SILENT
 from dcpred.search import Budget
 from dcpred.training import Training, check_training_data
@@ -40,7 +41,7 @@ def prepared(folder: Path, data: Path, budget: Budget, better_scaling: bool = Tr
 
     trees = TrialTrees(training, survey, InlineWorkers(), SILENT, True, budget)
     with mock.patch.object(trial_trees, "learn_metric", learned):
-        trees.prepare({})
+        trees.prepare({}, forecast_tuning(plan.n_rows, len(survey.minimum), 1, short=True))
     return trees
 
 

@@ -1,0 +1,64 @@
+"""How far a job is, and how long it will take on: arithmetic of shares and times, told the clock by its callers."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import exp
+
+MEANS_SECONDS, MEANS_SHARE = 5.0, 0.1  # before which a guess at the time left would mean nothing
+MEMORY = 0.05  # of the job: with so much more done, a guess is two thirds new
+
+
+class Course:
+    """A job as the interval from 0 to 1, in which its parts lie one after another, and their parts in them.
+
+    A part is told as the share of what is left of the part around it. It fills that share when it ends, whatever was counted in
+    it, so that what is done never goes backwards and never beyond 1, however wrong the shares were.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.begin = now
+        self.done = 0.0
+        self._end = 1.0  # of the part at hand
+        self._whole_seconds = 0.0  # a guess at what the whole job takes
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[tuple[float, float]]:
+        """Where a part of the job begins and ends. It fills its place with `reach`; one that is cut off does not."""
+        around, self._end = self._end, self.done + share * (self._end - self.done)
+        try:
+            yield self.done, self._end
+        finally:
+            self._end = around
+
+    def reach(self, place: float, now: float) -> None:
+        """Be at `place`, unless the job is farther already."""
+        gain = min(place, 1.0) - self.done
+        if gain <= 0:
+            return
+        first, self.done = self.done == 0, self.done + gain
+        guess = (now - self.begin) / self.done
+        self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / MEMORY)) * (guess - self._whole_seconds)
+
+    def seconds_left(self, now: float) -> float | None:
+        """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace so far allows."""
+        spent = now - self.begin
+        if spent < MEANS_SECONDS or self.done < MEANS_SHARE:
+            return None
+        return max(self._whole_seconds - spent, (1.0 - self.done) * spent)
+
+
+class Shares:
+    """What the parts of a job are expected to take, in seconds or any other unit, in their order."""
+
+    def __init__(self, work: Mapping[str, float]) -> None:
+        self.work = work
+
+    @property
+    def total(self) -> float:
+        return sum(self.work.values())
+
+    def of_rest(self, name: str) -> float:
+        """The share of a part in what is left of the job when it begins."""
+        names = list(self.work)
+        rest = sum(self.work[later] for later in names[names.index(name) :])
+        return self.work[name] / rest if rest > 0 else 1.0
