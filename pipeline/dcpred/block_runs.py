@@ -12,11 +12,12 @@ from dcpred.cluster import Workers
 from dcpred.ledger import Ledger
 from dcpred.locking import Lease
 from dcpred.manifest import Done
-from dcpred.progress import Reporter, counted
+from dcpred.progress import COMPILING, Reporter, counted
 from dcpred.window import Failure
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import IncompleteError, RefusedError, ResourceError, SettingsError
-from dcpred_tasks.score_block import give_up_block, score_block
+from dcpred_tasks.score_block import give_up_block, load_engine, score_block
+from dcpred_tasks.scorer import is_compiled
 
 FIRST_FAILURES = 5  # without a success before or between: the run is wrong, and not the blocks
 
@@ -66,8 +67,20 @@ class BlockRun:
         self.failed: dict[int, Failure] = {}
         self.n_done = 0
 
+    def prepare(self) -> None:
+        """Have the engine compiled before the first block where there is no machine code, so that no rate counts that time.
+
+        A worker that fails in this is no error: its blocks will tell."""
+        if all(self.workers.on_each(is_compiled)):
+            return
+        with self.say.step(COMPILING, None, ""):
+            for _ in self.workers.on_each(load_engine, self.ledger.run.model, self.ledger.run.model_hash):
+                self.lease.check()
+
     def run(self, pending: Sequence[int]) -> Done:
         """Score them. Raises IncompleteError where some could not be, ResourceError, InterruptedRunError."""
+        if pending:
+            self.prepare()
         begin = time.perf_counter()
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))

@@ -11,13 +11,13 @@ from threadpoolctl import threadpool_limits
 from dcpred.cost import measure_cost
 from dcpred.plan import plan_scoring
 from dcpred.preflight import check_feature_names
-from dcpred.progress import SILENT, Reporter
+from dcpred.progress import COMPILING, SILENT, Reporter
 from dcpred_tasks import store
 from dcpred_tasks.artifact import read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.predictor import Model, Scores, check_matrix, check_rows, class_numbers
-from dcpred_tasks.scorer import score_rows
+from dcpred_tasks.scorer import is_compiled, score_rows, warm_up
 
 
 @dataclass
@@ -73,6 +73,9 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     _check(X, target, x, y)
     plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
     names = target.attrs.get("labels")
+    if not is_compiled():
+        with say.step(COMPILING, None, ""):
+            warm_up(model)
     compact, local, targets, n_bad = _Tally(), _Tally(), _Targets(), 0
     with say.step("evaluating", plan.n_rows, "rows") as advance, threadpool_limits(1):
         for start in range(0, plan.n_rows, plan.chunk_rows):

@@ -53,6 +53,11 @@ def open_model(path: str, model_hash: str) -> Model:
     return model
 
 
+def load_engine(path: str, model_hash: str) -> None:
+    """Make this process ready to score: compile the engine where no process of this machine has, and open the model."""
+    open_model(path, model_hash)
+
+
 def create_scores(run: ScoreRun, model: Model) -> None:
     """Create the empty output arrays that are not there yet."""
     planned = planned_scores(run, model)
