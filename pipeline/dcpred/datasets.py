@@ -30,7 +30,7 @@ from dcpred.svmlight import read_svmlight
 from dcpred.typed_readers import read_npy, read_npz, read_parquet
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.files import RESOURCE_ERRNOS, new_directory, resource_errors
-from dcpred_tasks.store import DATA_DIMENSIONS, consolidate, create_array, create_group, local_path
+from dcpred_tasks.store import DATA_DIMENSIONS, create_array, create_group, local_path
 
 DATASET_VERSION = 1
 CHUNK_BYTES = 8 * 2**20  # of X, before compression
@@ -205,7 +205,6 @@ def _write(
             progress(done, n)
     if done != n:
         raise DataError(f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it")
-    consolidate(group)
     return survey.found()
 
 

@@ -88,7 +88,6 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
         for name, value in (("X", X), ("y", y)):
             names = store.DATA_DIMENSIONS[: value.ndim]
             store.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[...] = value
-        store.consolidate(group)
 
 
 def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:

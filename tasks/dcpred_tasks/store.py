@@ -274,7 +274,8 @@ def create_array(
 
 
 def consolidate(group: zarr.Group) -> zarr.Group:
-    """Write a copy of the metadata of its arrays into those of a group: xarray warns of a group without one."""
+    """Write a copy of the metadata of its arrays into those of a group whose arrays never change: xarray warns of a group without
+    one. Not for data sets: Zarr appends at the length that the copy tells, so that a second append overwrites the first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Zarr says that other implementations may not know such a copy; they pass over it
         return zarr.consolidate_metadata(group.store_path)

@@ -63,7 +63,7 @@ class Bench:
     def write(self, name: str, values: NDArray[np.generic]) -> None:
         """Another array in place of one of the data."""
         shutil.rmtree(self.data / name, ignore_errors=True)
-        group = zarr.open_group(self.data, mode="r+", use_consolidated=False)
+        group = zarr.open_group(self.data, mode="r+")
         store.create_array(group, name, values.shape, values.dtype, CHUNK_ROWS)[...] = values
 
 

@@ -1,4 +1,4 @@
-"""xarray opens what dcpred writes, called as a user calls it: `xr.open_zarr(path)`, without options, warnings and loss."""
+"""xarray opens what dcpred writes, called as a user calls it: `xr.open_zarr(path)`, without options and loss."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,15 @@ def made(folder: Path, variant: str) -> Path:
     return folder
 
 
-def check_equal(path: Path, dimensions: dict[str, tuple[str, ...]]) -> None:
+def opened(path: Path) -> xr.Dataset:
+    """A data set, of which xarray warns that it holds no copy of the metadata of its arrays."""
+    with pytest.warns(RuntimeWarning, match="consolidated"):
+        return xr.open_zarr(path)
+
+
+def check_equal(seen: xr.Dataset, path: Path, dimensions: dict[str, tuple[str, ...]]) -> None:
     """xarray sees these arrays with the names of their dimensions, and every value and attribute."""
-    seen, stored = xr.open_zarr(path), dict(zarr.open_group(path, mode="r", use_consolidated=False).arrays())
+    stored = dict(zarr.open_group(path, mode="r", use_consolidated=False).arrays())
     assert {str(name): seen[name].dims for name in seen.variables} == dimensions
     assert stored.keys() == dimensions.keys()
     for name, array in stored.items():
@@ -58,15 +64,16 @@ def check_equal(path: Path, dimensions: dict[str, tuple[str, ...]]) -> None:
 @pytest.mark.parametrize("variant", SETTINGS)
 def test_data_scores_and_models(tmp_path: Path, variant: str) -> None:
     folder = made(tmp_path, variant)
-    check_equal(folder / "data.zarr", {"X": ("sample", "feature"), "y": ("sample",)})
-    assert xr.open_zarr(folder / "data.zarr").X.attrs["feature_names"] == ["height", "age", "girth"]
+    data = opened(folder / "data.zarr")
+    check_equal(data, folder / "data.zarr", {"X": ("sample", "feature"), "y": ("sample",)})
+    assert data.X.attrs["feature_names"] == ["height", "age", "girth"]
     scores = {"decision": ("sample",), "status": ("sample",)}
     if variant != "regression":
         scores |= {"label": ("sample",)}
     if variant == "three classes":
         scores |= {"decision": ("sample", "output")}
-    check_equal(folder / "out" / "scores.zarr", scores)
     seen = xr.open_zarr(folder / "out" / "scores.zarr")
+    check_equal(seen, folder / "out" / "scores.zarr", scores)
     bad = seen.status.values != 1
     assert list(np.flatnonzero(bad)) == [0, 17, N_ROWS - 1]
     assert np.isnan(seen.decision.values[bad]).all()
@@ -104,7 +111,8 @@ def test_a_driver_that_died_before_the_group_was_there(tmp_path: Path, monkeypat
             score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
     score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
     assert verify(folder / "cut", "full", inline).ok
-    check_equal(folder / "cut" / "scores.zarr", dict.fromkeys(("decision", "label", "status"), ("sample",)))
+    path = folder / "cut" / "scores.zarr"
+    check_equal(xr.open_zarr(path), path, dict.fromkeys(("decision", "label", "status"), ("sample",)))
 
 
 def altered(value: Any, how: str) -> Any:
@@ -136,9 +144,13 @@ def test_altered_metadata_are_found_and_repaired(tmp_path: Path, how: str) -> No
     assert verify(folder / "out", "full", inline).ok
 
 
-def test_dcpred_reads_what_is_added_to_a_data_set(tmp_path: Path) -> None:
-    """Zarr and xarray believe the copy of metadata that a group holds, dcpred does not."""
+def test_a_data_set_may_grow(tmp_path: Path) -> None:
+    """Zarr and xarray believe a copy of metadata in a group: rows that were appended would be overwritten by the next ones."""
     folder = made(tmp_path, "two classes")
-    group = zarr.open_group(folder / "data.zarr", mode="r+")
+    for value in (1.0, 2.0):
+        group = zarr.open_group(folder / "data.zarr", mode="r+")
+        group["X"].append(np.full((5, 3), value))
     group.create_array("weight", shape=(N_ROWS,), dtype="f4", dimension_names=("sample",))[...] = 1
+    appended = zarr.open_group(folder / "data.zarr")["X"][N_ROWS:]
+    np.testing.assert_array_equal(appended, np.repeat([1.0, 2.0], 5)[:, None] * np.ones(3))
     assert find_array(folder / "data.zarr", "weight").endswith("data.zarr/weight")
