@@ -6,6 +6,7 @@ from math import exp
 
 MEANS_SECONDS, MEANS_SHARE = 5.0, 0.1  # before which a guess at the time left would mean nothing
 MEMORY = 0.05  # of the job: with so much more done, a guess is two thirds new
+LEAST = 1e-9  # of the job, to divide by
 
 
 class Course:
@@ -36,7 +37,7 @@ class Course:
         if gain <= 0:
             return
         first, self.done = self.done == 0, self.done + gain
-        guess = (now - self.begin) / self.done
+        guess = (now - self.begin) / max(self.done, LEAST)
         self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / MEMORY)) * (guess - self._whole_seconds)
 
     def seconds_left(self, now: float) -> float | None:

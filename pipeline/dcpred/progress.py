@@ -82,7 +82,7 @@ class Line:
         facts.append(spent_so_far(spent))
         if left is not None and self.has_total:
             facts.append(f"about {roughly(left)} left")
-        if self.counted is not None and self.counted[1]:
+        if self.counted is not None and self.counted[0]:
             facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")
         return f"{', '.join(facts)}: {self.title}"
 
