@@ -20,7 +20,7 @@ LINE_SECONDS = 5.0
 LINE_COLUMNS = 80  # of a line in a log
 BAR_COLUMNS, BAR_FROM_COLUMNS = 12, 60  # a narrower terminal has no room for it
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-COMPILING = "compiling the scoring engine, once per machine (half a minute)"
+COMPILING = "compiling the scoring engine, once per machine (half a minute if idle)"
 
 
 class Step(Protocol):

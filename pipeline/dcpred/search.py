@@ -69,6 +69,15 @@ class Budget:
     def allows(self, cost: PredictedCost) -> bool:
         return cost.cost_ratio <= self.ratio and cost.ns_per_row <= self.ns
 
+    @property
+    def words(self) -> str:
+        """As it is asked for."""
+        return f"{self.ratio:g}x" if self.ratio < float("inf") else f"{self.ns:g}ns"
+
+
+DEFAULT_BUDGET = Budget(ratio=20.0)
+LEAST_TIMES = 2.0  # what the cheapest model takes: the budget where nobody named one and 20 linear predictions are too few
+
 
 @dataclass(frozen=True)
 class Point:

@@ -15,7 +15,7 @@ from dcpred.cost_model import AT_ONCE, PredictedCost, predict_cost
 from dcpred.course import Shares
 from dcpred.forecast import Headway, relative_effort
 from dcpred.progress import Reporter, Step
-from dcpred.search import LANDMARKS, START_C, START_OVERLAP, Budget, expected_tries
+from dcpred.search import DEFAULT_BUDGET, LANDMARKS, LEAST_TIMES, START_C, START_OVERLAP, Budget, expected_tries
 from dcpred.training import Training
 from dcpred.trial_plan import (
     HELD_ROWS,
@@ -87,9 +87,11 @@ class GrownTree:
 class TrialTrees:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
-    def __init__(self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget) -> None:
+    def __init__(
+        self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget | None
+    ) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
-        self.short, self.budget = short, budget
+        self.short, self.budget, self.named = short, budget or DEFAULT_BUDGET, budget is not None
         self.job = training.job
         self.trees: list[GrownTree] = []
         self.gathered: list[Gathered] = []  # of each tree
@@ -118,6 +120,11 @@ class TrialTrees:
         with self.say.part(shares.of_rest("rows")), threadpool_limits(1):
             self._gather()
             self._grow_coarser(found)
+        if not self.named and self.trees and not self.affords():
+            self.budget = Budget(ns=LEAST_TIMES * min(cost.ns_per_row for cost in self._least_costs()))
+            self.say.say(
+                f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within {self.budget.ns:,.0f} ns a row"
+            )
         self.headway = Headway(expected_tries(len(self.trees), self.short))
         seconds["trees"] = perf_counter() - begin
 

@@ -33,7 +33,6 @@ from dcpred_tasks.job import TrainJob
 from dcpred_tasks.scaling import Scaling
 from dcpred_tasks.settings import Settings, make_settings, settings_dict
 
-DEFAULT_BUDGET = Budget(ratio=20.0)
 SLACK = 1.01  # of the least error: what a cheaper model may have where nobody named a budget
 
 
@@ -79,7 +78,8 @@ def tune(
     """Choose settings for a data set, and train with them.
 
     start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows, limits of leaves
-    budget  what a row may cost; None: 20 linear predictions, and the cheapest model within a hundredth of the least error
+    budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where that is more, and the
+            cheapest model within a hundredth of the least error
     short   look at less
     Raises what `dcpred.training.train` raises, and SettingsError where no model is as cheap as the budget.
     """
@@ -136,11 +136,11 @@ def _choice(
                 shares = forecast_tuning(plan.n_rows, store.open_array(x).shape[1], workers.n_threads(), short=short)
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
-                arena = TrialTrees(training, survey, workers, say, short, budget or DEFAULT_BUDGET)
+                arena = TrialTrees(training, survey, workers, say, short, budget)
                 arena.prepare(seconds, shares)
                 begin = time.perf_counter()
                 with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as arena.tried:
-                    points = search(arena, range(len(arena.trees)), budget or DEFAULT_BUDGET, short)
+                    points = search(arena, range(len(arena.trees)), arena.budget, short)
                 seconds["search"] = time.perf_counter() - begin
             except InterruptedRunError:
                 raise InterruptedRunError(
@@ -150,8 +150,8 @@ def _choice(
                 shutil.rmtree(scratch, ignore_errors=True)
     if not points:
         raise SettingsError(
-            "no model that could be trained on these rows is as cheap as the budget: the cheapest takes "
-            f"{arena.least()}; ask for more"
+            f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes {arena.least()}; "
+            "ask for so much or more"
         )
     best = choose(points, budget)
     found = {

@@ -134,7 +134,7 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         for name, a in (arrays | tests).items():
             row_bytes = max(a.nbytes // max(len(a), 1), 1)
             chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
-            store.create_array(group, name, a.shape, a.dtype, chunk_rows, dimensions=DIMENSIONS[name])[...] = a
+            store.create_array(group, name, a.shape, a.dtype, chunk_rows, dimensions=_dimensions(name, a))[...] = a
         store.consolidate(group)
         write_json(
             partial / "model.json",
@@ -148,6 +148,11 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
             },
         )
     return model_hash
+
+
+def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
+    """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with others."""
+    return DIMENSIONS[name] if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

@@ -83,7 +83,10 @@ def test_workers_that_cannot_get_ready_are_no_error(data: Path, model: Path, tmp
 def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "is_compiled", lambda: False)
     say = Recorder()
+    said_before: list[list[str]] = []
+    monkeypatch.setattr(evaluation, "warm_up", lambda _: said_before.append(list(say.told)))
     evaluate(model, f"{data}/X", f"{data}/y", say=say)
+    assert [told[-1] for told in said_before] == [COMPILING], "the engine is loaded in this step, and in none that is counted"
     assert say.told.index(COMPILING) < say.told.index("evaluating")
 
 

@@ -56,7 +56,7 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
     address = f"{data}/X", f"{data}/y"
     cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
-    with pytest.raises(SettingsError, match="as cheap as the budget") as refused:
+    with pytest.raises(SettingsError, match="a budget of 1ns was asked for, but the cheapest model") as refused:
         tune(*address, tmp_path / "none", inline, short=True, budget=Budget(ns=1.0))
     least = re.search(r"takes ([\d.]+x) \((\d+ns)\)", str(refused.value))
     assert least is not None
@@ -64,6 +64,19 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
         tune(*address, tmp_path / f"least-{number}", inline, short=True, budget=parse_budget(budget))
     assert not (tmp_path / "none").exists()
     assert not (tmp_path / "none.tune").exists()
+
+
+def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:
+    """30 classes of rows of 2 features: the cheapest model takes more than the 20 linear predictions that nobody asked for."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(30, size=600)
+    X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(600, 2))).astype(np.float32)
+    data = make_group(tmp_path / "many.zarr", X, y)
+    with pytest.raises(SettingsError, match="a budget of 20x was asked for"):
+        tune(f"{data}/X", f"{data}/y", tmp_path / "named", inline, short=True, budget=Budget(ratio=20.0))
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    assert report.chosen["cost_ratio"] > 20.0
+    assert report.trained["n_rows"] == 600
 
 
 def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:

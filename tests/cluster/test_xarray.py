@@ -27,6 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "three classes": {"keep_support_vectors": True},
     "two classes": {"refine": False, "triangle": 3},
     "regression": {"task": "regression"},
+    "one leaf": {"n_leaves": 1},
 }
 
 
@@ -70,7 +71,7 @@ def test_data_scores_and_models(tmp_path: Path, variant: str) -> None:
     scores = {"decision": ("sample",), "status": ("sample",)}
     if variant != "regression":
         scores |= {"label": ("sample",)}
-    if variant == "three classes":
+    if variant in ("three classes", "one leaf"):
         scores |= {"decision": ("sample", "output")}
     seen = xr.open_zarr(folder / "out" / "scores.zarr")
     check_equal(seen, folder / "out" / "scores.zarr", scores)

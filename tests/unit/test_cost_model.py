@@ -34,6 +34,7 @@ def test_the_unit_does_not_jump_with_the_number_of_features() -> None:
     assert max(max(a / b, b / a) for a, b in pairwise(ratios)) < 1.3
     units = [linear_ns(d) for d in range(1, 1000)]
     assert units == sorted(units), "more features never cost a linear prediction less"
+    assert linear_ns(5) == linear_ns(6) == linear_ns(7) == linear_ns(8) < linear_ns(9), "rows are filled up to 16 bytes"
 
 
 def test_more_work_costs_more() -> None:

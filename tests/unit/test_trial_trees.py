@@ -123,14 +123,15 @@ def test_a_leaf_that_must_not_be_divided(n_rows: int, n_features: int, overlap: 
 
 def test_the_budgets_that_the_readme_names_are_enough_for_every_data_set(real_data: Path, tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    named = {parse_budget(found).ratio for found in re.findall(r"""(?:--budget |budget=")(\d+x)""", readme)}
-    assert named
+    named = [parse_budget(found) for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", readme)]
+    assert {budget.words[-1] for budget in named} == {"x", "s"}
     files = sorted(real_data.glob("*.npz"))
     assert len(files) >= 9
     for file in files:
         X, y = some_rows(file)
         data = make_group(tmp_path / f"{file.stem}.zarr", X, y)
-        able, least = possible(data, Budget(ratio=min(named)))
+        least_asked = Budget(min(budget.ratio for budget in named), min(budget.ns for budget in named))
+        able, least = possible(data, least_asked)
         assert able, f"{file.stem}: {least}"
 
 
