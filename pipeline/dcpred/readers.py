@@ -109,8 +109,8 @@ class TargetSurvey:
         first = pc.index(missing, True).as_py()
         if first >= 0:
             raise DataError(
-                f"each row needs a target, but {self.name} is missing in row {self.n_rows + first + 1:,} "
-                "(a header is not counted); fill it in or remove the row"
+                f"each row needs a target, but {self.name} is missing in row {self.n_rows + first:,} "
+                "(counted from 0); fill it in or remove the row"
             )
         if len(self.strings) > MAX_LABELS:
             raise DataError(
@@ -239,10 +239,10 @@ class CsvFile:
         found = CSV_NO_NUMBER.search(why)
         if found is None:
             return DataError(f"{self.path.name} was to be read as CSV, but is not: {why}; correct the file")
-        column, row = int(found[1]), int(found[2])
+        column, row = int(found[1]), int(found[2]) - 1  # pyarrow counts from 1, without the header
         error = NotANumberError(
             f"features must be numbers, but column {self.names[column]!r} of {self.path.name} holds {found[3]!r} in "
-            f"row {row:,} (a header is not counted); encode it as numbers, remove it, or make it the target"
+            f"row {row:,} (counted from 0); encode it as numbers, remove it, or make it the target"
         )
         error.column = column
         return error

@@ -263,10 +263,10 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
 @pytest.mark.parametrize(
     ("content", "target", "words"),
     [
-        ("a,b\n1,2\n3,red\n", None, ["'b'", "'red'", "row 2", "target"]),
-        ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 2"]),
-        ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 2"]),
-        ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 2"]),
+        ("a,b\n1,2\n3,red\n", None, ["'b'", "'red'", "row 1", "target"]),
+        ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 1"]),
+        ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 1"]),
+        ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 1"]),
         ("Price,size\n1,2\n", "price", ["'price'", "did you mean 'Price'", "Price, size"]),
         ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
@@ -349,7 +349,7 @@ def test_what_is_not_written_is_zero(tmp_path: Path, values: str, dtype: str) ->
         ("1,2 1:1", ["line 41"]),
         ("1 -1:1", ["line 41"]),
         ("1 99999999999999999999:1", ["line 41"]),
-        ("nan 1:1", ["label of a.svm", "missing in row 41"]),
+        ("nan 1:1", ["label of a.svm", "missing in row 40"]),
     ],
 )
 def test_svmlight_refusals(tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,9 +426,9 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
     [
         ({"a": ["red", "blue"]}, None, ["'a'", "string", "'red'", "target"]),
         ({"a": [[1.0], [2.0]]}, None, ["'a'", "list", "[1.0]"]),
-        ({"a": [1, 2], "b": [1, None]}, "b", ["'b'", "missing in row 2"]),
-        ({"a": [1, 2], "b": [1.0, math.nan]}, "b", ["'b'", "missing in row 2"]),
-        ({"a": [1, 2], "b": ["x", None]}, "b", ["'b'", "missing in row 2"]),
+        ({"a": [1, 2], "b": [1, None]}, "b", ["'b'", "missing in row 1"]),
+        ({"a": [1, 2], "b": [1.0, math.nan]}, "b", ["'b'", "missing in row 1"]),
+        ({"a": [1, 2], "b": ["x", None]}, "b", ["'b'", "missing in row 1"]),
         ({"a": [1, 2], "b": pa.array([1, 2], pa.timestamp("s"))}, "b", ["'b'", "timestamp"]),
         ({"a": [2**53 + 1, 2], "b": [0.5, 1.0]}, None, ["'a'", str(2**53 + 1), "round"]),
         ({"a": [2**53 + 1, None]}, None, ["'a'", str(2**53 + 1), "round"]),
@@ -502,7 +502,7 @@ def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) 
         ({"X": SMALL, "y": np.array([None] * 6)}, {}, ["'y'", "object"]),
         ({"X": SMALL, "y": np.zeros(6, complex)}, {}, ["'y'", "complex"]),
         ({"X": SMALL, "y": np.zeros(6, "M8[s]")}, {}, ["'y'", "datetime64"]),
-        ({"X": SMALL, "y": np.array([1, 2, 3, np.nan, 5, 6])}, {}, ["'y'", "missing in row 4"]),
+        ({"X": SMALL, "y": np.array([1, 2, 3, np.nan, 5, 6])}, {}, ["'y'", "missing in row 3"]),
     ],
 )
 def test_npz_refusals(tmp_path: Path, arrays: dict[str, Any], options: dict[str, str], words: list[str]) -> None:
