@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from dcpred import outofcore
 from dcpred.estimator_base import DCPredBase
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.predict_block import check_numbered, check_scored
 from dcpred_tasks.predictor import class_numbers
 from dcpred_tasks.settings import make_settings, settings_dict
 
@@ -218,9 +219,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self._labels(self._scored(X, early=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of labels that are right. Of lazy X only the labels come into memory."""
-        predicted, y, sample_weight = outofcore.computed(self.predict(X), y, sample_weight)
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        """The share of labels that are right. Of lazy X only class numbers come into memory. Raises DataError, which names the
+        first row without a score."""
+        numbers, y, sample_weight = outofcore.computed(outofcore.class_numbers(self._values(X)), y, sample_weight)
+        check_numbered(numbers)
+        return float(accuracy_score(y, self.classes_[numbers], sample_weight=sample_weight))
 
     def _labels(self, decision: Any) -> Any:
         if outofcore.is_out_of_core(decision):
@@ -337,6 +340,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         return self._scored(X, early=True)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R². Of lazy X only the predictions come into memory."""
-        predicted, y, sample_weight = outofcore.computed(self.predict(X), y, sample_weight)
-        return float(r2_score(y, predicted, sample_weight=sample_weight))
+        """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row without a score."""
+        decision, y, sample_weight = outofcore.computed(self._values(X), y, sample_weight)
+        check_scored(decision)
+        return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

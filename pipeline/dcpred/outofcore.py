@@ -21,7 +21,7 @@ from dcpred_tasks import store
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.input_kinds import is_a, is_lazy
-from dcpred_tasks.predict_block import decision_block, label_block
+from dcpred_tasks.predict_block import decision_block, label_block, number_block
 from dcpred_tasks.predictor import Model, check_rows
 from dcpred_tasks.settings import Settings, make_settings
 
@@ -173,6 +173,13 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
 def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
     """Labels (n_samples,) of decision values, computed block by block when asked for."""
     return decision.map_blocks(label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0])
+
+
+def class_numbers(decision: Any) -> Any:
+    """Class numbers (n_samples,) of decision values, lazily where these are lazy; −1 in rows without a score."""
+    if not isinstance(decision, da.Array):
+        return number_block(decision)
+    return decision.map_blocks(number_block, drop_axis=1, dtype=np.int64, meta=np.empty(0, np.int64))
 
 
 def computed(*columns: Any) -> tuple[Any, ...]:

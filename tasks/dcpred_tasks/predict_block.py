@@ -26,7 +26,15 @@ def rows_without_score(decision: Scores) -> NDArray[np.intp]:
 
 def check_scored(decision: Scores) -> None:
     """Raise DataError, which names the first row without a score, unless every row of (n_samples, n_outputs) has one."""
-    bad = rows_without_score(decision)
+    _refuse(rows_without_score(decision))
+
+
+def check_numbered(numbers: NDArray[np.int64]) -> None:
+    """As `check_scored`, of class numbers as `number_block` gives them."""
+    _refuse(np.flatnonzero(numbers < 0))
+
+
+def _refuse(bad: NDArray[np.intp]) -> None:
     if len(bad):
         raise DataError(
             f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use decision_function, which "
@@ -37,6 +45,13 @@ def check_scored(decision: Scores) -> None:
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     """Decision values (n_samples, n_outputs) of raw rows; NaN in rows without a score."""
     return score_rows(model, X, early=early)[0]
+
+
+def number_block(decision: Scores) -> NDArray[np.int64]:
+    """Class numbers (n_samples,) of decision values (n_samples, n_outputs); −1 in rows without a score."""
+    numbers = class_numbers(decision)
+    numbers[rows_without_score(decision)] = -1
+    return numbers
 
 
 def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None) -> NDArray[Any]:

@@ -135,6 +135,40 @@ def test_the_regressor(data: Classes, holed: np.ndarray, method: str) -> None:
             getattr(predictor, method)(holed[48:])
 
 
+LABELS = {
+    "float": np.array([0.0, 1.0, 2.0]),
+    "int": np.arange(3),
+    "text": np.array(["ash", "oak", "yew"]),
+    "object": np.array(["ash", "oak", "yew"], object),
+    "datetime": np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "M8[D]"),
+    "timedelta": np.array([1, 2, 3], "m8[s]"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.filterwarnings("error")
+def test_score_names_the_first_row_without_one(model: DCPredClassifier, data: Classes, holed: np.ndarray, kind: str) -> None:
+    other = with_classes(model, LABELS[kind])
+    y = LABELS[kind][data.y[:60]]
+    first, wanted = holed[4:], "row 43 of X cannot be predicted"  # the rows of block 2 begin at 40
+    for X in (first, lazy(first)):
+        with pytest.raises(DataError, match=wanted):
+            other.score(X, y[4:])
+    good = np.setdiff1d(np.arange(60), BAD)
+    if kind not in ("datetime", "timedelta"):
+        assert other.score(lazy(holed[good]), y[good]) == other.score(holed[good], y[good]) > 0.5
+
+
+@pytest.mark.filterwarnings("error")
+def test_score_of_the_regressor_names_the_first_row_without_one(data: Classes, holed: np.ndarray) -> None:
+    model = DCPredRegressor(n_leaves=2, landmarks=6, random_state=0).fit(data.X, data.X[:, 0])
+    y = data.X[:60, 0]
+    for X in (holed[4:], lazy(holed[4:])):
+        with pytest.raises(DataError, match="row 43 of X cannot be predicted"):
+            model.score(X, y[4:])
+    assert model.score(lazy(holed[4:40]), y[4:40]) == pytest.approx(model.score(holed[4:40], y[4:40]))
+
+
 def test_the_module_imports_little() -> None:
     code = (
         "import sys, dcpred_tasks.predict_block; "
