@@ -88,6 +88,8 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
         dtype = _common_dtype(dtypes, masked=np.float64)
     elif is_a(data, "dask.dataframe.Series"):
         dtype = _common_dtype({name: data.dtype}, masked=getattr(data.dtype, "numpy_dtype", None))
+        if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
+            raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
     else:
         return data
     return data.astype(dtype).to_dask_array(lengths=lengths or None)
@@ -136,11 +138,14 @@ def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:
         address = store.array_address(array)
         if address is not None:
             return address
-    source = array if isinstance(array, da.Array) else da.from_array(_sized(array))
-    if np.isnan(source.shape).any():
+    array = array if isinstance(array, da.Array) else _sized(array)
+    if np.isnan(array.shape).any():
         raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
-    if source.ndim not in (1, 2) or source.dtype.kind in "cOSUTV":
-        raise DataError(f"{name} has shape {source.shape} and dtype {source.dtype}; pass numbers, one row per sample")
+    if array.ndim not in (1, 2) or array.dtype.kind in "cOSUTV":
+        raise DataError(f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample")
+    if name == "X" and 0 in array.shape:
+        raise DataError(f"X has shape {array.shape}, so that there is nothing to train on; pass rows and features")
+    source = array if isinstance(array, da.Array) else da.from_array(array)
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
     rows = min(max(COPY_BYTES // row_bytes, 1), max(source.shape[0], 1))
     names = store.DATA_DIMENSIONS[: source.ndim]
@@ -157,8 +162,8 @@ def _sized(array: Any) -> Any:
 def decision(model: Model, X: Any, early: bool) -> da.Array:
     """Decision values as a Dask array (n_samples, n_outputs), computed block by block when asked for. The model is one value of
     the graph, sent to each worker once."""
+    check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
-    check_rows(np.empty((0, *rows.shape[1:]), rows.dtype), model.n_features)
     rows = rows.rechunk({1: -1})
     return rows.map_blocks(
         decision_block,

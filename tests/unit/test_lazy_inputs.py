@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 
 from dcpred import DCPredClassifier, DCPredRegressor, outofcore
 from dcpred_tasks.errors import DataError
@@ -138,6 +139,35 @@ def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) ->
             call()
     with pytest.raises(DataError, match=r"y has dtype str.*, which is not numbers"):
         small().fit(frames(data.X), dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2))
+
+
+@pytest.mark.parametrize("kind", [object, str])
+def test_labels_in_memory_that_are_not_numbers(data: Classes, kind: type) -> None:
+    y = np.array(["ash", "oak", "yew"], kind)[data.y]
+    with pytest.raises(DataError, match=r"y has shape \(400,\) and dtype .*; pass numbers, one row per sample"):
+        small().fit(LAZY["dask array"](data.X), y)
+
+
+def test_zarr_rows_that_are_not_numbers(model: DCPredClassifier) -> None:
+    with pytest.raises(DataError, match=r"X has dtype StringDType.*, which is not numbers"):
+        model.predict(zarr.create_array({}, shape=(3, 4), dtype=np.dtypes.StringDType()))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float64"])
+def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
+    column = pd.Series(data.y > 0).astype(int).astype(dtype)
+    column[7] = pd.NA
+    lazy = dd.from_pandas(column, npartitions=3)
+    with pytest.raises(DataError, match="y has missing values; remove the rows"):
+        small().fit(frames(data.X), lazy)
+    with pytest.raises(DataError, match="sample_weight has missing values; remove the rows"):
+        small().fit(frames(data.X), LAZY["dask frame"](data.y), sample_weight=lazy)
+
+
+@pytest.mark.parametrize("kind", ["dask array", "dask frame"])
+def test_nothing_to_train_on(kind: str) -> None:
+    with pytest.raises(DataError, match=r"^X has shape \(0, 3\), so that there is nothing to train on; pass rows and features$"):
+        small().fit(frames(np.empty((0, 3))) if kind == "dask frame" else da.zeros((0, 3)), da.zeros(0, int))
 
 
 @pytest.mark.usefixtures("no_compute")
