@@ -20,7 +20,7 @@ from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.feature_names import Names, feature_names, in_training_order
-from dcpred_tasks.input_kinds import is_a, is_lazy
+from dcpred_tasks.input_kinds import is_a, is_lazy, is_unread
 from dcpred_tasks.predict_block import decision_block, label_block, number_block
 from dcpred_tasks.predictor import Model, check_rows
 from dcpred_tasks.settings import Settings, make_settings
@@ -46,9 +46,9 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
     for name, data in given.items():
         _check_kind(data, name)
         if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
+            kind = "an xarray.DataArray that is not yet read" if is_unread(data) else "a Dask collection"
             raise DataError(
-                f"{name} is a Dask collection, but X is in memory; pass X as a Dask collection or Zarr array, too, or "
-                f"{name}.compute()"
+                f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or {name}.compute()"
             )
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
     return taken[0], taken[1], taken[2], feature_names(X) if is_out_of_core(taken[0]) else None
@@ -78,7 +78,7 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
     rows of frames are counted, which reads them once."""
     if is_a(data, "xarray.DataArray"):
         if is_lazy(data):
-            return data.data
+            return _chunked(data).data
         names = feature_names(data)
         if names is None or data.shape[1:] != (len(names),):
             return np.asarray(data)
@@ -93,6 +93,15 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
     else:
         return data
     return data.astype(dtype).to_dask_array(lengths=lengths or None)
+
+
+def _chunked(data: Any) -> Any:
+    """A lazy xarray.DataArray as one of Dask, in the chunks that it is stored in where it tells them."""
+    if not is_unread(data):
+        return data
+    stored = data.encoding.get("preferred_chunks", {})
+    other = -1 if data.dtype.hasobject else "auto"  # Dask cannot tell the size of objects
+    return data.chunk({dim: stored.get(dim, other) for dim in data.dims})
 
 
 def _common_dtype(dtypes: dict[str, Any], masked: Any) -> np.dtype[Any]:

@@ -12,9 +12,18 @@ def is_a(data: Any, name: str) -> bool:
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether this is a Dask collection, or an xarray object that holds one."""
+    """Whether this is a Dask collection, or an xarray object that holds one or was opened and not yet read."""
     if isinstance(data, type) or not hasattr(data, "__dask_graph__"):
         return False
     if is_a(data, "xarray.DataArray") or is_a(data, "xarray.Dataset"):
-        return data.__dask_graph__() is not None
+        return data.__dask_graph__() is not None or is_unread(data)
     return True
+
+
+def is_unread(data: Any) -> bool:
+    """Whether this is an xarray object, without Dask, that reads some of its values from a file when they are asked for."""
+    if is_a(data, "xarray.Dataset"):
+        return any(is_unread(array) for array in data.data_vars.values())
+    if not is_a(data, "xarray.DataArray") or is_a(data.variable, "xarray.IndexVariable"):  # an index is always in memory
+        return False
+    return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)  # there is no public name for it

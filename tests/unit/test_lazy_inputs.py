@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -17,6 +18,7 @@ import zarr
 
 from dcpred import DCPredClassifier, DCPredRegressor, outofcore
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import is_lazy
 from support.data import Classes, make_blobs
 
 NAMES = ["a", "b", "c", "d"]
@@ -221,6 +223,53 @@ def test_xarray_in_memory(model: DCPredClassifier, data: Classes) -> None:
     np.testing.assert_array_equal(small().fit(X, y).model_.beta, model.model_.beta)
     for predictor in (model, model.serve()):
         np.testing.assert_array_equal(predictor.predict(X), model.predict(data.X))
+
+
+def unread(path: Path, array: np.ndarray) -> xr.DataArray:
+    """As xarray.open_zarr(path, chunks=None) and open_dataset give it: read when it is asked for, without Dask."""
+    names = ("sample", "feature")[: array.ndim]
+    zarr.create_group(path).create_array("values", data=array, chunks=(150, *array.shape[1:]), dimension_names=names)
+    return xr.open_zarr(path, chunks=None, consolidated=False)["values"]
+
+
+@pytest.fixture
+def no_reading_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = xr.Variable.values.fget
+
+    def refuse(variable: xr.Variable) -> np.ndarray:
+        assert len(variable) < 400, "read in the client"
+        return values(variable)
+
+    monkeypatch.setattr(xr.Variable, "values", property(refuse))
+
+
+def test_xarray_that_is_not_yet_read(tmp_path: Path, model: DCPredClassifier, data: Classes, request: Any) -> None:
+    weight = np.random.default_rng(0).uniform(0.5, 2, 400)
+    own = small().fit(data.X, data.y, sample_weight=weight)
+    X, y, lazy_weight = (unread(tmp_path / n, a) for n, a in (("X", data.X), ("y", data.y), ("weight", weight)))
+    renamed = X.rename(sample="row")  # what is stored tells chunks of a dimension that is no more
+    request.getfixturevalue("no_reading_whole")
+    assert [is_lazy(array) for array in (X, X.to_dataset(name="X"), xr.DataArray(data.X))] == [True, True, False]
+    with pytest.raises(AssertionError, match="read in the client"):
+        np.asarray(X)
+    np.testing.assert_array_equal(small().fit(X, y, sample_weight=lazy_weight).model_.beta, own.model_.beta)
+    assert not X.variable._in_memory
+    for rows in (X, renamed):
+        found = model.predict(rows)
+        assert isinstance(found, da.Array)
+        np.testing.assert_array_equal(found.compute(scheduler="sync"), model.predict(data.X))
+    assert found.chunks == ((400,),)
+    assert model.predict(X).chunks == ((150, 150, 100),)
+    with pytest.raises(DataError, match=r"y is an xarray.DataArray that is not yet read, but X is in memory; .* y.compute\(\)"):
+        small().fit(data.X, y)
+    for method in (model.serve().predict, model.serve().decision_function):
+        with pytest.raises(DataError, match=r"X is a Dask collection \(DataArray\), but a served model predicts rows in memory"):
+            method(X)
+
+
+def test_an_index_of_xarray_is_in_memory(data: Classes) -> None:
+    numbers = xr.DataArray(data.X, dims=("row", "feature")).to_dataset(name="X").assign_coords(row=pd.RangeIndex(400))["row"]
+    assert not is_lazy(numbers)
 
 
 def test_dask_dataframe_is_not_imported_until_somebody_has_one() -> None:
