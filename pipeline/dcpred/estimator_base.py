@@ -67,10 +67,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch)
         self._remember(settings)
 
-    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> None:
+    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         try:
-            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget, self.verbose)
+            settings = outofcore.fit(X, y, sample_weight, settings, folder, self.budget, self.verbose, labels)
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
         finally:

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred import outofcore
+from dcpred.class_names import check_numbers, class_names, named
 from dcpred.estimator_base import DCPredBase
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.predict_block import check_numbered, check_scored
@@ -166,7 +167,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or Zarr array.
 
         Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the second dimension of an
-        xarray.DataArray, or those that an attribute `feature_names` lists."""
+        xarray.DataArray, or those that an attribute `feature_names` lists. Classes have the names that an attribute `labels` of a
+        Zarr or xarray y lists."""
+        labels = class_names(y)
         X, y, sample_weight, names = outofcore.training_data(X, y, sample_weight)
         if outofcore.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
@@ -177,11 +180,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             settings = self._settings()
             if self.class_weight is not None:
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
-            self._fit_on_workers(X, y, sample_weight, settings)
+            self._fit_on_workers(X, y, sample_weight, settings, labels)
             self._keep_names(names)
             self.classes_ = np.array(self.model_.classes)
             return self
-        X, y = validate_data(self, X, y, dtype="numeric")
+        X, y = validate_data(self, X, named(y, labels), dtype="numeric")
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
@@ -219,11 +222,12 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self._labels(self._scored(X, early=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of labels that are right. Of lazy X only class numbers come into memory. Raises DataError, which names the
-        first row without a score."""
+        """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X only class numbers
+        come into memory. Raises DataError, which names the first row without a score."""
+        labels = class_names(y) if self.classes_.dtype.kind not in "biuf" else None
         numbers, y, sample_weight = outofcore.computed(outofcore.class_numbers(self._values(X)), y, sample_weight)
         check_numbered(numbers)
-        return float(accuracy_score(y, self.classes_[numbers], sample_weight=sample_weight))
+        return float(accuracy_score(named(y, labels), self.classes_[numbers], sample_weight=sample_weight))
 
     def _labels(self, decision: Any) -> Any:
         if outofcore.is_out_of_core(decision):
@@ -316,6 +320,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array. Names of features
         are kept as in DCPredClassifier."""
+        check_numbers(y)
         X, y, sample_weight, names = outofcore.training_data(X, y, sample_weight)
         if outofcore.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings())

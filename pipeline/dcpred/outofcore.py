@@ -124,15 +124,23 @@ def current_workers() -> AbstractContextManager[Workers]:
 
 
 def fit(
-    X: Any, y: Any, sample_weight: Any, settings: Settings, folder: Path, budget: str | None = None, verbose: int = 0
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    settings: Settings,
+    folder: Path,
+    budget: str | None = None,
+    verbose: int = 0,
+    labels: Names | None = None,
 ) -> Settings:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
     of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block. With a budget, settings
-    are chosen first; returns those that were trained with. verbose: 1 shows on standard error how far it is."""
+    are chosen first; returns those that were trained with. verbose: 1 shows on standard error how far it is. labels: the names of
+    the classes where y holds their numbers."""
     say = reporter(verbose)
     group = store.create_group(folder / "data.zarr")
     x = _address(X, "X", group, folder)
-    target = _address(y, "y", group, folder)
+    target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
     if budget is None:
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
@@ -142,7 +150,7 @@ def fit(
     return make_settings(found.settings)
 
 
-def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:
+def _address(array: Any, name: str, group: zarr.Group, folder: Path, attributes: dict[str, Any] | None = None) -> str:
     if isinstance(array, zarr.Array):
         address = store.array_address(array)
         if address is not None:
@@ -158,7 +166,8 @@ def _address(array: Any, name: str, group: zarr.Group, folder: Path) -> str:
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
     rows = min(max(COPY_BYTES // row_bytes, 1), max(source.shape[0], 1))
     names = store.DATA_DIMENSIONS[: source.ndim]
-    target = store.create_array(group, name, source.shape, source.dtype, rows, dimensions=names)
+    shape, dtype = source.shape, source.dtype
+    target = store.create_array(group, name, shape, dtype, rows, attributes=attributes, dimensions=names)
     whole_rows = source.rechunk((rows, *[-1] * (source.ndim - 1)))
     da.store(whole_rows, target, lock=False)
     return f"{folder}/data.zarr/{name}"
