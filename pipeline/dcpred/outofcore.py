@@ -50,8 +50,9 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
             raise DataError(
                 f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or {name}.compute()"
             )
+    names = feature_names(X)  # of data in memory, too: it refuses columns whose names do not tell them apart
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
-    return taken[0], taken[1], taken[2], feature_names(X) if is_out_of_core(taken[0]) else None
+    return taken[0], taken[1], taken[2], names if is_out_of_core(taken[0]) else None
 
 
 def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
@@ -79,15 +80,15 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
     if is_a(data, "xarray.DataArray"):
         if is_lazy(data):
             return _chunked(data).data
-        names = feature_names(data)
+        names = feature_names(data) if name == "X" else None
         if names is None or data.shape[1:] != (len(names),):
             return np.asarray(data)
         return data.to_pandas().set_axis(list(names), axis=1)
     if is_a(data, "dask.dataframe.DataFrame"):
-        dtypes = {f"column {column!r} of {name}": dtype for column, dtype in data.dtypes.items()}
+        dtypes = [(f"column {column!r} of {name}", dtype) for column, dtype in data.dtypes.items()]
         dtype = _common_dtype(dtypes, masked=np.float64)
     elif is_a(data, "dask.dataframe.Series"):
-        dtype = _common_dtype({name: data.dtype}, masked=getattr(data.dtype, "numpy_dtype", None))
+        dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
             raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
     else:
@@ -104,14 +105,14 @@ def _chunked(data: Any) -> Any:
     return data.chunk({dim: stored.get(dim, other) for dim in data.dims})
 
 
-def _common_dtype(dtypes: dict[str, Any], masked: Any) -> np.dtype[Any]:
+def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
     """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may hold pandas.NA.
     Raises DataError for a column that does not hold numbers."""
-    for name, dtype in dtypes.items():
+    for name, dtype in dtypes:
         if dtype.kind not in "biuf":
             raise DataError(f"{name} has dtype {dtype}, which is not numbers; encode it as numbers first")
-    plain = all(isinstance(dtype, np.dtype) for dtype in dtypes.values())
-    common: np.dtype[Any] = np.result_type(np.bool_, *dtypes.values()) if plain else np.dtype(masked)
+    plain = all(isinstance(dtype, np.dtype) for _, dtype in dtypes)
+    common: np.dtype[Any] = np.result_type(np.bool_, *(dtype for _, dtype in dtypes)) if plain else np.dtype(masked)
     return common
 
 

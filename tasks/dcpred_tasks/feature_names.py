@@ -2,11 +2,13 @@
 
 A frame (pandas, polars, pyarrow, Dask) names its columns, an xarray.DataArray may name them by a coordinate: these are put in
 order by name. Zarr arrays, and DataArrays without that coordinate, may hold an attribute `feature_names`: it is compared.
-Arrays without names are taken as they are. No library of frames is imported here.
+Arrays without names are taken as they are, and so are columns that are numbered 0, 1, 2 and so on, as long as the model has no
+names either. Columns that are named by anything else are refused. No library of frames is imported here.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from dcpred_tasks.errors import DataError
@@ -18,22 +20,30 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None where it has none. Raises DataError where only some of them are strings."""
+    """The names of the features of X, None where it has none. Raises DataError for columns that are named twice, or by other
+    things than strings and the numbers 0, 1, 2 and so on."""
     return _column_names(X) or _attribute_names(X)
 
 
 def in_training_order(X: Any, trained: Sequence[str] | None) -> Any:
-    """X with its features in the order of training; X itself where that is so, or where one of the two has no names.
+    """X with its features in the order of training; X itself where that is so, where the model has no names, and where X is an
+    array without names.
 
-    Raises DataError where columns are missing, were not trained with, or are named twice, and where the attribute of an array
-    names other features.
+    Raises DataError as feature_names does, and where the model has names and columns are missing, were not trained with or are
+    only numbered, and where the attribute of an array names other features.
     """
+    given = _column_names(X)
     if trained is None:
         return X
     trained = tuple(trained)
-    given = _column_names(X)
     if given is None:
-        check_same_names(_attribute_names(X), trained, "X")
+        attribute = _attribute_names(X)
+        check_same_names(attribute, trained, "X")
+        if attribute is None and _column_labels(X):
+            raise DataError(
+                f"the columns of X are only numbered, but the model was trained on {_listed(trained)}; name the "
+                "columns, or pass an array whose columns are in the order of model.feature_names_in_"
+            )
         return X
     if given == trained:
         return X
@@ -58,20 +68,46 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
 
 
 def _column_names(X: Any) -> Names | None:
-    """Names of the columns of a frame or of the second dimension of a DataArray, where they are strings."""
-    if is_a(X, "xarray.DataArray"):
-        coordinate = X.coords.get(X.dims[1]) if X.ndim == 2 else None
-        names = [] if coordinate is None else coordinate.values.tolist()
-    else:
-        names = list(X.column_names if is_a(X, "pyarrow.Table") else getattr(X, "columns", ()))
-    strings = [name for name in names if isinstance(name, str)]
-    if strings and len(strings) < len(names):
-        other = next(name for name in names if not isinstance(name, str))
+    """Names of the columns of a frame or of the second dimension of a DataArray, None where it has none or only numbers them."""
+    labels = _column_labels(X)
+    if all(isinstance(label, Integral) and label == i and not isinstance(label, bool) for i, label in enumerate(labels)):
+        return None
+    strings = [label for label in labels if isinstance(label, str)]
+    others = [label for label in labels if not isinstance(label, str)]
+    if strings and others:
         raise DataError(
-            f"the columns of X are named by strings and by other things ({strings[0]!r}, {other!r}); make all of the names "
-            "strings, by X.columns = X.columns.astype(str), or none"
+            f"the columns of X are named by strings and by other things ({strings[0]!r}, {others[0]!r}); make all of the names "
+            f"strings, by {_renaming(X, joined=False)}"
         )
-    return tuple(strings) or None
+    if others:
+        shown = ", ".join(repr(label) for label in others[:LISTED_NAMES]) + (", ..." if len(others) > LISTED_NAMES else "")
+        raise DataError(
+            f"the columns of X are named by other things than strings ({shown}), which a model does not keep; make the names "
+            f"strings, by {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array"
+        )
+    twice = [name for name, n in Counter(strings).items() if n > 1]
+    if twice:
+        raise DataError(
+            f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of them, or pass an "
+            "array"
+        )
+    return tuple(strings)
+
+
+def _column_labels(X: Any) -> list[Any]:
+    """What names the columns of a frame or the second dimension of a DataArray, whatever it is; empty for other arrays."""
+    if is_a(X, "xarray.DataArray"):
+        labelled = X.ndim == 2 and X.dims[1] in X.coords  # coords.get would number a dimension that has no labels
+        return list(X.coords[X.dims[1]].values.tolist()) if labelled else []
+    return list(X.column_names if is_a(X, "pyarrow.Table") else getattr(X, "columns", ()))
+
+
+def _renaming(X: Any, *, joined: bool) -> str:
+    """How names become strings, in code; `joined` where each is a tuple, as of a MultiIndex."""
+    if is_a(X, "xarray.DataArray"):
+        dimension = repr(X.dims[1])
+        return f"X = X.assign_coords({{{dimension}: [str(name) for name in X[{dimension}].values]}})"
+    return "X.columns = " + ("['_'.join(map(str, name)) for name in X.columns]" if joined else "X.columns.astype(str)")
 
 
 def _attribute_names(X: Any) -> Names | None:
@@ -81,9 +117,6 @@ def _attribute_names(X: Any) -> Names | None:
 
 def _check_columns(given: Names, trained: Names) -> None:
     """Raise DataError unless the columns are those of training in some order."""
-    twice = [name for name, n in Counter(given).items() if n > 1]
-    if twice:
-        raise DataError(f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of them")
     here, wanted = set(given), set(trained)
     missing = [name for name in trained if name not in here]
     if missing:
@@ -96,7 +129,7 @@ def _check_columns(given: Names, trained: Names) -> None:
         )
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])
     more = len(names) - LISTED_NAMES
     return f"the feature{'s' if len(names) > 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")

@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 from click.testing import CliRunner
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model, outofcore
 from dcpred.cli.main import main
 from dcpred.evaluation import evaluate
 from dcpred.preflight import check_feature_names
@@ -145,7 +145,8 @@ def test_arrays_are_taken_as_they_are(model: DCPredClassifier, served: ServedMod
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         np.testing.assert_array_equal(model.predict(data.X), expected)
     np.testing.assert_array_equal(model.predict(da.from_array(data.X, chunks=(100, 4))).compute(scheduler="sync"), expected)
-    np.testing.assert_array_equal(served.predict(pd.DataFrame(data.X)), expected)
+    for X in (xr.DataArray(data.X), data.X.tolist()):
+        np.testing.assert_array_equal(served.predict(X), expected)
     nameless = small().fit(data.X, data.y)
     with pytest.warns(UserWarning, match="was fitted without feature names"):
         np.testing.assert_array_equal(nameless.predict(frame(data.X)), expected)
@@ -159,8 +160,70 @@ def test_names_that_do_not_tell_an_order_are_refused(served: ServedModel, data: 
         served.predict(mixed)
     with pytest.raises(DataError, match="strings and by other things"):
         small().fit(dd.from_pandas(mixed, npartitions=2), data.y)
-    twice = pd.DataFrame(data.X, columns=["a", "a", "b", "c"])
-    assert in_training_order(twice, ("a", "a", "b", "c")) is twice
+    with pytest.raises(DataError, match=r"strings and by other things.*astype\(str\)$"):
+        small().fit(mixed, data.y)
+    mixed.columns = mixed.columns.astype(str)
+    assert list(small().fit(mixed, data.y).feature_names_in_) == ["width", "height", "age", "3"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pyarrow"])
+def test_repeated_names_are_refused(model: DCPredClassifier, data: Classes, kind: str) -> None:
+    """A column of fractions is not cut to the whole numbers of another one of the same name."""
+    plain = small().fit(data.X, data.y)
+    repeated = ["a", "a", "b", "c"]
+    X = KINDS[kind](data.X, repeated)
+    if kind == "dask":
+        X = dd.from_pandas(pd.concat([frame(data.X).astype({"mass": int}).set_axis(repeated, axis=1)], axis=1), npartitions=2)
+    served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
+    for call in (lambda X: small().fit(X, data.y), model.predict, plain.decision_function, *served):
+        with pytest.raises(DataError, match=r"^two columns of X are named 'a', .* rename one of them, or pass an array$"):
+            call(X)
+    with pytest.raises(DataError, match="two columns of X"):
+        in_training_order(X, repeated)
+
+
+def test_columns_of_one_name_keep_their_dtypes(data: Classes) -> None:
+    y = pd.DataFrame({"a": data.X[:, 0], "b": data.y}).set_axis(["a", "a"], axis=1)
+    array = outofcore.training_data(da.from_array(data.X), dd.from_pandas(y, npartitions=2), None)[1]
+    np.testing.assert_array_equal(array.compute(scheduler="sync")[:, 0], data.X[:, 0])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pyarrow"])
+@pytest.mark.parametrize("labels", [[10, 20, 30, 40], [3, 2, 1, 0], [0.5, 1.5, 2.5, 3.5]], ids=str)
+def test_names_that_are_no_strings_are_refused(model: DCPredClassifier, data: Classes, kind: str, labels: list[Any]) -> None:
+    plain = small().fit(data.X, data.y)
+    X = KINDS[kind](data.X, labels)
+    served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
+    words = rf"^the columns of X are named by other things than strings \({labels[0]}, .*; make the names strings, by X.*$"
+    for call in (lambda X: small().fit(X, data.y), model.predict, plain.predict, *served):
+        with pytest.raises(DataError, match=words) as refusal:
+            call(X)
+    space = {"X": X}
+    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), space)
+    fitted = small().fit(space["X"], data.y)
+    assert list(fitted.feature_names_in_) == [str(label) for label in labels]
+
+
+def test_names_of_several_levels_are_refused(data: Classes) -> None:
+    X = pd.DataFrame(data.X, columns=pd.MultiIndex.from_product([["a", "b"], [1, 2]]))
+    with pytest.raises(DataError, match=r"other things than strings \(\('a', 1\), .*'_'\.join") as refusal:
+        small().fit(X, data.y)
+    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), {"X": X})
+    assert list(small().fit(X, data.y).feature_names_in_) == ["a_1", "a_2", "b_1", "b_2"]
+    bools = pd.DataFrame(data.X[:, :2], columns=[False, True])
+    with pytest.raises(DataError, match="other things than strings"):
+        small().fit(bools, data.y)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pyarrow"])
+def test_columns_that_are_only_numbered(model: DCPredClassifier, data: Classes, kind: str) -> None:
+    X = KINDS[kind](data.X, list(range(4)))
+    fitted = small().fit(X, data.y)
+    assert not hasattr(fitted, "feature_names_in_")
+    fitted.predict(X)
+    for call in (model.predict,) if "dask" in kind else (model.predict, model.serve().predict):
+        with pytest.raises(DataError, match=r"only numbered, but the model was trained on the features 'width', .* and 1 more;"):
+            call(X)
 
 
 def test_names_of_an_attribute(data: Classes) -> None:
