@@ -20,7 +20,7 @@ from dcpred.tuning import parse_budget, tune
 from dcpred_tasks import store
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.feature_names import Names, feature_names, in_training_order
-from dcpred_tasks.input_kinds import is_a, is_lazy, is_unread
+from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.predict_block import decision_block, label_block, number_block
 from dcpred_tasks.predictor import Model, check_rows
 from dcpred_tasks.settings import Settings, make_settings
@@ -63,9 +63,8 @@ def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
 
 
 def _check_kind(data: Any, name: str) -> None:
-    """Raise DataError for what holds several arrays, and for Dask collections that are no arrays."""
-    if is_a(data, "xarray.Dataset"):
-        raise DataError(f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as {name}['features']")
+    """Raise DataError for what is not one table, and for Dask collections that are no arrays."""
+    check_one_table(data, name)
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
     if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
         raise DataError(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dcpred_tasks.artifact import describe_model, read_model, read_support
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.feature_names import in_training_order
-from dcpred_tasks.input_kinds import is_lazy
+from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
 from dcpred_tasks.predict_block import check_scored
 from dcpred_tasks.predictor import Model, Scores, class_numbers
 from dcpred_tasks.scorer import score_rows
@@ -22,7 +22,8 @@ class ServedModel:
 
     `feature_names_in_`, object (n_features,), is there where the model was trained on named features. A frame, or an
     xarray.DataArray whose second dimension is labelled, is then put into the order of training by name, and refused (DataError)
-    where names are missing or further ones are there. Dask collections are refused: nothing is computed in silence.
+    where names are missing or further ones are there. pandas.NA in a frame is taken as NaN. Dask collections are refused:
+    nothing is computed in silence.
     """
 
     feature_names_in_: NDArray[np.object_]
@@ -69,9 +70,10 @@ class ServedModel:
                 f"X is a Dask collection ({type(X).__name__}), but a served model predicts rows in memory; use "
                 "X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred score`, or pass X.compute()"
             )
+        check_one_table(X, "X")
         if early and self.model.support is None and self.path is not None:
             self.model = replace(self.model, support=read_support(self.path))
-        rows = np.asarray(in_training_order(X, getattr(self, "feature_names_in_", None)))
+        rows = as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
         return score_rows(self.model, rows, early=early)[0]
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:

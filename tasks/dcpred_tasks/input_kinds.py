@@ -1,7 +1,14 @@
-"""What kind of data a caller hands in, told without an import of the library that it comes from."""
+"""What kind of data a caller hands in, and frames as matrices, without an import of the library that they come from."""
 
 import sys
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.errors import DataError
+
+NUMBERS = "biuf"  # kinds of dtypes
 
 
 def is_a(data: Any, name: str) -> bool:
@@ -27,3 +34,27 @@ def is_unread(data: Any) -> bool:
     if not is_a(data, "xarray.DataArray") or is_a(data.variable, "xarray.IndexVariable"):  # an index is always in memory
         return False
     return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)  # there is no public name for it
+
+
+def check_one_table(data: Any, name: str) -> None:
+    """Raise DataError for what is not one array or frame: a Dataset of xarray, and a polars query that was not run."""
+    if is_a(data, "xarray.Dataset"):
+        raise DataError(f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as {name}['features']")
+    if is_a(data, "polars.LazyFrame"):
+        raise DataError(f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()")
+
+
+def as_matrix(X: Any) -> NDArray[Any]:
+    """X as a NumPy array. A frame whose columns are numbers of several kinds, or hold pandas.NA, becomes float64 with NaN.
+
+    Raises DataError for a column of such a frame that does not hold numbers."""
+    array = np.asarray(X)
+    if array.dtype.kind in NUMBERS or array.ndim != 2:
+        return array
+    columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False))
+    if not columns or not all(hasattr(dtype, "kind") for _, dtype in columns):  # no frame that is made as those of pandas are
+        return array
+    for column, dtype in columns:
+        if dtype.kind not in NUMBERS:
+            raise DataError(f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first")
+    return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dask
@@ -206,6 +208,33 @@ def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Clas
         for method in (served.predict, served.predict_early, served.decision_function):
             with pytest.raises(DataError, match=r"X is a Dask collection .*map_blocks\(model.predict.*`dcpred score`.*compute"):
                 method(X)
+
+
+def test_a_served_model_refuses_a_dataset(model: DCPredClassifier, data: Classes) -> None:
+    with pytest.raises(DataError, match=r"^X is an xarray.Dataset, which holds several arrays; pass one of them, as X\['f"):
+        model.serve().predict(xr.Dataset({"features": (("row", "feature"), data.X)}))
+
+
+class LazyFrame:
+    """A query as polars holds it."""
+
+    @property
+    def columns(self) -> list[str]:
+        warnings.warn("the columns are resolved", stacklevel=1)
+        return NAMES
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_query_of_polars_is_refused(model: DCPredClassifier, data: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+    polars = ModuleType("polars")
+    monkeypatch.setattr(polars, "LazyFrame", LazyFrame, raising=False)
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    served = model.serve()
+    for call in (lambda X: small().fit(X, data.y), model.predict, model.predict_early, served.predict, served.decision_function):
+        with pytest.raises(DataError, match=r"^X is a polars LazyFrame, .*; pass X.collect\(\)$"):
+            call(LazyFrame())
+    with pytest.raises(DataError, match=r"y is a polars LazyFrame, .*; pass y.collect\(\)"):
+        small().fit(data.X, LazyFrame())
 
 
 def test_the_advice_of_a_served_model_works(model: DCPredClassifier, data: Classes) -> None:

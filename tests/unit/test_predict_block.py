@@ -10,6 +10,7 @@ import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor
@@ -196,3 +197,41 @@ def test_a_worker_that_predicts_imports_neither_the_client_nor_scikit_learn(mode
         [sys.executable, "-c", WORKER], input=work, capture_output=True, check=False, cwd=Path(__file__).parent
     )
     assert result.returncode == 0, result.stderr.decode()
+
+
+NAMES = ["a", "b", "c", "d"]
+EXTENSIONS: dict[str, dict[str, str]] = {
+    "Float64": dict.fromkeys(NAMES, "Float64"),
+    "pyarrow": dict.fromkeys(NAMES, "float64[pyarrow]"),
+    "Int64 among floats": {"b": "Int64"},
+    "bool among floats": {"c": "bool"},
+    "several kinds": {"a": "Float32", "b": "int64[pyarrow]", "c": "boolean"},
+}
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, kind: str) -> None:
+    frame = pd.DataFrame(data.X, columns=NAMES).astype(np.float64)
+    frame["b"], frame["c"] = frame["b"].round(), frame["c"] > 0
+    fitted = DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0).fit(frame.astype(float), data.y)
+    X = frame.astype(EXTENSIONS[kind])
+    for given in (X, X[NAMES[::-1]]):
+        np.testing.assert_array_equal(fitted.serve().predict(given), fitted.predict(frame.astype(float)))
+        np.testing.assert_array_equal(fitted.serve().predict(given), fitted.predict(given))
+    for name, dtype in EXTENSIONS[kind].items():
+        if dtype != "bool":
+            X.loc[7, name] = pd.NA
+            served, own = fitted.serve().decision_function(X), fitted.decision_function(X)
+            np.testing.assert_array_equal(np.flatnonzero(np.isnan(served).any(axis=1)), [7])
+            np.testing.assert_array_equal(served, own)
+            with pytest.raises(DataError, match="row 7 of X cannot be predicted"):
+                fitted.serve().predict(X)
+
+
+def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassifier, data: Classes) -> None:
+    for values in ("red", pd.Timestamp("2024-01-01"), None):
+        X = pd.DataFrame(data.X, columns=NAMES).assign(c=pd.Series([values] * 300))
+        with pytest.raises(DataError, match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$"):
+            model.serve().predict(X)
+    with pytest.raises(DataError, match="X has dtype object, which is not numbers"):
+        model.serve().predict(np.array([["a", 1, 2, 3]], object))
