@@ -29,6 +29,8 @@ def named(y: Any, names: Names | None) -> Any:
     if names is None:
         return y
     numbers: NDArray[Any] = np.asarray(y)
+    if np.isnan(numbers).any():
+        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
     wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
     if wrong.size:
         raise DataError(

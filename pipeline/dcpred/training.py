@@ -369,7 +369,7 @@ def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
     found: list[Label] = survey.classes.tolist()
     if names is None:
         return tuple(found)
-    wrong = [c for c in found if not (isinstance(c, int) and 0 <= c < len(names))]
+    wrong = [c for c in found if isinstance(c, str) or not (0 <= c < len(names) and c == int(c))]
     if wrong:
         raise DataError(
             f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the attribute"

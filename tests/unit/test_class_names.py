@@ -81,6 +81,20 @@ def test_numbers_without_a_name(data: Classes, lazy: bool) -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
+def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
+    """xarray decodes whole numbers with a fill value as floats, NaN where a value is missing."""
+    X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
+    y = data.y.astype(np.float32)
+    assert small().fit(X, with_names(y)).classes_.tolist() == NAMES
+    y[7] = 0.5
+    with pytest.raises(DataError, match=r"y holds 0.5, but its attribute `labels` names only 3 classes"):
+        small().fit(X, with_names(y))
+    y[7] = np.nan
+    with pytest.raises(DataError, match="y has missing values" if not lazy else r"y has nan \(NaN or infinity\) in row 7"):
+        small().fit(X, with_names(y))
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
 def test_regression_refuses_them(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
     with pytest.raises(DataError, match="regression was asked for, but y holds class labels"):
