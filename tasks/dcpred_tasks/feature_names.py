@@ -106,7 +106,8 @@ def _renaming(X: Any, *, joined: bool) -> str:
     """How names become strings, in code; `joined` where each is a tuple, as of a MultiIndex."""
     if is_a(X, "xarray.DataArray"):
         dimension = repr(X.dims[1])
-        return f"X = X.assign_coords({{{dimension}: [str(name) for name in X[{dimension}].values]}})"
+        without = f"X.reset_index({dimension})" if joined else "X"
+        return f"X = {without}.assign_coords({{{dimension}: [str(name) for name in X[{dimension}].values]}})"
     return "X.columns = " + ("['_'.join(map(str, name)) for name in X.columns]" if joined else "X.columns.astype(str)")
 
 

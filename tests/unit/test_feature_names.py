@@ -204,12 +204,19 @@ def test_names_that_are_no_strings_are_refused(model: DCPredClassifier, data: Cl
     assert list(fitted.feature_names_in_) == [str(label) for label in labels]
 
 
+@pytest.mark.filterwarnings("error")
 def test_names_of_several_levels_are_refused(data: Classes) -> None:
     X = pd.DataFrame(data.X, columns=pd.MultiIndex.from_product([["a", "b"], [1, 2]]))
     with pytest.raises(DataError, match=r"other things than strings \(\('a', 1\), .*'_'\.join") as refusal:
         small().fit(X, data.y)
     exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), {"X": X})
     assert list(small().fit(X, data.y).feature_names_in_) == ["a_1", "a_2", "b_1", "b_2"]
+    levels = xr.Coordinates.from_pandas_multiindex(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), "feature")
+    space = {"X": xr.DataArray(data.X, dims=("row", "feature")).assign_coords(levels)}
+    with pytest.raises(DataError, match=r"other things than strings \(\('a', 1\), ") as refusal:
+        feature_names(space["X"])
+    exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), space)
+    assert feature_names(space["X"]) == ("('a', 1)", "('a', 2)", "('b', 1)", "('b', 2)")
     bools = pd.DataFrame(data.X[:, :2], columns=[False, True])
     with pytest.raises(DataError, match="other things than strings"):
         small().fit(bools, data.y)
