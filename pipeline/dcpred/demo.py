@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
-from dcpred.cluster import connect
-from dcpred.digits import Digits, enlarged_digits
+from dcpred.datasets.digits import Digits, enlarged_digits
 from dcpred.evaluation import evaluate
-from dcpred.progress import Reporter
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import store
+from dcpred.execution.progress import Reporter
+from dcpred.execution.workers import connect
+from dcpred.scoring.score import score
+from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.files import new_directory
-from dcpred_tasks.settings import Settings
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import new_directory
+from dcpred_tasks.training.settings import Settings
 
 N_ROWS = 100_000
 RIVAL_ROWS = 20_000  # an exact SVM on all rows would take most of the demonstration
@@ -84,10 +84,10 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
     if path.exists():
         return
     with new_directory(path) as partial_path:
-        group = store.create_group(partial_path)
+        group = zarr_arrays.create_group(partial_path)
         for name, value in (("X", X), ("y", y)):
-            names = store.DATA_DIMENSIONS[: value.ndim]
-            store.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[...] = value
+            names = zarr_arrays.DATA_DIMENSIONS[: value.ndim]
+            zarr_arrays.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[...] = value
 
 
 def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:

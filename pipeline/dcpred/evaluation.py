@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dcpred.cost import measure_cost
+from dcpred.cost.measured import measure_cost
+from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
-from dcpred.preflight import check_feature_names
-from dcpred.progress import COMPILING, SILENT, Reporter
-from dcpred_tasks import store
-from dcpred_tasks.artifact import read_model, read_support
+from dcpred.scoring.preflight import check_feature_names
+from dcpred_tasks.artifacts.model_artifact import read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, Scores, check_matrix, check_rows, class_numbers
-from dcpred_tasks.scorer import is_compiled, score_rows, warm_up
+from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_rows, class_numbers
+from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
+from dcpred_tasks.storage import zarr_arrays
 
 
 @dataclass
@@ -66,12 +66,12 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     model = read_model(path)
     if early:
         model = replace(model, support=read_support(path))
-    X, target = store.open_array(x), store.open_array(y)
+    X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     check_feature_names(x, path)
     _check(X, target, x, y)
-    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, store.chunk_rows(X), model.n_outputs)
+    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs)
     names = target.attrs.get("labels")
     if not is_compiled():
         with say.step(COMPILING, None, ""):
@@ -79,8 +79,8 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     compact, local, targets, n_bad = _Tally(), _Tally(), _Targets(), 0
     with say.step("evaluating", plan.n_rows, "rows") as advance, threadpool_limits(1):
         for start in range(0, plan.n_rows, plan.chunk_rows):
-            rows = store.read_rows(X, start, min(start + plan.chunk_rows, plan.n_rows))
-            raw = store.read_rows(target, start, start + len(rows))
+            rows = zarr_arrays.read_rows(X, start, min(start + plan.chunk_rows, plan.n_rows))
+            raw = zarr_arrays.read_rows(target, start, start + len(rows))
             wanted = raw if model.task == "regression" else _class_numbers(model, raw, names, start)
             decision, status = score_rows(model, rows)
             good = status == Status.OK
@@ -102,7 +102,7 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     if not cost:
         return result
     say.say("measuring the cost")
-    return result | asdict(measure_cost(model, store.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows))))
+    return result | asdict(measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows))))
 
 
 def _quality(tally: _Tally, targets: _Targets, n: int, task: str, prefix: str) -> dict[str, float | None]:
@@ -121,7 +121,7 @@ def _check(X: Any, target: Any, x: str, y: str) -> None:
             "correct the one that is wrong"
         )
     for address, array in ((x, X), (y, target)):
-        store.check_complete(address, array)
+        zarr_arrays.check_complete(address, array)
 
 
 def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:

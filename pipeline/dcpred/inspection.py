@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost_model import predict_cost
-from dcpred.ledger import open_ledger
-from dcpred_tasks import store
-from dcpred_tasks.artifact import describe_model, read_model
+from dcpred.cost.predicted import predict_cost
+from dcpred.runs.ledger import open_ledger
+from dcpred_tasks.artifacts.commit_records import list_records
+from dcpred_tasks.artifacts.model_artifact import describe_model, read_model
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.files import digest_json, read_own_json
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.records import list_records
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json, read_own_json
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _scores(path: Path) -> dict[str, Any]:
         "finished": (path / "manifest.json").exists(),
         "blocks_done": len(done),
         "n_blocks": ledger.n_blocks,
-        "arrays": _arrays(store.open_group(group)) if group.exists() else {},
+        "arrays": _arrays(zarr_arrays.open_group(group)) if group.exists() else {},
         "bytes_on_disk": _size(path),
         "plan": read_own_json(path / "plan.json"),
         "manifest": manifest,
@@ -107,7 +107,7 @@ def _scores(path: Path) -> dict[str, Any]:
 
 def _data(path: Path) -> dict[str, Any]:
     try:
-        node = store.open_any(path)
+        node = zarr_arrays.open_any(path)
     except DataError:
         raise DataError(
             f"a data set, a model or an output was asked for at {path}, but it holds none of them; check the path"
@@ -123,11 +123,11 @@ def _data(path: Path) -> dict[str, Any]:
 
 
 def _arrays(group: zarr.Group) -> dict[str, Any]:
-    return {name: _array(array) for name, array in store.arrays_of(group)}
+    return {name: _array(array) for name, array in zarr_arrays.arrays_of(group)}
 
 
 def _array(array: Any) -> dict[str, Any]:
-    missing = sum(1 for _ in store.missing_chunks(array))
+    missing = sum(1 for _ in zarr_arrays.missing_chunks(array))
     described: dict[str, Any] = {
         "shape": list(array.shape),
         "dtype": str(array.dtype),

@@ -6,9 +6,9 @@ The cut depends on the data and on fixed constants, never on the number of worke
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dcpred_tasks.job import LeafWork
-from dcpred_tasks.predictor import tile_rows
-from dcpred_tasks.settings import Settings
+from dcpred_tasks.model.compact_model import tile_rows
+from dcpred_tasks.scratch.training_job import LeafWork
+from dcpred_tasks.training.settings import Settings
 
 MIB = 2**20
 PIECE_BYTES = 64 * MIB  # raw rows that a task holds at once

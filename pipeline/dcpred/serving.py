@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dcpred_tasks.artifact import describe_model, read_model, read_support
+from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_support
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.feature_names import in_training_order
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
-from dcpred_tasks.predict_block import check_scored
-from dcpred_tasks.predictor import Model, Scores, class_numbers
-from dcpred_tasks.scorer import score_rows
+from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.task_bodies.predict_block import check_scored
 
 
 class ServedModel:

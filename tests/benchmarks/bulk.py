@@ -19,18 +19,18 @@ import numpy as np
 import psutil
 from common import Table, covtype, data_folder, write_group
 
-from dcpred.cluster import connect, run_all
-from dcpred.scoring import plan_run, score
-from dcpred.training import train
-from dcpred_tasks import store
-from dcpred_tasks.artifact import read_model
-from dcpred_tasks.descent import Tree
-from dcpred_tasks.files import digest
-from dcpred_tasks.labels import encode_labels, label_coding
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.records import ScoreRun
-from dcpred_tasks.scorer import score_rows, warm_up
-from dcpred_tasks.settings import make_settings
+from dcpred.execution.workers import connect, run_all
+from dcpred.scoring.score import plan_run, score
+from dcpred.training.train import train
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.scoring.labels import encode_labels, label_coding
+from dcpred_tasks.scoring.scorer import score_rows, warm_up
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest
+from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 1024, "landmarks": 16, "products": 0, "head_gamma": 2e-5}
 SETTINGS |= {"refine": False}  # as in the paper
@@ -41,8 +41,8 @@ MIB = 2**20
 def make_rows(path: Path, n_rows: int) -> None:
     """covtype over and over, every copy with other noise of −2…2 in the ten numeric columns; written chunk by chunk."""
     X = covtype(data_folder())[0]
-    group = store.create_group(path)
-    array = store.create_array(group, "X", (n_rows, X.shape[1]), X.dtype, CHUNK_ROWS)
+    group = zarr_arrays.create_group(path)
+    array = zarr_arrays.create_array(group, "X", (n_rows, X.shape[1]), X.dtype, CHUNK_ROWS)
     for number, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
         rng = np.random.default_rng(number)
         rows = X[np.arange(start, min(start + CHUNK_ROWS, n_rows)) % len(X)].copy()
@@ -52,8 +52,10 @@ def make_rows(path: Path, n_rows: int) -> None:
 
 def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
-    source = store.open_array(run.x)
-    return sum(int(store.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start) for start, stop in run.pieces(block))
+    source = zarr_arrays.open_array(run.x)
+    return sum(
+        int(zarr_arrays.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start) for start, stop in run.pieces(block)
+    )
 
 
 def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
@@ -73,7 +75,10 @@ def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
         bounds=model.bounds[:1],
         leaf_rows=model.leaf_rows[:1],
     )
-    source, names = store.open_array(data / "X"), ("read file", "decompress", "convert", "descend", "landmarks", "label, digest")
+    source, names = (
+        zarr_arrays.open_array(data / "X"),
+        ("read file", "decompress", "convert", "descend", "landmarks", "label, digest"),
+    )
     spent: dict[str, list[float]] = {name: [] for name in names}
     coding = label_coding(model.classes)
     for each in (single, constant, model):
@@ -83,7 +88,7 @@ def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
         laps = [time.perf_counter()]
         (data / "X" / "c" / str(chunk) / "0").read_bytes()
         laps.append(time.perf_counter())
-        X = store.read_rows(source, start, stop)
+        X = zarr_arrays.read_rows(source, start, stop)
         laps.append(time.perf_counter())
         for each in (single, constant, model):
             decision, status = score_rows(each, X)
@@ -202,7 +207,7 @@ def main() -> None:
 
 
 def run_features(data: Path) -> int:
-    return int(store.open_array(data / "X").shape[1])
+    return int(zarr_arrays.open_array(data / "X").shape[1])
 
 
 if __name__ == "__main__":

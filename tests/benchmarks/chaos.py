@@ -37,16 +37,17 @@ import psutil
 from common import Table, data_folder, letter, write_group
 
 from dcpred import plan
-from dcpred.cluster import InlineWorkers, Workers, connect
-from dcpred.interruption import signals_handled
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import retrying, score_block, store
+from dcpred.execution.interrupts import signals_handled
+from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.scoring.score import score
+from dcpred.training.train import train
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.settings import make_settings
+from dcpred_tasks.storage import retry, zarr_arrays
+from dcpred_tasks.task_bodies import score_block
+from dcpred_tasks.training.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["__main__", "dcpred_tasks.engine"])  # or every driver would load them
+CONTEXT.set_forkserver_preload(["__main__", "dcpred_tasks.engine.engine"])  # or every driver would load them
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 MOST_HITS = 3
 PATIENCE_SECONDS = 120.0
@@ -118,8 +119,8 @@ def _drive(args: tuple[Path, str, Path], fault: str, seed: int) -> None:
 
 
 def _spoil_reads(chance: random.Random) -> None:
-    real = store.read_rows
-    retrying.FIRST_WAIT_SECONDS = 0.001
+    real = zarr_arrays.read_rows
+    retry.FIRST_WAIT_SECONDS = 0.001
 
     def read(*args: Any) -> Any:
         draw = chance.random()
@@ -129,7 +130,7 @@ def _spoil_reads(chance: random.Random) -> None:
             time.sleep(0.01)
         return real(*args)
 
-    score_block.store.read_rows = read  # type: ignore[assignment]
+    score_block.zarr_arrays.read_rows = read  # type: ignore[assignment]
 
 
 def _run_driver(arena: Arena, output: Path, fault: str = "") -> Any:
@@ -295,7 +296,7 @@ def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) ->
         tally.lost += (N_BLOCKS - len(records)) * (20_000 // N_BLOCKS)
     if contents(output) == right:
         return
-    one, two = (store.open_group(folder / "scores.zarr") for folder in (peace, output))
+    one, two = (zarr_arrays.open_group(folder / "scores.zarr") for folder in (peace, output))
     status = np.asarray(two["status"][...])
     tally.lost += int((status == 0).sum())
     differ = np.asarray(one["decision"][...]) != np.asarray(two["decision"][...])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks import store
+from dcpred_tasks.storage import zarr_arrays
 
 LONG = {"repeats": 9, "budget_seconds": 8.0}  # of measure_cost, for figures that stand in the README
 CHUNK_ROWS = 65_536
@@ -38,9 +38,9 @@ def covtype(folder: Path, seed: int = 0) -> tuple[NDArray[np.int16], NDArray[np.
 
 def write_group(path: Path, X: NDArray[Any], y: NDArray[Any], chunk_rows: int = CHUNK_ROWS) -> Path:
     shutil.rmtree(path, ignore_errors=True)
-    group = store.create_group(path)
-    store.create_array(group, "X", X.shape, X.dtype, chunk_rows)[...] = X
-    store.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
+    group = zarr_arrays.create_group(path)
+    zarr_arrays.create_array(group, "X", X.shape, X.dtype, chunk_rows)[...] = X
+    zarr_arrays.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
     return path
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from common import LONG, Table, covtype, data_folder, write_group
 
-from dcpred.cluster import connect
-from dcpred.cost import measure_cost
+from dcpred.cost.measured import measure_cost
 from dcpred.evaluation import evaluate
-from dcpred.training import train
-from dcpred_tasks import store
-from dcpred_tasks.artifact import read_model
-from dcpred_tasks.memory import peak_memory_bytes
-from dcpred_tasks.settings import make_settings
+from dcpred.execution.workers import connect
+from dcpred.training.train import train
+from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
 COMMON = {"scaling": "none", "gamma": 7e-5, "C": 16, "keep_support_vectors": True, "refine": False}  # as in the paper
@@ -57,7 +57,7 @@ def main() -> None:
         report = train(f"{data}/X", f"{data}/y", model, make_settings(COMMON | choice), partial(connect, args.workers, None))
         seconds = time.perf_counter() - begin
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)
-        cost = measure_cost(read_model(model), store.open_array(f"{held}/X")[:COST_ROWS], **({} if args.quick else LONG))
+        cost = measure_cost(read_model(model), zarr_arrays.open_array(f"{held}/X")[:COST_ROWS], **({} if args.quick else LONG))
         table.add(
             name,
             f"{report.n_leaves:,} ({report.n_constant_leaves} constant), largest {report.largest_leaf_rows:,}",

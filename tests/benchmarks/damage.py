@@ -19,14 +19,14 @@ from common import Table
 from injuries import INJURIES, Injury
 
 from dcpred import plan
-from dcpred.audit import VerifyReport, verify
-from dcpred.block_runs import Tolerance
-from dcpred.cluster import InlineWorkers
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import store
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.verify_block import Kind
+from dcpred.execution.workers import InlineWorkers
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred.verification.verify import VerifyReport, verify
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
 
 KINDS = (("two classes", 2), ("three classes", 3), ("regression", 0), ("not finite", 3), ("labels", 2), ("given up", 3))
 N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
@@ -45,13 +45,13 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
         y = np.sin(X[:, 0]) + X[:, 1] if not classes else (np.abs(X[:, 0]).astype(int) + (X[:, 1] > 0)) % classes
         if name == "not finite":
             X[rng.choice(N_ROWS, 90, replace=False), rng.integers(N_FEATURES, size=90)] = np.nan
-        group = store.create_group(folder / "data.zarr")
+        group = zarr_arrays.create_group(folder / "data.zarr")
         for key, value in (("X", X), ("y", y)):
-            store.create_array(group, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
+            zarr_arrays.create_array(group, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
         finite = np.isfinite(X).all(axis=1)
-        known = store.create_group(folder / "known.zarr")
+        known = zarr_arrays.create_group(folder / "known.zarr")
         for key, value in (("X", X[finite][:800]), ("y", y[finite][:800])):
-            store.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
+            zarr_arrays.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
         settings = {"landmarks": 6, "products": 4, "n_leaves": 4} | ({} if classes else {"task": "regression"})
         train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", make_settings(settings), inline)
         if name == "given up":

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/engine.py [--full] [--plot FILE.png] [--work DIR] [--stream-mib 256] [--quick]
 
-The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes (dcpred.cost), in the same
-thread of the same process, interleaved, medians.
+The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes (dcpred.cost.measured),
+in the same thread of the same process, interleaved, medians.
 "cost" streams over at least 256 MiB of float32 rows, of which 64 MiB are distinct; "in cache" goes over 512 KiB of them again
 and again. Every model's decision values are first compared with those of the plain definition in NumPy.
 
@@ -33,10 +33,11 @@ from synthetic import ARITIES, Cloud, Shape, make_model
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredClassifier
-from dcpred.cost import padded_rows
-from dcpred_tasks import predictor, scorer
+from dcpred.cost.measured import padded_rows
 from dcpred_tasks.dtypes import SingleArray
-from dcpred_tasks.predictor import Model
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring import scorer
 
 MIB = 2**20
 DISTINCT_BYTES = 64 * MIB
@@ -201,7 +202,7 @@ def synthetic_stream(n_features: int, dtype: str, stream_bytes: int) -> tuple[Cl
 def compare(model: Model, rows: NDArray[Any]) -> None:
     """End the benchmark unless the engine agrees with the definition."""
     found, found_status = scorer.score_rows(model, rows)
-    right, right_status = predictor.score_rows(model, rows)
+    right, right_status = compact_model.score_rows(model, rows)
     error = np.abs(found - right).max() / max(float(right.std()), 1e-6)
     if not (error <= TOLERANCE and np.array_equal(found_status, right_status)):
         raise SystemExit(f"the engine does not agree with the definition: off by {error:.1e} standard deviations")
@@ -293,8 +294,8 @@ class Letter:
             fitted = DCPredClassifier(**(LOCAL | HEAD | leaves), products=products).fit(self.X, self.y)  # type: ignore[arg-type]
             model: Model = fitted.model_
             compare(model, self.X_test[:CHECKED_ROWS])
-            for engine, score in (("engine", scorer.score_rows), ("NumPy definition", predictor.score_rows)):
-                labels = predictor.class_numbers(score(model, self.X_test)[0])
+            for engine, score in (("engine", scorer.score_rows), ("NumPy definition", compact_model.score_rows)):
+                labels = compact_model.class_numbers(score(model, self.X_test)[0])
                 kind = f"{model.n_leaves} leaves × {HEAD['landmarks']} landmarks, {products} products"
                 yield Rival(f"dcpred, {kind}: {engine}", partial(score, model), self.accuracy(labels))
 

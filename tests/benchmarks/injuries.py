@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.ledger import Ledger, open_ledger
-from dcpred.manifest import make_manifest
 from dcpred.plan import BlockPlan
-from dcpred_tasks import records, store
-from dcpred_tasks.files import digest, digest_json, write_json
-from dcpred_tasks.score_block import digest_values
-from dcpred_tasks.verify_block import Kind
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.manifest import make_manifest
+from dcpred_tasks.artifacts import commit_records
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest, digest_json, write_json
+from dcpred_tasks.task_bodies.score_block import digest_values
+from dcpred_tasks.task_bodies.verify_block import Kind
 
 EVERY = ("fast", "sample", "full")
 Random = np.random.Generator
@@ -78,7 +79,7 @@ def swap(output: Path, rng: Random, same_size: bool) -> None:
 
 def write_one_value(output: Path, rng: Random) -> None:
     name = pick([p.parent for p in metadata(output) if p.parent.name in ("decision", "label")], rng)
-    array = store.open_output(name)
+    array = zarr_arrays.open_output(name)
     row = int(rng.integers(array.shape[0]))
     array[row] = array[row] + 1 if np.isfinite(np.asarray(array[row], float)).all() else 0
 
@@ -86,7 +87,7 @@ def write_one_value(output: Path, rng: Random) -> None:
 def fill_chunk(output: Path, rng: Random) -> None:
     """A chunk that holds nothing but fill values, as where it was written and lost."""
     name = pick([p.parent for p in metadata(output) if p.parent.name != "scores.zarr"], rng)
-    array = store.open_output(name)
+    array = zarr_arrays.open_output(name)
     size = array.chunks[0]
     full = [c for c in range(0, array.shape[0], size) if not _is_fill(array[c : c + size], array.fill_value)]
     start = full[rng.integers(len(full))]
@@ -182,22 +183,22 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     """Other values in a block, with a record and a manifest that agree with them: what only values themselves can tell."""
     ledger = open_ledger(output)
     run = ledger.run
-    receipt = records.read_receipt(run, int(rng.integers(ledger.n_blocks)))
+    receipt = commit_records.read_receipt(run, int(rng.integers(ledger.n_blocks)))
     assert receipt is not None
-    arrays = {name: store.open_output(run.scores / name) for name in (*run.outputs, "status")}
+    arrays = {name: zarr_arrays.open_output(run.scores / name) for name in (*run.outputs, "status")}
     digests, sizes, counts = [], {name: [] for name in arrays}, np.zeros(9, int)
     for start, stop in run.pieces(receipt.block):
         values = {name: array[start:stop] for name, array in arrays.items()}
         alter(values)
         for name, array in arrays.items():
             array[start:stop] = values[name]
-            sizes[name].append(store.stored_size(array, start))
+            sizes[name].append(zarr_arrays.stored_size(array, start))
         digests.append(digest_values(values, run.outputs))
         counts += np.bincount(values["status"], minlength=9)
     status = {str(code): int(n) for code, n in enumerate(counts) if n}
     new = replace(receipt, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
     run.record(receipt.block).unlink()
-    records.commit(run, new)
+    commit_records.commit(run, new)
     ledger.finish(make_manifest(Ledger(run, ledger.n_blocks), BlockPlan(run.n_rows, run.chunk_rows, run.block_rows, 0), 0))
 
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred import DCPredClassifier
-from dcpred.cost import measure_cost
+from dcpred.cost.measured import measure_cost
 
 TREE = {"scaling": "minmax", "n_leaves": 128}
 HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
-from dcpred_tasks.scaling import Scaling, fit_scaling
+from dcpred_tasks.model.scaling import Scaling, fit_scaling
 
 BLOCK_BYTES = MIB  # kernel values held at a time
 Rows = NDArray[np.float32]

@@ -32,16 +32,17 @@ from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred import evaluation, tuning
-from dcpred.cluster import Workers, connect
-from dcpred.cost import measure_cost
-from dcpred.cost_model import predict_cost
-from dcpred.training import train
-from dcpred_tasks import scorer
-from dcpred_tasks.artifact import read_model
-from dcpred_tasks.metric import KERNEL_REACH, NEIGHBOURS
-from dcpred_tasks.predictor import class_numbers
-from dcpred_tasks.settings import make_settings
+from dcpred import evaluation
+from dcpred.cost.measured import measure_cost
+from dcpred.cost.predicted import predict_cost
+from dcpred.execution.workers import Workers, connect
+from dcpred.training.train import train
+from dcpred.tuning import tune
+from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.scoring import scorer
+from dcpred_tasks.training.learned_scaling import KERNEL_REACH, NEIGHBOURS
+from dcpred_tasks.training.settings import make_settings
 
 OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = "ours", "without learned scaling", "without refinement", "without overlap"
 # The paper's compact model, pseudo-landmarks and all.
@@ -118,7 +119,7 @@ class Place:
 
 def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred tune` chooses from the training rows."""
-    return _searched(dataset, place, tuning.parse_budget(f"{dataset.target.cost:g}x"), short=place.quick)
+    return _searched(dataset, place, tune.parse_budget(f"{dataset.target.cost:g}x"), short=place.quick)
 
 
 def default(dataset: DataSet, place: Place) -> dict[str, object]:
@@ -126,13 +127,13 @@ def default(dataset: DataSet, place: Place) -> dict[str, object]:
     return _searched(dataset, place, None, short=True)
 
 
-def _searched(dataset: DataSet, place: Place, budget: tuning.Budget | None, *, short: bool) -> dict[str, object]:
+def _searched(dataset: DataSet, place: Place, budget: tune.Budget | None, *, short: bool) -> dict[str, object]:
     group, model = place.work / "train.zarr", place.work / "tuned"
     start = make_settings({"task": "regression" if dataset.regression else "classification"})
     pool = partial(nullcontext, place.workers)
     shutil.rmtree(model, ignore_errors=True)
     model.with_name("tuned.tuned.json").unlink(missing_ok=True)
-    found = tuning.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, short=short)
+    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, short=short)
     say(f"  searched in {sum(found.seconds.values()):.0f} s: {found.settings}")
     return dict(found.settings)
 

@@ -22,12 +22,12 @@ from common import Table
 from numpy.typing import NDArray
 
 from dcpred.cli import main as command
-from dcpred.cluster import InlineWorkers
-from dcpred.locking import hold
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import store
-from dcpred_tasks.settings import make_settings
+from dcpred.execution.lease import hold
+from dcpred.execution.workers import InlineWorkers
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.training.settings import make_settings
 
 N_ROWS, N_FEATURES, CHUNK_ROWS = 300, 4, 50
 
@@ -64,7 +64,7 @@ class Bench:
         """Another array in place of one of the data."""
         shutil.rmtree(self.data / name, ignore_errors=True)
         group = zarr.open_group(self.data, mode="r+")
-        store.create_array(group, name, values.shape, values.dtype, CHUNK_ROWS)[...] = values
+        zarr_arrays.create_array(group, name, values.shape, values.dtype, CHUNK_ROWS)[...] = values
 
 
 def flip(path: Path) -> None:
@@ -229,7 +229,7 @@ def contents(folder: Path) -> set[tuple[str, int]]:
 def prepare(folder: Path) -> Bench:
     bench = Bench(folder)
     X = rows()
-    store.create_group(bench.data)
+    zarr_arrays.create_group(bench.data)
     bench.write("X", X)
     bench.write("y", (X[:, 0] > 0).astype(int))
     named(bench, ["a", "b", "c", "d"])

@@ -17,8 +17,8 @@ from sklearn.linear_model import LinearRegression
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredRegressor
-from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.scaling import fit_scaling
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.scaling import fit_scaling
 
 # name → (ours, exact): each with the scaling that validation chose for it
 JOBS = {

@@ -25,15 +25,15 @@ import psutil
 from common import Table, covtype, data_folder, write_group
 
 from dcpred import plan
-from dcpred.cluster import InlineWorkers, connect
-from dcpred.ledger import Ledger, open_ledger
-from dcpred.run_status import run_status
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred.verification import FastCheck
-from dcpred_tasks import score_block
-from dcpred_tasks.records import BlockReceipt, commit, list_records, read_receipt
-from dcpred_tasks.settings import make_settings
+from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.status import run_status
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred.verification.checks import FastCheck
+from dcpred_tasks.artifacts.commit_records import BlockReceipt, commit, list_records, read_receipt
+from dcpred_tasks.task_bodies import score_block
+from dcpred_tasks.training.settings import make_settings
 
 TRAIN_ROWS, CHUNK_ROWS = 20_000, 16_384
 

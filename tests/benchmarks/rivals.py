@@ -22,7 +22,7 @@ from sklearn.cluster import KMeans
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
-from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.model.scaling import Scaling
 
 SCALINGS = ("standard", "minmax")
 WIDTHS = (0.25, 1.0, 4.0, 16.0, 64.0)  # of γ, in 1 / (n_features × variance)

@@ -16,11 +16,11 @@ import numpy as np
 from common import Table, covtype, data_folder
 from numpy.typing import NDArray
 
-from dcpred.cluster import connect
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import store
-from dcpred_tasks.settings import make_settings
+from dcpred.execution.workers import connect
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
 SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 256, "head_gamma": 2e-5, "keep_support_vectors": True}
@@ -30,16 +30,16 @@ VARIANTS = ((1, 65_536, None), (2, 65_536, None), (2, 20_000, None), (2, 4_096, 
 
 def write(path: Path, X: NDArray[np.int16], y: NDArray[np.int8], chunk_rows: int, shard_rows: int | None) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    group = store.create_group(path)
-    store.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
-    store.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
+    group = zarr_arrays.create_group(path)
+    zarr_arrays.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
+    zarr_arrays.create_array(group, "y", y.shape, y.dtype, chunk_rows)[...] = y
 
 
 def hash_of(group: Path) -> str:
     digest = hashlib.sha256()
     for name in ("label", "decision", "status"):
-        values = store.open_array(f"{group}/{name}")
-        digest.update(store.read_rows(values, 0, values.shape[0]).tobytes())
+        values = zarr_arrays.open_array(f"{group}/{name}")
+        digest.update(zarr_arrays.read_rows(values, 0, values.shape[0]).tobytes())
     return digest.hexdigest()[:16]
 
 

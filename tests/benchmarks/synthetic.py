@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import IntArray, SingleArray
-from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.pseudo import sample_pairs
-from dcpred_tasks.scaling import fit_scaling
+from dcpred_tasks.model.basis import sample_pairs
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.scaling import fit_scaling
+from dcpred_tasks.model.tree import Tree
 
 LATENT = 8  # dimensions of the cloud
 NOISE = 0.3

@@ -27,19 +27,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred.audit import verify
-from dcpred.cluster import InlineWorkers
-from dcpred.ledger import open_ledger
-from dcpred.repair import repair
-from dcpred.run_status import run_status
-from dcpred.scoring import ScoreReport, score
-from dcpred.training import TrainReport, train
-from dcpred_tasks import score_block as task
-from dcpred_tasks.artifact import read_model
+from dcpred.execution.workers import InlineWorkers
+from dcpred.runs.ledger import open_ledger
+from dcpred.runs.status import run_status
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import ScoreReport, score
+from dcpred.training.train import TrainReport, train
+from dcpred.verification.verify import verify
+from dcpred_tasks.artifacts.commit_records import list_records
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import IncompleteError
-from dcpred_tasks.records import list_records
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.verify_block import Kind
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -217,8 +217,8 @@ def small() -> Iterator[None]:
         cut_small(patch)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(asyncio, "to_thread", at_once)
-        patch.setattr("dcpred.scoring.read_model", lru_cache(read_model))
-        patch.setattr("dcpred.scoring.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.score.read_model", lru_cache(read_model))
+        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         yield
 
 
@@ -326,10 +326,10 @@ def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(job: J
         return receipt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.block_runs.score_block", failing)
+        patch.setattr("dcpred.scoring.blocks.score_block", failing)
         with pytest.raises(IncompleteError, match="a bug"):
             job.score(output)
-        patch.setattr("dcpred.block_runs.score_block", losing)
+        patch.setattr("dcpred.scoring.blocks.score_block", losing)
         with watched(points.root, points):
             assert job.score(output).scored_blocks == 2
     told = "\n".join(points.operations)
@@ -344,7 +344,7 @@ def test_noting_a_failure_is_resumed_from_every_crash_point(job: Job, points: Cr
     (output / "manifest.json").unlink()
     (output / "blocks" / "000001.json").unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.block_runs.score_block", lambda *task: 1 / 0)
+        patch.setattr("dcpred.scoring.blocks.score_block", lambda *task: 1 / 0)
         with watched(points.root, points), pytest.raises(IncompleteError, match="ZeroDivisionError"):
             job.score(output)
     assert "replace out/failures/000001.json" in points.operations

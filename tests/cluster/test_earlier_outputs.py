@@ -11,12 +11,12 @@ import zarr
 
 from data.make import BAD, CHUNKS, WRITTEN_NS
 from dcpred import load_model
-from dcpred.audit import verify
-from dcpred.bad_rows import list_bad_rows
 from dcpred.inspection import inspect_path
-from dcpred.repair import repair
-from dcpred.run_status import run_status
-from dcpred.scoring import ScoreReport, score
+from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.status import run_status
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import ScoreReport, score
+from dcpred.verification.verify import verify
 from support.pools import inline
 
 DATA = Path(__file__).parents[1] / "data"

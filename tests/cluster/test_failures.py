@@ -17,28 +17,22 @@ from click.testing import CliRunner
 from distributed import Future
 from distributed.scheduler import KilledWorker
 
-from dcpred import block_runs, window
-from dcpred.block_runs import Tolerance
 from dcpred.cli import main
-from dcpred.cluster import InlineWorkers, connect
-from dcpred.ledger import open_ledger
-from dcpred.locking import EXPIRY_SECONDS, check_free, held_by, hold
-from dcpred.preflight import can_write
-from dcpred.run_status import run_status
-from dcpred.scoring import ScoreReport, check_rows_scored, score
-from dcpred.training import train
-from dcpred.window import Failure
-from dcpred_tasks import retrying, store
-from dcpred_tasks import score_block as task
-from dcpred_tasks.errors import (
-    DataError,
-    IncompleteError,
-    ResourceError,
-    RunHeldError,
-    SchedulerError,
-    SettingsError,
-)
-from dcpred_tasks.settings import make_settings
+from dcpred.execution import task_window
+from dcpred.execution.lease import EXPIRY_SECONDS, check_free, held_by, hold
+from dcpred.execution.task_window import Failure
+from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.runs.ledger import open_ledger
+from dcpred.runs.status import run_status
+from dcpred.scoring import blocks as block_runs
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.preflight import can_write
+from dcpred.scoring.score import ScoreReport, check_rows_scored, score
+from dcpred.training.train import train
+from dcpred_tasks.errors import DataError, IncompleteError, ResourceError, RunHeldError, SchedulerError, SettingsError
+from dcpred_tasks.storage import retry, zarr_arrays
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -181,8 +175,8 @@ def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path,
 def test_reads_that_fail_for_a_while_are_tried_again(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 0.001)
-    real, calls = store.read_rows, []
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    real, calls = zarr_arrays.read_rows, []
 
     def flaky(array: Any, start: int, stop: int) -> Any:
         calls.append(start)
@@ -190,7 +184,7 @@ def test_reads_that_fail_for_a_while_are_tried_again(
             raise TimeoutError("the store is slow")
         return real(array, start, stop)
 
-    monkeypatch.setattr(task.store, "read_rows", flaky)
+    monkeypatch.setattr(task.zarr_arrays, "read_rows", flaky)
     report = run(model, data, tmp_path / "out")
     assert report.status == {"1": N_ROWS}
     records = [json.loads(p.read_bytes()) for p in (tmp_path / "out" / "blocks").glob("*.json")]
@@ -206,7 +200,7 @@ def test_what_lasts_is_not_tried_again() -> None:
 
     for error in (FileNotFoundError(2, "gone"), OSError(28, "No space left on device"), ValueError("a bug")):
         with pytest.raises(type(error)):
-            retrying.Retrying()(partial(fail, error))
+            retry.Retrying()(partial(fail, error))
     assert len(calls) == 3
 
 
@@ -224,7 +218,7 @@ def test_a_full_disk_stops_at_once_and_all_can_be_resumed(
 def test_too_little_space_is_refused_before_anything_is_written(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.preflight.RECORD_BYTES", 2**60)
+    monkeypatch.setattr("dcpred.scoring.preflight.RECORD_BYTES", 2**60)
     with pytest.raises(ResourceError, match="MiB free; make room"):
         run(model, data, tmp_path / "out", pool=None)
     assert not (tmp_path / "out").exists()
@@ -284,7 +278,7 @@ def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
         report = run(model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True))
     assert report.status == {"1": N_ROWS - 200, "7": 200}
     assert (status_of(tmp_path / "out")[600:800] == 7).all()
-    assert len(list((tmp_path / "marks").iterdir())) <= window.SUSPECT_DEATHS + window.LONE_DEATHS
+    assert len(list((tmp_path / "marks").iterdir())) <= task_window.SUSPECT_DEATHS + task_window.LONE_DEATHS
 
 
 def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up(tmp_path: Path, model: Path, data: Path) -> None:
@@ -345,7 +339,7 @@ class LostResult(Future):
 
 def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_nap, "__module__", "__main__")
-    real, lost = window.Window._outcome, []
+    real, lost = task_window.Window._outcome, []
 
     def outcome(self: Any, future: Any, number: int) -> Any:
         if number == 3 and len(lost) < 2:
@@ -353,7 +347,7 @@ def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.Mo
             future.__class__ = LostResult
         return real(self, future, number)
 
-    monkeypatch.setattr(window.Window, "_outcome", outcome)
+    monkeypatch.setattr(task_window.Window, "_outcome", outcome)
     with connect(1) as workers:
         results = dict(workers.each(_nap, [(0.0,)] * 6))
     assert len(lost) == 2
@@ -370,7 +364,7 @@ def _sleep(seconds: float, once: str) -> float:
 
 
 def test_a_hung_task_is_given_to_another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(task_window, "SLOW_SECONDS", 1.0)
     monkeypatch.setattr(_sleep, "__module__", "__main__")
     with connect(2) as workers:
         begin = time.monotonic()
@@ -449,15 +443,17 @@ def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data
 SLOW = """
 import sys, time
 from pathlib import Path
-from dcpred import block_runs, plan, window
+from dcpred import plan
+from dcpred.execution import task_window
+from dcpred.scoring import blocks
 from dcpred.cli import main
 plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
 def slow(run, block, quarantine):
-    from dcpred_tasks.score_block import score_block
+    from dcpred_tasks.task_bodies.score_block import score_block
     time.sleep(float({seconds}))
     return score_block(run, block, quarantine)
 if __name__ == "__main__":
-    block_runs.score_block = slow
+    blocks.score_block = slow
     main()
 """
 

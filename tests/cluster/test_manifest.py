@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.bad_rows import BadRow, list_bad_rows
-from dcpred.block_runs import Tolerance
-from dcpred.cli import show
-from dcpred.cluster import connect
+from dcpred.cli import rendering
+from dcpred.execution.workers import connect
 from dcpred.inspection import inspect_path
-from dcpred.scoring import ScoreReport, score
-from dcpred.training import train
-from dcpred_tasks import score_block as task
-from dcpred_tasks.artifact import read_model, read_self_test
+from dcpred.runs.bad_rows import BadRow, list_bad_rows
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.score import ScoreReport, score
+from dcpred.training.train import train
+from dcpred_tasks.artifacts.model_artifact import read_model, read_self_test
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError
-from dcpred_tasks.files import digest_json
-from dcpred_tasks.settings import make_settings, settings_dict
+from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.training.settings import make_settings, settings_dict
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
@@ -107,7 +107,7 @@ def test_any_attempt_says_the_same(model: Path, blobs: Classes, tmp_path: Path, 
         return task.score_block(run, block)
 
     with monkeypatch.context() as patched:
-        patched.setattr("dcpred.block_runs.score_block", cut_off)
+        patched.setattr("dcpred.scoring.blocks.score_block", cut_off)
         with pytest.raises(BaseException):  # noqa: B017, PT011
             run(model, blobs.X, tmp_path)
     manifest = score(model, str(tmp_path / "data.zarr" / "X"), tmp_path / "out", inline).manifest
@@ -122,8 +122,8 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert drift["large"] is False
     assert drift["leaves"]["psi"] < 0.01
     assert all(abs(f["shift"]) < 1e-4 for f in drift["features"]["top"])
-    assert "drift" not in show.scored(vars(same))
-    assert not show.inspected(inspect_path(tmp_path / "same" / "out")).startswith("drift")
+    assert "drift" not in rendering.scored(vars(same))
+    assert not rendering.inspected(inspect_path(tmp_path / "same" / "out")).startswith("drift")
     X = blobs.X.copy()
     X[:, 3] += 4 * X[:, 3].std()
     moved = run(model, X, tmp_path / "moved")
@@ -131,14 +131,14 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert (top["feature"], moved.manifest["drift"]["features"]["n_large"]) == (3, 1)
     assert top["shift"] == pytest.approx(4, abs=0.01)
     assert top["sd_ratio"] == pytest.approx(1, abs=0.01)
-    line = next(line for line in show.scored(vars(moved)).splitlines() if line.startswith("drift"))
+    line = next(line for line in rendering.scored(vars(moved)).splitlines() if line.startswith("drift"))
     assert "1 feature has moved by 0.8 standard deviations or more, most of all feature 3 (by +4.0;" in line
-    assert line.split(maxsplit=1)[1] in show.inspected(inspect_path(tmp_path / "moved" / "out"))
+    assert line.split(maxsplit=1)[1] in rendering.inspected(inspect_path(tmp_path / "moved" / "out"))
     trained = read_model(model)
     crowd = blobs.X[trained.tree.descend(trained.scaling(blobs.X)) < 2]
     one_region = run(model, crowd, tmp_path / "region")
     assert one_region.manifest["drift"]["leaves"]["psi"] > 0.25
-    assert "other leaves than training rows did" in show.scored(vars(one_region))
+    assert "other leaves than training rows did" in rendering.scored(vars(one_region))
 
 
 def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, tmp_path: Path) -> None:
@@ -171,14 +171,14 @@ def test_a_run_of_bad_rows_alone(model: Path, tmp_path: Path) -> None:
     assert report.status == {"2": 300}
     assert report.manifest["drift"]["large"] is False
     assert report.manifest["statistics"]["sampled_rows"] == 0
-    assert "300 non finite feature" in show.scored(vars(report))
+    assert "300 non finite feature" in rendering.scored(vars(report))
 
 
 def test_a_model_that_this_machine_takes_otherwise_is_refused(
     model: Path, blobs: Classes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = task.score_rows
-    monkeypatch.setattr("dcpred_tasks.predictor.score_rows", lambda m, X: (2 * real(m, X)[0], real(m, X)[1]))
+    monkeypatch.setattr("dcpred_tasks.model.compact_model.score_rows", lambda m, X: (2 * real(m, X)[0], real(m, X)[1]))
     with pytest.raises(ModelFormatError, match="self-test"):
         run(model, blobs.X, tmp_path)
     assert not (tmp_path / "out").exists()
@@ -212,7 +212,7 @@ def test_bad_rows_are_listed_with_what_is_wrong(dirty: Path, monkeypatch: pytest
     assert len(found.rows) + found.n_more == 202
     few = list_bad_rows(dirty, 2)
     assert (few.rows, few.n_more) == (found.rows[:2], 200)
-    text = show.bad_rows({**vars(few), "rows": [vars(row) for row in few.rows]})
+    text = rendering.bad_rows({**vars(few), "rows": [vars(row) for row in few.rows]})
     assert "202 of 1,000 rows have no score: 152 non finite feature, 50 chunk missing" in text
     assert "non finite feature 4" in text
     assert "and 200 more" in text
@@ -244,6 +244,6 @@ def test_errors_of_a_run_that_is_not_done(model: Path, blobs: Classes, tmp_path:
     (tmp_path / "out" / "blocks" / "000001.json").unlink()
     found = list_bad_rows(tmp_path / "out", 10)
     assert (found.n_bad, found.done_blocks) == (0, found.n_blocks - 1)
-    assert "1 of" in show.bad_rows(vars(found))
+    assert "1 of" in rendering.bad_rows(vars(found))
     with pytest.raises(PlanConflictError, match=r"no plan\.json"):
         list_bad_rows(tmp_path, 10)

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred import block_runs, evaluation, window
-from dcpred.cluster import InlineWorkers, connect
+from dcpred import evaluation
 from dcpred.evaluation import evaluate
-from dcpred.progress import COMPILING
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks.score_block import load_engine
-from dcpred_tasks.settings import make_settings
+from dcpred.execution import task_window
+from dcpred.execution.progress import COMPILING
+from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.scoring import blocks
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.task_bodies.score_block import load_engine
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.reporters import Recorder
@@ -44,13 +46,13 @@ class Asked(InlineWorkers):
 
     def on_each(self, body: Any, *task: Any) -> Any:
         self.bodies.append(body)
-        return iter([False]) if body is block_runs.is_compiled else super().on_each(body, *task)
+        return iter([False]) if body is blocks.is_compiled else super().on_each(body, *task)
 
 
 def test_compiling_is_said_and_done_before_rows_are_counted(data: Path, model: Path, tmp_path: Path) -> None:
     workers, say = Asked(), Recorder()
     score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers), say=say)
-    assert workers.bodies == [block_runs.is_compiled, load_engine]
+    assert workers.bodies == [blocks.is_compiled, load_engine]
     assert say.told.index(COMPILING) < say.told.index("scoring")
     assert say.counted["scoring"] == say.totals["scoring"] == 900
     workers.bodies.clear()
@@ -73,7 +75,7 @@ def test_workers_that_cannot_get_ready_are_no_error(data: Path, model: Path, tmp
 
     class Broken(InlineWorkers):
         def on_each(self, body: Any, *task: Any) -> Any:
-            return iter([False] if body is block_runs.is_compiled else [])
+            return iter([False] if body is blocks.is_compiled else [])
 
     report = score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(Broken()))
     assert report.status == {"1": 900}
@@ -104,12 +106,12 @@ def _late_but_one(folder: str, seconds: float, number: int) -> int:
 
 def test_every_worker_is_asked_and_no_one_is_waited_for_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_late_but_one, "__module__", "__main__")  # workers get functions of this module by value
-    monkeypatch.setattr(window, "SPARE_SECONDS", 60.0)
+    monkeypatch.setattr(task_window, "SPARE_SECONDS", 60.0)
     for name in ("both", "death", "hang"):
         (tmp_path / name).mkdir()
     with connect(2) as workers:
         assert len(set(workers.on_each(_late_but_one, str(tmp_path / "both"), 0.0, 0))) == 2
         assert len(list(workers.on_each(_late_but_one, str(tmp_path / "death"), 0.0, signal.SIGKILL))) == 1
         assert len(dict(workers.each(np.add, [(1, 2)] * 6))) == 6  # the dead worker comes back, and is at work
-        monkeypatch.setattr(window, "SPARE_SECONDS", 0.1)
+        monkeypatch.setattr(task_window, "SPARE_SECONDS", 0.1)
         assert len(list(workers.on_each(_late_but_one, str(tmp_path / "hang"), 30.0, 0))) == 1

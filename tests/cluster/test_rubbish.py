@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dcpred import block_runs, cluster, locking
 from dcpred.cli import main
-from dcpred.cluster import connect
-from dcpred.interruption import signals_handled
-from dcpred.scoring import score
-from dcpred.training import train
+from dcpred.execution import lease
+from dcpred.execution import workers as cluster
+from dcpred.execution.interrupts import signals_handled
+from dcpred.execution.workers import connect
+from dcpred.scoring import blocks
+from dcpred.scoring.score import score
+from dcpred.training.train import train
 from dcpred_tasks.errors import RunHeldError
-from dcpred_tasks.settings import make_settings
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -144,7 +146,7 @@ def told(arguments: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("what", RUBBISH)
 def test_rubbish_in_an_output(output: Path, made: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command falls over it; verify does not call it whole; repair mends it, or says what to do."""
-    monkeypatch.setattr("dcpred.cluster.connect", lambda *a: inline())
+    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *a: inline())
     for module in ("score_command", "verify_command"):
         monkeypatch.setattr(f"dcpred.cli.{module}.connect", lambda *a: inline(), raising=False)
     RUBBISH[what](output)
@@ -203,8 +205,8 @@ def test_standard_output_that_is_full(output: Path, more: list[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_modules_are_imported(made: Path, tmp_path: Path, number: int) -> None:
     script = (
-        "import os, sys; from dcpred.interruption import leave_at_signals; leave_at_signals(); print('ready', flush=True); "
-        "import time; time.sleep(60)"
+        "import os, sys; from dcpred.execution.interrupts import leave_at_signals; leave_at_signals(); "
+        "print('ready', flush=True); import time; time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -260,8 +262,8 @@ def blocked_signals() -> set[int]:
 
 def test_a_driver_that_lost_its_lease_stops_scoring(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long suspension: not only before the manifest."""
-    monkeypatch.setattr(locking, "SIGN_SECONDS", 0.01)
-    real, scored = block_runs.score_block, []
+    monkeypatch.setattr(lease, "SIGN_SECONDS", 0.01)
+    real, scored = blocks.score_block, []
 
     def body(run: Any, block: int, quarantine: bool) -> Any:
         scored.append(block)
@@ -269,7 +271,7 @@ def test_a_driver_that_lost_its_lease_stops_scoring(made: Path, tmp_path: Path, 
         time.sleep(0.1)
         return real(run, block, quarantine)
 
-    monkeypatch.setattr(block_runs, "score_block", body)
+    monkeypatch.setattr(blocks, "score_block", body)
     with pytest.raises(RunHeldError, match="taken over by process 2 on elsewhere"):
         score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
     assert scored == [0]

@@ -23,19 +23,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from dcpred.audit import verify
-from dcpred.ledger import Ledger, open_ledger
-from dcpred.locking import hold
-from dcpred.repair import repair
-from dcpred.scoring import plan_run, score
-from dcpred.training import train
-from dcpred_tasks import records, store
-from dcpred_tasks import score_block as task
-from dcpred_tasks.artifact import read_model
+from dcpred.execution.lease import hold
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import plan_run, score
+from dcpred.training.train import train
+from dcpred.verification.verify import verify
+from dcpred_tasks.artifacts import commit_records
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import IncompleteError, RunHeldError
-from dcpred_tasks.files import digest_json
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.verify_block import Kind
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -86,8 +87,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(asyncio, "to_thread", at_once)
-        patch.setattr("dcpred.scoring.read_model", lru_cache(read_model))
-        patch.setattr("dcpred.scoring.check_self_test", lambda *a, **k: None)
+        patch.setattr("dcpred.scoring.score.read_model", lru_cache(read_model))
+        patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
         data = make_group(folder / "train.zarr", blobs.X, blobs.y)
         train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline)
@@ -101,7 +102,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def read(output: Path) -> dict[str, Any]:
-    return {name: store.open_array(output / "scores.zarr" / name)[...] for name in ARRAYS}
+    return {name: zarr_arrays.open_array(output / "scores.zarr" / name)[...] for name in ARRAYS}
 
 
 class CutOffError(Exception):
@@ -275,7 +276,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def stop_after(self, block: int, writes: int) -> None:
         left = [writes]
-        real = store.open_output
+        real = zarr_arrays.open_output
 
         class Counted:
             def __init__(self, array: Any) -> None:
@@ -289,7 +290,7 @@ class RunMachine(RuleBasedStateMachine):
                 self.array[key] = value
 
         patch = pytest.MonkeyPatch()
-        patch.setattr(store, "open_output", lambda address: Counted(real(address)))
+        patch.setattr(zarr_arrays, "open_output", lambda address: Counted(real(address)))
         patch.setattr(task, "commit", lambda *a: spend([0]))
         with undoing(patch), pytest.raises(CutOffError):
             task.score_block(self.run, block)
@@ -378,7 +379,7 @@ class RunMachine(RuleBasedStateMachine):
         """Values of chunks that are right or not there, by array and chunk."""
         found: dict[str, dict[int, Any]] = {}
         for name in ARRAYS:
-            array = store.open_array(self.run.scores / name)
+            array = zarr_arrays.open_array(self.run.scores / name)
             files = {chunk: chunk_file(name, chunk) for chunk in range(N_CHUNKS)}
             good = [chunk for chunk, file in files.items() if self.right(file) or not (self.output / file).exists()]
             found[name] = {chunk: np.asarray(array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) for chunk in good}
@@ -484,11 +485,11 @@ def test_rule_a_record_is_never_written_over(machine: RunMachine) -> None:
 def test_rule_another_record_does_not_take_the_place_of_one(machine: RunMachine) -> None:
     """The commit itself: what is there stays, and the second is kept beside it under another name."""
     machine.attempt(0)
-    first = records.read_receipt(machine.run, 0)
+    first = commit_records.read_receipt(machine.run, 0)
     assert first is not None
     other = replace(first, digest="f" * 32)
-    assert records.commit(machine.run, other) == first
-    assert records.commit(machine.run, replace(first, read_seconds=1e9)) == first
+    assert commit_records.commit(machine.run, other) == first
+    assert commit_records.commit(machine.run, replace(first, read_seconds=1e9)) == first
     assert machine.run.record(0).read_bytes() == machine.records[0]
     beside = machine.run.record(0).with_name("000000.conflict-ffffffff.json")
     assert json.loads(beside.read_bytes())["digest"] == other.digest
@@ -499,11 +500,11 @@ def test_rule_another_record_does_not_take_the_place_of_one(machine: RunMachine)
 def test_rule_a_record_counts_only_with_its_checksum_run_and_block(machine: RunMachine, how: str) -> None:
     machine.attempt(0)
     machine.harm_a_record(0, how, 0.5)
-    assert records.read_receipt(machine.run, 0) is None
+    assert commit_records.read_receipt(machine.run, 0) is None
     assert list(open_ledger(machine.output).receipts()) == []
     check(machine)
     machine.attempt(0)
-    assert records.read_receipt(machine.run, 0) is not None
+    assert commit_records.read_receipt(machine.run, 0) is not None
     check(machine)
 
 
@@ -527,7 +528,7 @@ def test_rule_a_flipped_bit_is_found(machine: RunMachine) -> None:
 def test_rule_other_values_of_the_same_size_are_found(machine: RunMachine) -> None:
     """Only the digest of a record can tell: chunks are whole, and scores agree with status."""
     machine.attempt(0)
-    array, file = store.open_output(machine.run.scores / "decision"), chunk_file("decision", 0)
+    array, file = zarr_arrays.open_output(machine.run.scores / "decision"), chunk_file("decision", 0)
     for by in range(1, CHUNK_ROWS):
         array[:CHUNK_ROWS] = np.roll(machine.world.values["decision"][:CHUNK_ROWS], by, axis=0)
         if machine.right(file, size_only=True):

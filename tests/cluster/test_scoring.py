@@ -16,13 +16,11 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.block_runs import FIRST_FAILURES
-from dcpred.cluster import InlineWorkers, connect
-from dcpred.scoring import ScoreReport, score
-from dcpred.training import train
-from dcpred_tasks import score_block as task
-from dcpred_tasks import store
-from dcpred_tasks.artifact import read_model
+from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.scoring.blocks import FIRST_FAILURES
+from dcpred.scoring.score import ScoreReport, score
+from dcpred.training.train import train
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
     DataError,
     IncompleteError,
@@ -33,8 +31,10 @@ from dcpred_tasks.errors import (
     SchedulerError,
     SettingsError,
 )
-from dcpred_tasks.predictor import score_rows
-from dcpred_tasks.settings import make_settings
+from dcpred_tasks.model.compact_model import score_rows
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -108,7 +108,7 @@ def test_the_chunks_of_the_input_change_no_value(tmp_path: Path, model: Path, da
     X = zarr.open_group(data, mode="r")["X"][...]
     for chunk_rows in (7, 64, 333, 1_950):
         other = tmp_path / f"{chunk_rows}.zarr"
-        store.create_array(store.create_group(other), "X", X.shape, X.dtype, chunk_rows)[...] = X
+        zarr_arrays.create_array(zarr_arrays.create_group(other), "X", X.shape, X.dtype, chunk_rows)[...] = X
         blocks.add(run(model, other, tmp_path / f"out-{chunk_rows}").n_blocks)
         for name, values in read(tmp_path / f"out-{chunk_rows}").items():
             assert values.tobytes() == expected[name].tobytes(), (chunk_rows, name)
@@ -133,7 +133,7 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
         done.append(block)
         return task.score_block(run, block)
 
-    monkeypatch.setattr("dcpred.block_runs.score_block", stop_at_fourth)
+    monkeypatch.setattr("dcpred.scoring.blocks.score_block", stop_at_fourth)
     with pytest.raises(KeyboardInterrupt):
         run(model, data, tmp_path / "out")
     scored = read(tmp_path / "out")
@@ -141,7 +141,7 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
     assert 0 < len(rows) < 1_950
     assert np.isnan(scored["decision"][scored["status"] == 0]).all()
     assert (scored["label"][scored["status"] == 0] == -1).all()
-    monkeypatch.setattr("dcpred.block_runs.score_block", lambda r, b, q: (done.append(b), task.score_block(r, b))[1])
+    monkeypatch.setattr("dcpred.scoring.blocks.score_block", lambda r, b, q: (done.append(b), task.score_block(r, b))[1])
     report = run(model, data, tmp_path / "out")
     assert sorted(done) == list(range(report.n_blocks))  # each exactly once
     for name, value in read(tmp_path / "whole").items():
@@ -151,7 +151,7 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
 @pytest.mark.parametrize("instant", ["scores", "status", "record"])
 def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str) -> None:
     """Events of a block: 1 scores, 2 status, 3 commit record. Stop before 2, before 3, or after 3."""
-    real_commit, real_open = task.commit, task.store.open_output
+    real_commit, real_open = task.commit, task.zarr_arrays.open_output
 
     class CutError(Exception):
         pass
@@ -172,7 +172,7 @@ def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeyp
             real_commit(run, receipt)
         raise CutError
 
-    monkeypatch.setattr(task.store, "open_output", open_output)
+    monkeypatch.setattr(task.zarr_arrays, "open_output", open_output)
     monkeypatch.setattr(task, "commit", commit)
     with pytest.raises(IncompleteError):
         run(model, data, tmp_path / "out")
@@ -212,7 +212,7 @@ def test_damage_before_the_end_is_found_and_mended(
         return receipt
 
     spoilt: list[int] = []
-    monkeypatch.setattr("dcpred.block_runs.score_block", damaging)
+    monkeypatch.setattr("dcpred.scoring.blocks.score_block", damaging)
     report = run(model, data, tmp_path / "out")
     assert len(spoilt) == 1
     assert report.scored_blocks == report.n_blocks + 1

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dcpred.cluster import InlineWorkers, connect
-from dcpred.training import TrainReport, train
-from dcpred_tasks import store, train_tasks
-from dcpred_tasks.artifact import read_model
+from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.training.train import TrainReport, train
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
-from dcpred_tasks.predictor import Model, class_numbers, score_rows
-from dcpred_tasks.settings import Settings, make_settings
-from dcpred_tasks.survey import survey_rows
-from dcpred_tasks.trainer import train_rows
+from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies import train_model
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
@@ -201,7 +202,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=250)
     expected = run(data, tmp_path / "expected", settings=NEW).hash
-    halo_block, write_piece = train_tasks.halo_block, train_tasks.write_piece
+    halo_block, write_piece = train_model.halo_block, train_model.write_piece
     done: list[int] = []
     written: list[Path] = []
 
@@ -215,25 +216,25 @@ def test_resume_in_the_midst_of_finding_neighbours(
         if len(done) == 2:
             if where == "between blocks":
                 raise KeyboardInterrupt
-            monkeypatch.setattr(train_tasks, "write_piece", first_generation_only)
+            monkeypatch.setattr(train_model, "write_piece", first_generation_only)
         receipt = halo_block(job, block, generations)
         done.append(block)
         return receipt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.halo_block", stop_at_third)
+        patch.setattr("dcpred.training.train.halo_block", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
-    monkeypatch.setattr(train_tasks, "write_piece", write_piece)
+    monkeypatch.setattr(train_model, "write_piece", write_piece)
     assert len(done) == 2
     assert len(written) == (where == "within a block")
     assert not (tmp_path / "model").exists()
     again: list[int] = []
     monkeypatch.setattr(
-        "dcpred.training.halo_block",
+        "dcpred.training.train.halo_block",
         lambda job, block, generations: (again.append(block), halo_block(job, block, generations))[1],
     )
-    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
     assert done + again == list(range(6))
 
@@ -246,10 +247,10 @@ def test_a_finished_halo_is_not_looked_for_again(tmp_path: Path, some: Classes, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.fit_leaves", stop)
+        patch.setattr("dcpred.training.train.fit_leaves", stop)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
-    monkeypatch.setattr("dcpred.training.halo_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.train.halo_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
 
 
@@ -279,7 +280,7 @@ def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:
 
 def test_a_row_in_place_of_another_is_noticed(tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts alone would not tell."""
-    real = train_tasks.block_rows
+    real = train_model.block_rows
 
     def exchanged(*args):
         rows = real(*args)
@@ -287,7 +288,7 @@ def test_a_row_in_place_of_another_is_noticed(tmp_path: Path, blobs_zarr: Path, 
         index[3] = 4
         return rows.take(index)
 
-    monkeypatch.setattr(train_tasks, "block_rows", exchanged)
+    monkeypatch.setattr(train_model, "block_rows", exchanged)
     with pytest.raises(DcpredError, match="not those that were surveyed"):
         run(blobs_zarr, tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -308,7 +309,7 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeyp
     data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
     expected = run(data, tmp_path / "expected").hash
     fitted: list[int] = []
-    fit_leaves = train_tasks.fit_leaves
+    fit_leaves = train_model.fit_leaves
 
     def stop_at_fifth(job, group):
         if len(fitted) >= 5:
@@ -316,16 +317,16 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeyp
         fitted.extend(work.leaf for work in group)
         return fit_leaves(job, group)
 
-    monkeypatch.setattr("dcpred.training.fit_leaves", stop_at_fifth)
+    monkeypatch.setattr("dcpred.training.train.fit_leaves", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run(data, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     again: list[int] = []
     monkeypatch.setattr(
-        "dcpred.training.fit_leaves",
+        "dcpred.training.train.fit_leaves",
         lambda job, group: (again.extend(work.leaf for work in group), fit_leaves(job, group))[1],
     )
-    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model").hash == expected
     assert again
     assert not set(again) & set(fitted)
@@ -436,7 +437,7 @@ def test_missing_chunk(tmp_path: Path, blobs_zarr: Path) -> None:
 
 def test_not_a_zarr(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        store.find_array(tmp_path / "nothing", "X")
+        zarr_arrays.find_array(tmp_path / "nothing", "X")
 
 
 def test_workers_that_do_not_see_the_scratch(tmp_path: Path, blobs_zarr: Path) -> None:
@@ -538,13 +539,13 @@ def test_work_that_was_done_outlives_a_refusal(tmp_path: Path, blobs_zarr: Path,
         raise DataError("a chunk went bad")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.fit_leaves", refuse)
+        patch.setattr("dcpred.training.train.fit_leaves", refuse)
         with pytest.raises(DataError):
             run(blobs_zarr, tmp_path / "model")
     assert (tmp_path / "model.scratch" / "rows-0").exists()
     with pytest.raises(SchedulerError):
         run(blobs_zarr, tmp_path / "model", pool=lambda: nullcontext(Blind()))
-    monkeypatch.setattr("dcpred.training.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
     assert run(blobs_zarr, tmp_path / "model").hash == expected
 
 

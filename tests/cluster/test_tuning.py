@@ -9,16 +9,16 @@ import pytest
 import zarr
 from sklearn.base import clone
 
-from dcpred.cost_model import predict_cost
+from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
-from dcpred.locking import hold
-from dcpred.search import Budget
-from dcpred.tuning import parse_budget, tune
-from dcpred_tasks.artifact import read_model
+from dcpred.execution.lease import hold
+from dcpred.tuning.search import Budget
+from dcpred.tuning.tune import parse_budget, tune
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
-from dcpred_tasks.predictor import class_numbers
-from dcpred_tasks.scorer import score_rows
-from dcpred_tasks.settings import Settings
+from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -105,12 +105,12 @@ def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest
 
     address = f"{data}/X", f"{data}/y"
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.train", cut_off)
+        patch.setattr("dcpred.tuning.tune.train", cut_off)
         with pytest.raises(KeyboardInterrupt):
             tune(*address, tmp_path / "m", inline, short=True)
     kept = (tmp_path / "m.tuned.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.search", cut_off)
+        patch.setattr("dcpred.tuning.tune.search", cut_off)
         first = tune(*address, tmp_path / "m", inline, short=True)
         again = tune(*address, tmp_path / "m", inline, short=True)
     assert (tmp_path / "m.tuned.json").read_bytes() == kept

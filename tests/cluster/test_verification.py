@@ -14,20 +14,21 @@ import zarr
 from click.testing import CliRunner, Result
 
 from benchmarks.injuries import INJURIES, Injury, conflicting_record, flip
-from dcpred.audit import choose_rows, verify
-from dcpred.block_runs import Tolerance
 from dcpred.cli import main
-from dcpred.cluster import Workers, connect
-from dcpred.ledger import open_ledger
-from dcpred.repair import repair
-from dcpred.scoring import ScoreReport, score
-from dcpred.training import train
-from dcpred_tasks import score_block as task
-from dcpred_tasks import store, verify_block
+from dcpred.execution.workers import Workers, connect
+from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import ScoreReport, score
+from dcpred.training.train import train
+from dcpred.verification.verify import choose_rows, verify
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
-from dcpred_tasks.scorer import score_rows
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.verify_block import Kind
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies import verify_block
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
 from support.pools import inline
@@ -114,7 +115,7 @@ def scored_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         blocks.append(block)
         return real(run, block, quarantine)
 
-    monkeypatch.setattr("dcpred.block_runs.score_block", noting)
+    monkeypatch.setattr("dcpred.scoring.blocks.score_block", noting)
     return blocks
 
 
@@ -185,7 +186,7 @@ def test_rule_fast_decodes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch
     def read_rows(*_: object) -> None:
         raise AssertionError("a chunk was decoded")
 
-    monkeypatch.setattr(store, "read_rows", read_rows)
+    monkeypatch.setattr(zarr_arrays, "read_rows", read_rows)
     assert verify(folder / "out", "fast", refuse_workers).ok
 
 
@@ -256,7 +257,7 @@ def test_an_unfinished_run_is_not_complete_and_not_damaged(folder: Path, monkeyp
         return task.score_block(run, block, quarantine)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.block_runs.score_block", stop_at_fifth)
+        patch.setattr("dcpred.scoring.blocks.score_block", stop_at_fifth)
         with pytest.raises(KeyboardInterrupt):
             run(folder)
     for level in LEVELS:
@@ -358,7 +359,7 @@ def test_rule_a_repair_that_is_cut_off_goes_on(folder: Path, monkeypatch: pytest
     with pytest.raises(IncompleteError, match="no commit record"):
         run(folder)
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.repair.score", cut)
+        patch.setattr("dcpred.scoring.repair.score", cut)
         with pytest.raises(KeyboardInterrupt):
             mend(folder)
     assert run(folder).scored_blocks == 1

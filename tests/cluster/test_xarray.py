@@ -9,16 +9,16 @@ import pytest
 import xarray as xr
 import zarr
 
-from dcpred.audit import verify
-from dcpred.datasets import import_data
-from dcpred.repair import repair
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks import score_block as task
-from dcpred_tasks.files import write_bytes
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.store import find_array
-from dcpred_tasks.verify_block import Kind
+from dcpred.datasets.importing import import_data
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred.verification.verify import verify
+from dcpred_tasks.storage.atomic_files import write_bytes
+from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
 

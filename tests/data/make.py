@@ -18,11 +18,11 @@ from unittest import mock
 
 import numpy as np
 
-from dcpred.cluster import InlineWorkers
-from dcpred.datasets import import_data
-from dcpred.scoring import score
-from dcpred.training import train
-from dcpred_tasks.settings import make_settings
+from dcpred.datasets.importing import import_data
+from dcpred.execution.workers import InlineWorkers
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.training.settings import make_settings
 
 BAD = {3: "nan", 140: "inf", 289: "-inf"}
 NAMES = ("ash", "oak", "yew")

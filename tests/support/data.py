@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks import store
+from dcpred_tasks.storage import zarr_arrays
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ def make_group(
     **more: NDArray[Any],
 ) -> Path:
     """A Zarr data set."""
-    group = store.create_group(path)
-    store.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
+    group = zarr_arrays.create_group(path)
+    zarr_arrays.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
     if y is not None:
         attributes = {"labels": labels} if labels else None
-        store.create_array(group, "y", y.shape, y.dtype, chunk_rows, attributes=attributes)[...] = y
+        zarr_arrays.create_array(group, "y", y.shape, y.dtype, chunk_rows, attributes=attributes)[...] = y
     for name, value in more.items():
-        store.create_array(group, name, value.shape, value.dtype, chunk_rows)[...] = value
+        zarr_arrays.create_array(group, name, value.shape, value.dtype, chunk_rows)[...] = value
     return path

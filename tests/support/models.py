@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.descent import Tree
-from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
 
 Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16

@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from dcpred.cluster import InlineWorkers, Workers
+from dcpred.execution.workers import InlineWorkers, Workers
 
 
 def inline() -> AbstractContextManager[Workers]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dcpred.progress import Silent, Step
+from dcpred.execution.progress import Silent, Step
 
 
 class Recorder(Silent):

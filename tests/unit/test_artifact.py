@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred_tasks import artifact, store
-from dcpred_tasks.artifact import describe_model, read_model, read_self_test, read_support, write_model
+from dcpred_tasks.artifacts import model_artifact
+from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_self_test, read_support, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
-from dcpred_tasks.files import digest_json
-from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.predictor import Model, score_rows
-from dcpred_tasks.self_test import SelfTest, make_self_test
-from dcpred_tasks.settings import make_settings, settings_dict
-from dcpred_tasks.survey import survey_rows
-from dcpred_tasks.trainer import train_rows
+from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import make_settings, settings_dict
+from dcpred_tasks.training.survey import survey_rows
 from support.data import make_blobs
 
 SETTINGS = make_settings(
@@ -36,7 +37,7 @@ SETTINGS = make_settings(
         "nystrom_rows": 50,
     }
 )
-ARRAYS = artifact.COMPACT | artifact.SUPPORT | artifact.REFERENCE | artifact.SELF_TEST
+ARRAYS = model_artifact.COMPACT | model_artifact.SUPPORT | model_artifact.REFERENCE | model_artifact.SELF_TEST
 ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
 
 
@@ -150,7 +151,7 @@ def test_a_model_of_constants_alone(tmp_path: Path) -> None:
 
 
 def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(model_artifact, "CHUNK_BYTES", 64)
     write_model(tmp_path / "m", model, {}, {})
     assert len(list((tmp_path / "m" / "arrays.zarr" / "landmarks" / "c").iterdir())) > 1
     check_equal(read_model(tmp_path / "m", support=True), model)
@@ -177,10 +178,10 @@ def test_a_model_without_reference_and_self_test_is_read(copied: Path, model: Mo
 
     def older(value: dict[str, Any]) -> None:
         del value["self_test"]
-        for name in artifact.REFERENCE:
+        for name in model_artifact.REFERENCE:
             del value["model"]["arrays"][name]
 
-    for name in artifact.REFERENCE | artifact.SELF_TEST:
+    for name in model_artifact.REFERENCE | model_artifact.SELF_TEST:
         shutil.rmtree(copied / "arrays.zarr" / name)
     with pytest.raises(ModelFormatError, match="damaged or was altered"):
         read_model(copied)
@@ -197,12 +198,12 @@ def test_the_self_test_comes_back(copied: Path, model: Model) -> None:
 
 def as_version_1(path: Path) -> None:
     """What the first release wrote: no γ but those of the two kernels, and settings of that time."""
-    for name in artifact.SINCE_2:
+    for name in model_artifact.SINCE_2:
         shutil.rmtree(path / "arrays.zarr" / name)
 
     def older(value: dict[str, Any]) -> None:
         value["version"] = 1
-        for name in artifact.SINCE_2:
+        for name in model_artifact.SINCE_2:
             del value["model"]["arrays"][name]
         for name in ("refine", "refine_steps", "refine_ridge", "guide", "overlap", "halo_weight"):
             del value["model"]["settings"][name]
@@ -213,7 +214,7 @@ def as_version_1(path: Path) -> None:
 
 def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     """Its landmarks have γ of the kernel, and its local machines that of the local kernel."""
-    assert artifact.SINCE_2 == ("gamma", "support_gamma")
+    assert model_artifact.SINCE_2 == ("gamma", "support_gamma")
     as_version_1(copied)
     stored = read_model(copied, support=True)
     assert model.support is not None
@@ -258,7 +259,7 @@ def test_the_hash_covers_everything(
     model: Model, written: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = SelfTest(*(np.zeros((0, n)) for n in (model.n_features, model.n_outputs)), np.zeros(0))
-    monkeypatch.setattr(artifact, "make_self_test", lambda _: test)  # some of these changes make a model that cannot score
+    monkeypatch.setattr(model_artifact, "make_self_test", lambda _: test)  # some of these changes make a model that cannot score
     value = getattr(model, name)
     if isinstance(value, Kernel):
         changed = replace(value, gamma=float(np.nextafter(value.gamma, 9)))
@@ -294,7 +295,7 @@ def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
 
 
 def test_support_vectors_are_read_only_when_asked_for(copied: Path, model: Model) -> None:
-    for name in artifact.SUPPORT:
+    for name in model_artifact.SUPPORT:
         shutil.rmtree(copied / "arrays.zarr" / name)
     check_equal(read_model(copied), replace(model, support=None))
     with pytest.raises(ModelFormatError, match="damaged or was altered"):
@@ -421,10 +422,10 @@ def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model:
     group = zarr.open_group(copied / "arrays.zarr", mode="r+", use_consolidated=False)
     wrong = model.beta.astype(dtype)
     del group["beta"]
-    store.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong
+    zarr_arrays.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong
 
     def declare(value: dict[str, Any]) -> None:
-        value["model"]["arrays"]["beta"] |= {"dtype": wrong.dtype.name, "digest": artifact.digest(wrong)}
+        value["model"]["arrays"]["beta"] |= {"dtype": wrong.dtype.name, "digest": model_artifact.digest(wrong)}
 
     edit(copied, declare, rehash=True)
     if dtype == ">f4":  # the same values in another byte order are the same array
@@ -490,7 +491,7 @@ def test_a_full_disk_leaves_nothing(model: Model, tmp_path: Path, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(artifact, "write_json", full)  # the last file of all
+    monkeypatch.setattr(model_artifact, "write_json", full)  # the last file of all
     with pytest.raises(ResourceError, match="No space left"):
         write_model(tmp_path / "m", model, {}, {})
     assert list(tmp_path.iterdir()) == []

@@ -8,17 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.balance import (
-    MAX_ARITY,
-    Balanced,
-    Split,
-    balance,
-    split_arity,
-    split_centres,
-    split_rows,
-)
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.tree import Node, fit_tree, flatten
+from dcpred_tasks.training.leaf_balance import MAX_ARITY, Balanced, Split, balance, split_arity, split_centres, split_rows
+from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten
 
 
 class Holder:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dcpred_tasks import compiled
-from dcpred_tasks.compiled import compiled_and_kept
+from dcpred_tasks.engine import compilation
+from dcpred_tasks.engine.compilation import compiled_and_kept
 
 HOLDER = """
 import fcntl, sys, time
@@ -67,7 +67,7 @@ def test_a_holder_that_dies_is_followed_by_one_that_waits(
             holder.kill()
             holder.wait()
 
-    monkeypatch.setattr("dcpred_tasks.compiled.time.sleep", look)
+    monkeypatch.setattr("dcpred_tasks.engine.compilation.time.sleep", look)
     assert kept(21) == 42
     assert len(looks) >= 3
     assert sum(kept.dispatcher.stats.cache_misses.values()) == 1
@@ -80,17 +80,17 @@ def test_code_that_comes_ends_the_wait(
 
     def look(seconds: float) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(compiled, "PATIENCE_SECONDS", 0.0)
+            patch.setattr(compilation, "PATIENCE_SECONDS", 0.0)
             compiled_and_kept(twice)(1)
 
-    monkeypatch.setattr("dcpred_tasks.compiled.time.sleep", look)
+    monkeypatch.setattr("dcpred_tasks.engine.compilation.time.sleep", look)
     assert kept(21) == 42
     assert sum(kept.dispatcher.stats.cache_misses.values()) == 0
     assert holder.poll() is None
 
 
 def test_patience_ends(kept: compiled_and_kept, holder: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(compilation, "PATIENCE_SECONDS", 0.0)
     assert kept(21) == 42
     assert holder.poll() is None
 

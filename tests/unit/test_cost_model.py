@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dcpred import cost_model
-from dcpred.cost_model import linear_ns, predict_cost
-from dcpred_tasks import columns
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.scaling import Scaling
+from dcpred.cost import predicted
+from dcpred.cost.predicted import linear_ns, predict_cost
+from dcpred_tasks.engine import row_lanes
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.scaling import Scaling
 from support.models import random_model
 
 
@@ -19,7 +19,7 @@ def total(model: Model) -> float:
 
 
 def test_what_is_known_of_the_engine() -> None:
-    assert cost_model.AT_ONCE == columns.AT_ONCE
+    assert predicted.AT_ONCE == row_lanes.AT_ONCE
 
 
 def test_parts_add_up() -> None:

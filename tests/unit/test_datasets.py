@@ -19,11 +19,11 @@ import zarr
 from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
-from dcpred import datasets, not_finite, readers, typed_readers
 from dcpred.cli import main
-from dcpred.datasets import Imported, default_chunk_rows, import_data
+from dcpred.datasets import csv_reader, importing, not_finite, parquet_numpy
+from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
-from dcpred_tasks.store import missing_chunks
+from dcpred_tasks.storage.zarr_arrays import missing_chunks
 
 RNG = np.random.default_rng(0)
 SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)
@@ -84,10 +84,10 @@ def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
 @pytest.mark.parametrize("chunk_rows", [1, 7, 100, 1000])
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2", "svm", "libsvm.gz", "svmlight.bz2", "parquet", "npz"])
 def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 300)
-    monkeypatch.setattr(readers, "HEADER_LENGTHS", 1)
-    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 60)
-    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 11)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
+    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 60)
+    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
     path = tmp_path / f"a.{ending}"
     options: dict[str, Any] = {}
@@ -124,9 +124,9 @@ def test_chunks_hold_about_8_mib() -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz"])
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 2**12)
-    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 2**12)
-    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 500)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
+    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 2**12)
+    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 500)
     peaks = []
     for n_rows in (10_000, 10_000, 80_000):  # the first fills caches
         X = RNG.integers(0, 100, (n_rows, 10)).astype(np.uint8)
@@ -238,8 +238,8 @@ def test_csv_names_and_labels(tmp_path: Path) -> None:
 
 
 def test_a_label_far_down_makes_all_of_them_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 50)
-    monkeypatch.setattr(readers, "HEADER_LENGTHS", 1)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 50)
+    monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
     _, _, y = bring(text(tmp_path, "a,goal\n" + "1,2\n" * 100 + "1,10\n1,x\n"), target="goal")
     assert y.attrs["labels"] == ["10", "2", "x"]
     assert y[:].tolist() == [1] * 100 + [0, 2]
@@ -285,7 +285,7 @@ def test_csv_refusals(tmp_path: Path, content: str, target: str | None, words: l
 
 
 def test_strings_that_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_LABELS", 3)
+    monkeypatch.setattr(csv_reader, "MAX_LABELS", 3)
     refused(text(tmp_path, "a,b\n1,w\n1,x\n1,y\n1,z\n"), "'b'", "more than 3", target="b")
 
 
@@ -325,7 +325,7 @@ def test_indices_count_from_one(tmp_path: Path) -> None:
 
 
 def test_an_index_0_anywhere_makes_all_count_from_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 8)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 8)
     _, X, _ = bring(text(tmp_path, "1 1:1 3:2\n\n# nothing\n2 0:7\n", "a.svm"))
     assert X[:].tolist() == [[0, 1, 0, 2], [7, 0, 0, 0]]
 
@@ -353,7 +353,7 @@ def test_what_is_not_written_is_zero(tmp_path: Path, values: str, dtype: str) ->
     ],
 )
 def test_svmlight_refusals(tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 64)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 64)
     refused(text(tmp_path, "1 1:1\n" * 40 + line + "\n" + "2 1:1\n" * 9, "a.svm"), *words)
 
 
@@ -476,7 +476,7 @@ def test_npz_names_default_to_those_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_readers, "SURVEY_ROWS", 2)
+    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 2)
     _, _, y = bring(npz(tmp_path, X=SMALL, y=np.array(["b", "a", "c", "b", "aa", "b"], kind)), chunk_rows=4)
     assert y.attrs["labels"] == ["a", "aa", "b", "c"]
     assert (y[:].tolist(), y.dtype) == ([2, 0, 3, 2, 1, 2], np.uint8)
@@ -581,13 +581,13 @@ def test_another_import_that_is_faster_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", ["3\n", ""])
 def test_a_file_that_changes_between_the_passes(tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "a\n1\n2\n")
-    create = datasets.create_group
+    create = importing.create_group
 
     def change(*args: Any) -> Any:
         path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
         return create(*args)
 
-    monkeypatch.setattr(datasets, "create_group", change)
+    monkeypatch.setattr(importing, "create_group", change)
     refused(path, "2 rows at first")
 
 
@@ -598,7 +598,7 @@ def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatc
     def full(*_args: Any) -> None:
         raise OSError(number, "no room")
 
-    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (datasets, "create_group")]
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (importing, "create_group")]
     for place, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
@@ -660,8 +660,8 @@ def write_as(folder: Path, ending: str, X: np.ndarray, y: np.ndarray) -> tuple[P
 def test_rows_that_are_not_finite_are_counted(
     tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 300)
-    monkeypatch.setattr(typed_readers, "BATCH_VALUES", 60)
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
+    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 60)
     X, y = RNG.normal(size=(90, 3)), RNG.normal(size=90)
     X[[4, 50, 89], 1], X[[4, 8], 2], y[[0, 89]] = [np.nan, np.inf, -np.inf], np.nan, [np.inf, -np.inf]
     path, options = write_as(tmp_path, ending, X, y)

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred_tasks import layout, predictor, scorer
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine import Engine
+from dcpred_tasks.engine import layout
+from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.kernels import Kernel
-from dcpred_tasks.predictor import Model
-from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.scoring import scorer
 from support.models import (
     DTYPES,
     LAYOUTS,
@@ -66,7 +68,7 @@ seeds = st.integers(0, 10**6)
 
 def check(model: Model, X: Any2D, score: Callable[..., Any] | None = None) -> None:
     ours = (score or Engine(model).score)(X)
-    found = list(differences(model, X, ours, predictor.score_rows(model, X)))
+    found = list(differences(model, X, ours, compact_model.score_rows(model, X)))
     assert not found, found[:5]
 
 
@@ -137,7 +139,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
         off = rng.normal(size=(400, 1)) * 10 ** rng.uniform(-9, -5, (400, 1))
         X = ((centres[i] + centres[j]) / 2 + off * (centres[j] - centres[i])).astype(rng.choice(["f4", "f8", "f8"]))
         leaf, doubt = leaf_and_doubt(model, X)
-        np.testing.assert_array_equal(predictor.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
+        np.testing.assert_array_equal(compact_model.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
         wrong += np.count_nonzero(Engine(model).score(X)[0][~doubt, 0] != leaf[~doubt])
         used += np.count_nonzero(~doubt)
     assert used > 100_000
@@ -169,7 +171,7 @@ def test_ties_go_to_the_lower_number() -> None:
     model = constant_leaves(grid)
     X = np.stack(np.meshgrid(*[np.arange(-2.0, 2.5, 0.5)] * 2), axis=-1).reshape(-1, 2)
     for dtype in ("f8", "f4", "f2"):
-        assert_bits(Engine(model).score(X.astype(dtype)), predictor.score_rows(model, X.astype(dtype)))
+        assert_bits(Engine(model).score(X.astype(dtype)), compact_model.score_rows(model, X.astype(dtype)))
 
 
 @pytest.mark.usefixtures("apart")
@@ -230,13 +232,13 @@ def test_leaves_wider_than_the_kernel(spread: float) -> None:
 
 def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
     """What is promised of trained models: 1e-4 of the standard deviation of decision values; other labels at ties only."""
-    (ours, status), (theirs, right) = Engine(model).score(X), predictor.score_rows(model, X)
+    (ours, status), (theirs, right) = Engine(model).score(X), compact_model.score_rows(model, X)
     np.testing.assert_array_equal(status, right)
     ok = status == Status.OK
     limit = 1e-4 * float(theirs[ok][theirs[ok] > -1e29].std())  # a class that a leaf has not seen has −1e30
     np.testing.assert_allclose(ours[ok], theirs[ok], rtol=0, atol=limit)
     if labels:
-        other = predictor.class_numbers(ours[ok]) != predictor.class_numbers(theirs[ok])
+        other = compact_model.class_numbers(ours[ok]) != compact_model.class_numbers(theirs[ok])
         best = np.sort(np.hstack([theirs[ok], -theirs[ok]]) if theirs.shape[1] == 1 else theirs[ok], axis=1)
         assert ((best[other, -1] - best[other, -2]) <= 2 * limit).all()
 
@@ -316,7 +318,7 @@ def test_features_that_add_nothing(d: int, pattern: str) -> None:
         model = with_skipped(d, pattern, kernel=kernel, n_outputs=n_outputs, sizes=(16, 20))
         for dtype in DTYPES if kernel == "rbf" else ("f4", "f8"):
             X = random_rows(model, 20, 1, dtype, 0.2)
-            found = list(differences(model, X, Engine(model).score(X), predictor.score_rows(model, X), 3e-6))
+            found = list(differences(model, X, Engine(model).score(X), compact_model.score_rows(model, X), 3e-6))
             assert not found, (dtype, found[:5])
 
 
@@ -494,7 +496,7 @@ def test_four_threads_share_an_engine() -> None:
 def test_what_the_definition_refuses_is_refused(shape: tuple[int, ...], dtype: str) -> None:
     model, X = random_model(0), np.zeros(shape, dtype)
     with pytest.raises(DataError) as theirs:
-        predictor.score_rows(model, X)
+        compact_model.score_rows(model, X)
     for score in (Engine(model).score, lambda X: scorer.score_rows(model, X)):
         with pytest.raises(DataError) as ours:
             score(X)
@@ -554,7 +556,7 @@ def test_rows_of_several_slabs_keep_their_bits(d: int) -> None:
     for size in (1, 2, 3, 4, 5, 7, 9, 12, 20):
         parts = np.concatenate([engine.score(X[i : i + size])[0] for i in range(0, len(X), size)])
         np.testing.assert_array_equal(parts, whole[0])
-    assert not list(differences(model, X, whole, predictor.score_rows(model, X), 3e-6))
+    assert not list(differences(model, X, whole, compact_model.score_rows(model, X), 3e-6))
 
 
 @pytest.mark.parametrize(("start", "spread"), [(1.7e18, 1e6), (1e12, 1e-3), (1.6e9, 1e-3)])
@@ -566,7 +568,7 @@ def test_features_that_single_precision_cannot_tell_apart(start: float, spread: 
     rng = np.random.default_rng(0)
     X = start + spread * rng.normal(size=(200, 2))
     X = X.astype(np.uint64) if spread > 1 else X
-    assert not list(differences(model, X, Engine(model).score(X), predictor.score_rows(model, X)))
+    assert not list(differences(model, X, Engine(model).score(X), compact_model.score_rows(model, X)))
 
 
 def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
@@ -584,6 +586,6 @@ def test_large_terms_that_cancel_go_in_double_precision() -> None:
     model = random_model(5, d=3, depth=1, sizes=(16,), scaling="none")
     model = replace(model, beta=model.beta * np.float32(1e6))
     X = random_rows(model, 300, 1, "f4")
-    (ours, status), (theirs, right) = Engine(model).score(X), predictor.score_rows(model, X)
+    (ours, status), (theirs, right) = Engine(model).score(X), compact_model.score_rows(model, X)
     np.testing.assert_array_equal(status, right)
     np.testing.assert_allclose(ours, theirs, rtol=1.3e-7)

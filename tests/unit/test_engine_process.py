@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 import pytest
 from llvmlite import binding
 
-from dcpred_tasks import compiled
+from dcpred_tasks.engine import compilation
 
 TESTS = Path(__file__).parents[1]
 DIGEST = """
 import hashlib
-from dcpred_tasks.engine import Engine
+from dcpred_tasks.engine.engine import Engine
 from support.models import fixed_cases
 digest = hashlib.sha256()
 for model, X in fixed_cases():
@@ -29,22 +29,23 @@ for model, X in fixed_cases():
 print(digest.hexdigest())
 """
 CHECK = """
-from dcpred_tasks import predictor, scorer
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.scoring import scorer
 from support.models import differences, fixed_cases
 for model, X in fixed_cases():
-    found = list(differences(model, X, scorer.score_rows(model, X), predictor.score_rows(model, X)))
+    found = list(differences(model, X, scorer.score_rows(model, X), compact_model.score_rows(model, X)))
     assert not found, found[:5]
 """
 DUMP = """
 import sys
-from dcpred_tasks.passes import score_tiles
+from dcpred_tasks.engine.descent_pass import score_tiles
 (text,) = score_tiles.dispatcher.inspect_llvm().values()
 open(sys.argv[1], "w").write(text)
 """
 FIRST_SCORE = """
 import sys, time
 import numpy as np
-from dcpred_tasks import scorer
+from dcpred_tasks.scoring import scorer
 from support.models import random_model
 model = random_model(0)
 start = time.perf_counter()
@@ -53,7 +54,7 @@ print(time.perf_counter() - start)
 print(*sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}))
 """
 MISSES = """
-from dcpred_tasks.passes import score_tiles
+from dcpred_tasks.engine.descent_pass import score_tiles
 print(sum(score_tiles.dispatcher.stats.cache_misses.values()))
 """
 CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
@@ -110,7 +111,8 @@ def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path, cpu: 
 WITHOUT = """
 import warnings
 import numpy as np
-from dcpred_tasks import predictor, scorer
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.scoring import scorer
 from support.models import random_model, random_rows
 model = random_model(0)
 X = random_rows(model, 50, 0)
@@ -119,7 +121,7 @@ with warnings.catch_warnings(record=True) as seen:
     for _ in range(3):
         ours = scorer.score_rows(model, X)
     scorer.score_rows(random_model(1), X)
-for a, b in zip(ours, predictor.score_rows(model, X), strict=True):
+for a, b in zip(ours, compact_model.score_rows(model, X), strict=True):
     np.testing.assert_array_equal(a, b)
 (warning,) = seen
 assert warning.category is RuntimeWarning
@@ -203,9 +205,9 @@ from unittest import mock
 os.environ.pop("HOME")
 os.environ.pop("XDG_CACHE_HOME", None)
 with mock.patch("pwd.getpwuid", side_effect=KeyError), mock.patch("tempfile.TemporaryFile", side_effect=PermissionError):
-    from dcpred_tasks import compiled
-    assert compiled.cache_folder() is None
-assert compiled.cache_folder() is not None
+    from dcpred_tasks.engine import compilation
+    assert compilation.cache_folder() is None
+assert compilation.cache_folder() is not None
 """
 
 
@@ -216,10 +218,10 @@ def test_nowhere_to_keep_anything(tmp_path: Path) -> None:
 
 def test_the_name_of_the_cache_depends_on_every_source_that_is_compiled() -> None:
     """And on those that say what the compiled functions are handed, in which order."""
-    here = Path(compiled.__file__).parent
+    here = Path(compilation.__file__).parent
     using = [p.stem for p in here.glob("*.py") if re.search(r"@(compiled|inlined|compiled_and_kept|intrinsic)\b", p.read_text())]
     handed = [p.stem for p in here.glob("*.py") if re.search(r"class \w+\(NamedTuple\)", p.read_text())]
-    assert set(using) | ({"engine", "packing", "exact"} & set(handed)) <= set(compiled.SOURCES)
+    assert set(using) | ({"engine", "packing", "double_precision"} & set(handed)) <= set(compilation.SOURCES)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -227,8 +229,8 @@ def test_the_name_of_the_cache_depends_on_every_source_that_is_compiled() -> Non
 GUARDED = """
 import ctypes, mmap
 import numpy as np
-from dcpred_tasks import predictor
-from dcpred_tasks.engine import Engine
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.engine.engine import Engine
 from support.models import differences, random_model, random_rows
 
 PAGE = mmap.PAGESIZE
@@ -250,7 +252,7 @@ for d in (1, 3, 15, 16, 17, 54):
         for dtype in ("f8", "f4", "f2", "i1", "?", "i2", "u4", "i8", ">f4"):
             for n in (1, 8, 77):
                 X = random_rows(model, n, d, dtype, bad=0.05)
-                right = predictor.score_rows(model, X)
+                right = compact_model.score_rows(model, X)
                 memory, *starts = guarded(X.nbytes)
                 for at in starts:
                     rows = np.frombuffer(memory, X.dtype, X.size, at).reshape(n, d)

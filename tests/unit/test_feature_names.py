@@ -13,13 +13,14 @@ import xarray as xr
 import zarr
 from click.testing import CliRunner
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model, outofcore
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
 from dcpred.cli.main import main
+from dcpred.estimators import out_of_core
 from dcpred.evaluation import evaluate
-from dcpred.preflight import check_feature_names
-from dcpred_tasks.artifact import describe_model
+from dcpred.scoring.preflight import check_feature_names
+from dcpred_tasks.artifacts.model_artifact import describe_model
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.feature_names import feature_names, in_training_order
+from dcpred_tasks.model.feature_names import feature_names, in_training_order
 from support.data import Classes, make_blobs, make_group
 
 NAMES = ["width", "height", "age", "mass"]
@@ -184,7 +185,7 @@ def test_repeated_names_are_refused(model: DCPredClassifier, data: Classes, kind
 
 def test_columns_of_one_name_keep_their_dtypes(data: Classes) -> None:
     y = pd.DataFrame({"a": data.X[:, 0], "b": data.y}).set_axis(["a", "a"], axis=1)
-    array = outofcore.training_data(da.from_array(data.X), dd.from_pandas(y, npartitions=2), None)[1]
+    array = out_of_core.training_data(da.from_array(data.X), dd.from_pandas(y, npartitions=2), None)[1]
     np.testing.assert_array_equal(array.compute(scheduler="sync")[:, 0], data.X[:, 0])
 
 

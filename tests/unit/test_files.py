@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks import files
 from dcpred_tasks.errors import ResourceError
-from dcpred_tasks.files import (
+from dcpred_tasks.storage import atomic_files
+from dcpred_tasks.storage.atomic_files import (
     digest,
     digest_json,
     new_directory,
@@ -181,7 +181,7 @@ def test_a_file_in_the_place_of_a_directory_is_no_earlier_attempt(tmp_path: Path
 # --- resource errors ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", sorted(files.RESOURCE_ERRNOS))
+@pytest.mark.parametrize("code", sorted(atomic_files.RESOURCE_ERRNOS))
 def test_resource_errors_name_the_place(code: int) -> None:
     with pytest.raises(ResourceError, match=r"writing to /some/place failed: .*then run again") as caught:  # noqa: SIM117
         with resource_errors(Path("/some/place")):
@@ -204,7 +204,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from dcpred_tasks.errors import ResourceError
-from dcpred_tasks.files import new_directory, write_arrays, write_bytes
+from dcpred_tasks.storage.atomic_files import new_directory, write_arrays, write_bytes
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 folder = Path(sys.argv[1])
 def directory():
@@ -281,6 +281,6 @@ def test_digest_of_json_does_not_depend_on_the_order_of_keys() -> None:
 )
 def test_advice_fits_the_error(code: int, advice: str) -> None:
     """What the command line says of any error of the system."""
-    said = files.reason(OSError(code, os.strerror(code)))
+    said = atomic_files.reason(OSError(code, os.strerror(code)))
     assert said.startswith(os.strerror(code))
     assert advice in said

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*ROOT.glob("pipeline/dcpred/**/*.py"), *ROOT.glob("tasks/dcpred_tasks/**/*.py")])
-DASK_MODULES = {"cluster", "window", "outofcore"}  # the only ones that build or run graphs
+DASK_MODULES = {"workers", "task_window", "out_of_core"}  # the only ones that build or run graphs
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
@@ -69,7 +69,7 @@ def test_sources(path: Path) -> None:
 
 def test_serving_imports_neither_scikit_learn_nor_dask() -> None:
     code = (
-        "import sys, dcpred, dcpred_tasks.score_block; dcpred.load_model; "
+        "import sys, dcpred, dcpred_tasks.task_bodies.score_block; dcpred.load_model; "
         "found = {'sklearn', 'dask', 'distributed', 'scipy', 'pandas', 'pyarrow', 'xarray'} & set(sys.modules); "
         "sys.exit(f'imported {found}' if found else 0)"
     )
@@ -81,7 +81,7 @@ def test_a_users_own_tasks_module_shadows_nothing(tmp_path: Path) -> None:
     for name in ("tasks.py", "pipeline.py", "store.py"):
         (tmp_path / name).write_text("raise RuntimeError('shadowed')")
     result = subprocess.run(
-        [sys.executable, "-c", "import dcpred.training, dcpred_tasks.train_tasks"],
+        [sys.executable, "-c", "import dcpred.training.train, dcpred_tasks.task_bodies.train_model"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

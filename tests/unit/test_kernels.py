@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 
-from dcpred_tasks.kernels import KERNELS, STATIONARY, Kernel, city_block_distances, squared_distances
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel, city_block_distances, squared_distances
 
 
 def rows(seed: int, n: int, d: int, dtype: type = np.float64) -> NDArray[np.float64]:

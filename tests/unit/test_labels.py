@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.labels import encode_labels, label_coding
-from dcpred_tasks.predictor import class_numbers
+from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.scoring.labels import encode_labels, label_coding
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import pytest
 import xarray as xr
 import zarr
 
-from dcpred import DCPredClassifier, DCPredRegressor, outofcore
+from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred.estimators import out_of_core
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_lazy
 from support.data import Classes, make_blobs
@@ -68,8 +69,8 @@ def test_the_same_model_block_by_block(data: Classes, kind: str, monkeypatch: py
         handed.extend(type(array) for array in arguments[:3])
         return fit(*arguments, **more)
 
-    fit = outofcore.fit
-    monkeypatch.setattr(outofcore, "fit", spy)
+    fit = out_of_core.fit
+    monkeypatch.setattr(out_of_core, "fit", spy)
     weight = np.random.default_rng(0).uniform(0.5, 2, 400)
     own = small().fit(data.X, data.y, sample_weight=weight)
     lazy = small().fit(*(LAZY[kind](a) for a in (data.X, data.y)), sample_weight=LAZY[kind](weight))

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from dcpred_tasks.compact import local_sample
-from dcpred_tasks.kernels import KERNELS, Kernel
-from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.pseudo import Basis
-from dcpred_tasks.settings import Settings, make_settings
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernels import KERNELS, Kernel
+from dcpred_tasks.training.compact_leaf import local_sample
+from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.settings import Settings, make_settings
 
 RBF = Kernel("rbf", 0.5)
 SAME = Kernels(RBF, RBF)

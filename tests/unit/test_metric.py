@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dcpred_tasks import metric
-from dcpred_tasks.metric import Metric, learn_metric, loss_and_gradient, neighbours
-from dcpred_tasks.scaling import Scaling
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.training import learned_scaling
+from dcpred_tasks.training.learned_scaling import Metric, learn_metric, loss_and_gradient, neighbours
 
 DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLASSES, VALUES = "classification", "regression"
@@ -233,7 +233,7 @@ def test_copies_of_rows_do_not_count_as_neighbours(rng: np.random.Generator) -> 
 @pytest.mark.parametrize("task", [CLASSES, VALUES])
 def test_copies_that_disagree_count_as_one_of_their_majority_or_mean(task: str) -> None:
     U = np.array([[1], [0], [1], [1], [-0.0]], np.float32)
-    rows = metric._distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
+    rows = learned_scaling._distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
     np.testing.assert_array_equal(rows.U[:, 0], [1, 0])
     np.testing.assert_allclose(rows.weight, [2 / 3, 4 / 3])
     np.testing.assert_allclose(rows.y, [1, 2] if task == CLASSES else [-1, 1])
@@ -255,7 +255,7 @@ def test_no_candidate_is_better_than_the_one_kept(rng: np.random.Generator) -> N
 
 
 def test_the_base_scaling_is_kept_where_learning_did_worse(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    monkeypatch.setattr(metric, "learn", lambda pool, start, *_: np.ones_like(start) * [0, 0, 1])
+    monkeypatch.setattr(learned_scaling, "learn", lambda pool, start, *_: np.ones_like(start) * [0, 0, 1])
     X = rng.uniform(0, 4, (1000, 3)) * [1, 1, 100]
     found = learn(X, checkers(X))
     assert found.name in ("standard", "minmax")
@@ -268,7 +268,7 @@ def test_the_factor_sets_the_width(square: tuple[NDArray[np.float64], NDArray[np
     found = learn(X, y)
     Z = Scaling(found.shift, found.factor).exact(X)
     D = np.sort([((Z - z) ** 2).sum(axis=1) for z in Z[:200]], axis=1)
-    assert np.median(D[:, 32]) == pytest.approx(metric.KERNEL_REACH[CLASSES], rel=0.4)
+    assert np.median(D[:, 32]) == pytest.approx(learned_scaling.KERNEL_REACH[CLASSES], rel=0.4)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, bool])

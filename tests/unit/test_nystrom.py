@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.kernels import KERNELS, Kernel
-from dcpred_tasks.nystrom import nystrom_root
-from dcpred_tasks.pseudo import Basis, sample_pairs
+from dcpred_tasks.model.basis import Basis, sample_pairs
+from dcpred_tasks.model.kernels import KERNELS, Kernel
+from dcpred_tasks.training.nystrom import nystrom_root
 
 
 def kernel(name: str) -> Kernel:

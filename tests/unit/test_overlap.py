@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks import overlap
-from dcpred_tasks.descent import Tree
-from dcpred_tasks.overlap import SPARE_WAYS, near_leaves
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.training import overlap
+from dcpred_tasks.training.overlap import SPARE_WAYS, near_leaves
 from support.models import random_tree
 
 

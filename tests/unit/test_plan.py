@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred import cost
+from dcpred.cost import measured
 from dcpred.plan import GROUP_ROWS, MAX_BLOCKS, PIECE_BYTES, leaf_groups, plan_routing, plan_scoring
-from dcpred_tasks.job import LeafWork, Source
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.survey import survey_rows
-from dcpred_tasks.trainer import train_rows
+from dcpred_tasks.scratch.training_job import LeafWork, Source
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
 from support.models import random_model
 
 rows = st.integers(1, 10**11)
@@ -63,7 +63,7 @@ def test_cost_is_that_of_the_model() -> None:
     for landmarks in (4, 200):
         settings = make_settings({"n_leaves": 1, "landmarks": landmarks, "products": 0})
         model = train_rows(X, y, np.ones(len(X)), np.empty(0), survey_rows(X, y, None, 0, "classification"), settings, (0, 1))
-        found = cost.measure_cost(model, X, stream_bytes=2**22)
+        found = measured.measure_cost(model, X, stream_bytes=2**22)
         assert found.cost_ratio == found.us_per_row / found.linear_us_per_row
         ratios.append(found.cost_ratio)
     assert 1 < ratios[0] < ratios[1]
@@ -72,16 +72,16 @@ def test_cost_is_that_of_the_model() -> None:
 def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of features; the model reads the rows as they are, and the filling changes no prediction."""
     rows = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
-    padded = cost.padded_rows(rows)
+    padded = measured.padded_rows(rows)
     assert (padded.shape, padded.strides) == ((50, 8), (32, 4))
     np.testing.assert_array_equal(padded, np.pad(rows, ((0, 0), (0, 1))))
     whole = np.ones((50, 8), np.float32)
-    assert cost.padded_rows(whole) is whole
+    assert measured.padded_rows(whole) is whole
 
     model, read = random_model(0, d=7, depth=0, sizes=(4,)), []
-    monkeypatch.setattr(cost, "score_rows", lambda _, X: read.append(X.shape[1]))
-    monkeypatch.setattr(cost, "padded_rows", lambda X: read.append(-1) or padded)
-    cost.measure_cost(model, rows, stream_bytes=2**12)
+    monkeypatch.setattr(measured, "score_rows", lambda _, X: read.append(X.shape[1]))
+    monkeypatch.setattr(measured, "padded_rows", lambda X: read.append(-1) or padded)
+    measured.measure_cost(model, rows, stream_bytes=2**12)
     assert set(read) == {7, -1}
 
 
@@ -98,8 +98,8 @@ def test_measuring_the_cost_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch,
         clock.now += 1e-4 * len(X)
         clock.scoring += 1e-4 * len(X)
 
-    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=perf_counter))
-    monkeypatch.setattr(cost, "score_rows", score_rows)
-    found = cost.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
+    monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=perf_counter))
+    monkeypatch.setattr(measured, "score_rows", score_rows)
+    found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)
     assert found.us_per_row == pytest.approx(100, rel=0.02)

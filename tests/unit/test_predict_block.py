@@ -15,7 +15,7 @@ import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predict_block import label_block
+from dcpred_tasks.task_bodies.predict_block import label_block
 from support.data import Classes, make_blobs
 
 BAD = [3, 47, 48]  # rows of the blocks 0 and 2, of 20 rows each
@@ -172,7 +172,7 @@ def test_score_of_the_regressor_names_the_first_row_without_one(data: Classes, h
 
 def test_the_module_imports_little() -> None:
     code = (
-        "import sys, dcpred_tasks.predict_block; "
+        "import sys, dcpred_tasks.task_bodies.predict_block; "
         "found = {'dcpred', 'sklearn', 'dask', 'distributed', 'scipy'} & set(sys.modules); "
         "sys.exit(f'imported {found}' if found else 0)"
     )

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from dcpred_tasks import predictor
-from dcpred_tasks.descent import Tree
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.kernels import KERNELS, STATIONARY, Kernel
-from dcpred_tasks.predictor import Model, Support, check_rows, score_rows, tile_rows
-from dcpred_tasks.scaling import Scaling
-from dcpred_tasks.settings import make_settings
-from dcpred_tasks.survey import survey_rows
-from dcpred_tasks.trainer import train_rows
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.compact_model import Model, Support, check_rows, score_rows, tile_rows
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
 
 Any2D = NDArray[np.generic]
 
@@ -259,7 +259,7 @@ def test_tile_boundaries(n: int, early: bool, monkeypatch: pytest.MonkeyPatch) -
     X = np.array(make_rows(1, n, 3, "f8", "C"))
     X[7::50, 1] = np.nan
     whole, status = score_rows(model, X, early=early)
-    monkeypatch.setattr(predictor, "TILE_BYTES", 1)
+    monkeypatch.setattr(compact_model, "TILE_BYTES", 1)
     assert tile_rows(3) == 256
     tiled, tiled_status = score_rows(model, X, early=early)
     np.testing.assert_array_equal(tiled_status, status)

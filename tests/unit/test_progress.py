@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dcpred import DCPredClassifier, DCPredRegressor, progress
-from dcpred.course import MEANS_SECONDS, MEANS_SHARE, Course, Shares
-from dcpred.forecast import Headway, forecast_training, forecast_tuning
-from dcpred.progress import LINE_COLUMNS, SILENT, Bars, Line, Lines, Reporter, cut, reporter, roughly
-from dcpred_tasks.settings import Settings
+from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred.execution import progress
+from dcpred.execution.course import MEANS_SECONDS, MEANS_SHARE, Course, Shares
+from dcpred.execution.progress import LINE_COLUMNS, SILENT, Bars, Line, Lines, Reporter, cut, reporter, roughly
+from dcpred.training.forecast import Headway, forecast_training, forecast_tuning
+from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 
 LONG = "choosing settings for data with a title that is longer than any line of a terminal or a log could be"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.kernels import KERNELS, STATIONARY, Kernel
-from dcpred_tasks.pseudo import Basis, sample_pairs, triangle_distances
+from dcpred_tasks.model.basis import Basis, sample_pairs, triangle_distances
+from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 
 NO_PAIRS = np.empty((0, 2), np.int32)
 

@@ -8,13 +8,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import rosen, rosen_der
 
-from dcpred_tasks.kernels import KERNELS, Kernel, median_gamma
-from dcpred_tasks.lbfgs import minimise
-from dcpred_tasks.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.pseudo import Basis
-from dcpred_tasks.refine import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine, stochastic
-from dcpred_tasks.settings import Settings
-from dcpred_tasks.solvers import joint_ridge
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernels import KERNELS, Kernel, median_gamma
+from dcpred_tasks.training.lbfgs import minimise
+from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.refinement import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine, stochastic
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import joint_ridge
 
 Doubles = NDArray[np.float64]
 LOSSES = ("square", 0.0, 0.5, 1.0)  # of a regression, or shares of the guide for classes

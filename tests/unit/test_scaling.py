@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.scaling import BASES, Scaling, fit_scaling
+from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 
 
 def fit(name: str, X: NDArray[np.generic], weight: NDArray[np.float64] | None = None) -> Scaling:

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcpred.cost_model import PredictedCost
-from dcpred.search import WHOLE_LANDMARKS, Budget, Point, frontier, search
-from dcpred.trial_plan import LEAST_ROWS, MOST_ROWS, WHOLE, draw_leaves, tree_sizes, tries_whole
-from dcpred.tuning import choose, parse_budget
+from dcpred.cost.predicted import PredictedCost
+from dcpred.tuning.search import WHOLE_LANDMARKS, Budget, Point, frontier, search
+from dcpred.tuning.trial_plan import LEAST_ROWS, MOST_ROWS, WHOLE, draw_leaves, tree_sizes, tries_whole
+from dcpred.tuning.tune import choose, parse_budget
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.settings import Settings
-from dcpred_tasks.trial import Verdict
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.trial import Verdict
 
 START = Settings(scaling="learned", overlap=3, C=16.0, n_leaves=16)
 

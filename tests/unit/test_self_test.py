@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred_tasks import scorer
-from dcpred_tasks.artifact import read_self_test, write_model
+from dcpred_tasks.artifacts.model_artifact import read_self_test, write_model
 from dcpred_tasks.errors import ModelFormatError
-from dcpred_tasks.predictor import Model, score_rows
-from dcpred_tasks.score_block import open_model
-from dcpred_tasks.self_test import ROWS, check_self_test, make_self_test
+from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.scoring import scorer
+from dcpred_tasks.scoring.self_test import ROWS, check_self_test, make_self_test
+from dcpred_tasks.task_bodies.score_block import open_model
 from support.models import SCALINGS, constant_leaves, random_model
 
 
@@ -52,7 +52,9 @@ def test_another_result_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch
 
     test = make_self_test(model)
     assert len(test.rows) == ROWS
-    monkeypatch.setattr("dcpred_tasks.predictor.score_rows" if plain else "dcpred_tasks.scorer.score_rows", otherwise)
+    monkeypatch.setattr(
+        "dcpred_tasks.model.compact_model.score_rows" if plain else "dcpred_tasks.scoring.scorer.score_rows", otherwise
+    )
     with pytest.raises(ModelFormatError, match=r"model at /m was .* of the 16 rows of its self-test .* compare") as caught:
         check_self_test(model, test, "/m", plain=plain)
     assert ("NUMBA_DISABLE_JIT" in str(caught.value)) is not plain

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.settings import SETTING_NAMES, Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import SETTING_NAMES, Settings, make_settings, settings_dict
 
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dcpred_tasks.drift import drift, feature_shifts, leaf_occupancy
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.predictor import Model, Reference, score_rows
-from dcpred_tasks.scaling import Scaling
-from dcpred_tasks.statistics import (
+from dcpred_tasks.model.compact_model import Model, Reference, score_rows
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
+from dcpred_tasks.scoring.statistics import (
     Statistics,
     bad_features,
     decision_counts,
@@ -78,7 +78,7 @@ def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decision = np.random.default_rng(0).normal(size=(1_000, 3)).astype(np.float32)
     labels = decision.argmax(axis=1).astype(np.int8)
     whole = decision_counts(model, decision), label_counts(labels, np.arange(3, dtype=np.int8))
-    monkeypatch.setattr("dcpred_tasks.statistics.COUNTED_ROWS", 7)
+    monkeypatch.setattr("dcpred_tasks.scoring.statistics.COUNTED_ROWS", 7)
     assert_array_equal(decision_counts(model, decision), whole[0])
     assert_array_equal(label_counts(labels, np.arange(3, dtype=np.int8)), whole[1])
     assert whole[0].sum() == 3_000
@@ -107,7 +107,7 @@ def test_label_counts(values: np.ndarray) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_near_leaf_is_the_leaf(seed: int, scaling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for rows on a border, of which there is none among rows at centres."""
-    monkeypatch.setattr("dcpred_tasks.statistics.GAP_BYTES", 2_000)
+    monkeypatch.setattr("dcpred_tasks.scoring.statistics.GAP_BYTES", 2_000)
     model = random_model(seed, d=4, depth=seed, scaling=scaling)
     X = random_rows(model, 200, seed)
     leaf, doubt = leaf_and_doubt(model, X)

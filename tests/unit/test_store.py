@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks import store
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.store import (
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.zarr_arrays import (
     array_address,
     chunk_rows,
     create_array,
@@ -294,7 +294,7 @@ def test_what_is_opened_to_read_cannot_be_written(tmp_path: Path) -> None:
 def test_a_group_needs_a_free_place(tmp_path: Path) -> None:
     path = make_group(tmp_path / "d.zarr", np.ones((4, 2)))
     before = files(path)
-    with pytest.raises((ValueError, store.BaseZarrError)):
+    with pytest.raises((ValueError, zarr_arrays.BaseZarrError)):
         create_group(path)
     assert files(path) == before
     assert create_group(tmp_path / "new.zarr", {"a": 1}).attrs["a"] == 1

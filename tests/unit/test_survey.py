@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.survey import MAX_CLASSES, Survey, check_survey, merge_surveys, survey_rows
+from dcpred_tasks.training.survey import MAX_CLASSES, Survey, check_survey, merge_surveys, survey_rows
 
 X34 = np.arange(12.0).reshape(3, 4)
 Y3 = np.array([0, 1, 1])

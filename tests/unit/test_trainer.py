@@ -13,10 +13,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.predictor import Model, class_numbers, score_rows
-from dcpred_tasks.settings import Settings, make_settings
-from dcpred_tasks.survey import Survey, survey_rows
-from dcpred_tasks.trainer import (
+from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
+from dcpred_tasks.training.in_memory import (
     MAX_AUTO_LEAVES,
     ROWS_PER_LEAF,
     balanced_factors,
@@ -25,7 +23,9 @@ from dcpred_tasks.trainer import (
     row_weights,
     train_rows,
 )
-from dcpred_tasks.tree import flatten
+from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.survey import Survey, survey_rows
+from dcpred_tasks.training.tree_fitting import flatten
 from support.data import make_blobs
 
 NO_FACTORS = np.empty(0)
@@ -185,9 +185,9 @@ def test_threads_of_openmp_do_not_matter() -> None:
     order with more threads. In a child process, since OpenMP reads its variable once."""
     script = textwrap.dedent("""
         import hashlib, numpy as np
-        from dcpred_tasks.settings import make_settings
-        from dcpred_tasks.survey import survey_rows
-        from dcpred_tasks.trainer import train_rows
+        from dcpred_tasks.training.settings import make_settings
+        from dcpred_tasks.training.survey import survey_rows
+        from dcpred_tasks.training.in_memory import train_rows
         X = np.random.default_rng(0).normal(size=(3000, 6))
         y = np.sin(X[:, 0])
         settings = make_settings({"task": "regression", "n_leaves": 2, "landmark_floor": 1.0, "products": 4})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.tree import Node, fit_tree, flatten, k_means, levels_for, merge_small, nearest_centre, relabel
+from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten, k_means, levels_for, merge_small, nearest_centre, relabel
 
 
 def random_tree(rng: np.random.Generator, d: int, depth: int, arity: int) -> tuple[Node | int, int]:

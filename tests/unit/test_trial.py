@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcpred_tasks import trial
-from dcpred_tasks.settings import Settings
-from dcpred_tasks.trial import FOLDS, TrialRows, Verdict, try_leaf
+from dcpred_tasks.training import trial
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, try_leaf
 
 SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 

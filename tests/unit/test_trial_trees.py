@@ -11,17 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dcpred import trial_trees
-from dcpred.cluster import InlineWorkers
-from dcpred.forecast import forecast_tuning
-from dcpred.progress import SILENT
-from dcpred.search import Budget
-from dcpred.training import Training, check_training_data
-from dcpred.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
-from dcpred.trial_trees import TrialTrees
-from dcpred.tuning import parse_budget
-from dcpred_tasks.job import TrainJob
-from dcpred_tasks.settings import Settings
+from dcpred.execution.progress import SILENT
+from dcpred.execution.workers import InlineWorkers
+from dcpred.training.forecast import forecast_tuning
+from dcpred.training.train import Training, check_training_data
+from dcpred.tuning import trial_trees
+from dcpred.tuning.search import Budget
+from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
+from dcpred.tuning.trial_trees import TrialTrees
+from dcpred.tuning.tune import parse_budget
+from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.training.settings import Settings
 from support.data import make_group
 
 

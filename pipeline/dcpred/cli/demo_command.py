@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
 from dcpred.demo import run_demo
-from dcpred.progress import reporter
+from dcpred.execution.progress import reporter
 
 
 @click.command("demo")
@@ -18,4 +18,4 @@ from dcpred.progress import reporter
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
     """The whole job on real digits: Zarr, training, scoring, evaluation. About a minute."""
     result = run_demo(out, workers, reporter())
-    emit(result, as_json, show.demonstrated)
+    emit(result, as_json, rendering.demonstrated)

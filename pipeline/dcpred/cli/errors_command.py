@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from dcpred.bad_rows import list_bad_rows
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.runs.bad_rows import list_bad_rows
 
 
 @click.command("errors")
@@ -23,4 +23,4 @@ def errors_command(output: Path, limit: int, every: bool, as_json: bool) -> None
 
     Works while another process is scoring, and needs neither the model nor the data.
     """
-    emit(asdict(list_bad_rows(output, limit, every)), as_json, show.bad_rows)
+    emit(asdict(list_bad_rows(output, limit, every)), as_json, rendering.bad_rows)

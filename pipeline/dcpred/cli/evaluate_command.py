@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
 from dcpred.evaluation import evaluate
-from dcpred.progress import reporter
-from dcpred_tasks.store import find_array
+from dcpred.execution.progress import reporter
+from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("evaluate")
@@ -23,4 +23,4 @@ from dcpred_tasks.store import find_array
 def evaluate_command(model: Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool) -> None:
     """Accuracy (or RMSE and R²) on labelled data, and the cost in linear predictions."""
     result = evaluate(model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter())
-    emit(result, as_json, show.evaluated)
+    emit(result, as_json, rendering.evaluated)

@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import emit, json_option, reports_errors
-from dcpred.datasets import import_data
-from dcpred.progress import reporter
+from dcpred.cli import rendering
+from dcpred.cli.options import emit, json_option, reports_errors
+from dcpred.datasets.importing import import_data
+from dcpred.execution.progress import reporter
 
 
 @click.command("import")
@@ -44,4 +44,4 @@ def import_command(
             before = done
 
         result = import_data(source, dest, x=x, y=y, target=target, chunk_rows=chunk_rows, features=features, progress=note)
-    emit(asdict(result), as_json, show.imported)
+    emit(asdict(result), as_json, rendering.imported)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, emit, json_option, reports_errors
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
 from dcpred.inspection import inspect_path
 
 
@@ -16,4 +16,4 @@ from dcpred.inspection import inspect_path
 def inspect_command(path: Path, as_json: bool) -> None:
     """Say what a data set, a model or an output holds."""
     result = inspect_path(path)
-    emit(result, as_json, show.inspected)
+    emit(result, as_json, rendering.inspected)

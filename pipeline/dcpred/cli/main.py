@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import click
 
-from dcpred.interruption import leave_at_signals
+from dcpred.execution.interrupts import leave_at_signals
 from dcpred.version import __version__
 
 

@@ -6,21 +6,14 @@ from pathlib import Path
 
 import click
 
-from dcpred.block_runs import Tolerance
-from dcpred.cli import show
-from dcpred.cli.shared import (
-    PATH,
-    check_cluster_options,
-    cluster_options,
-    emit,
-    json_option,
-    reports_errors,
-)
-from dcpred.cluster import connect
-from dcpred.progress import reporter
-from dcpred.repair import LEVELS, repair
-from dcpred.scoring import check_rows_scored, score
-from dcpred_tasks.store import find_array
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, check_cluster_options, cluster_options, emit, json_option, reports_errors
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.repair import LEVELS, repair
+from dcpred.scoring.score import check_rows_scored, score
+from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("score")
@@ -67,4 +60,4 @@ def score_command(
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
     act = partial(repair, level=level or "full") if mend else score
     report = act(model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
-    emit(asdict(report), as_json, show.scored, partial(check_rows_scored, report, tolerance))
+    emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, emit, json_option, reports_errors
-from dcpred.run_status import run_status
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.runs.status import run_status
 
 
 @click.command("status")
@@ -19,4 +19,4 @@ def status_command(output: Path, as_json: bool) -> None:
 
     Works while another process is scoring, and needs neither the model nor the data.
     """
-    emit(asdict(run_status(output)), as_json, show.run_state)
+    emit(asdict(run_status(output)), as_json, rendering.run_state)

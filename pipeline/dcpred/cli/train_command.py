@@ -6,22 +6,14 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import (
-    PATH,
-    check_cluster_options,
-    cluster_options,
-    data_options,
-    emit,
-    json_option,
-    reports_errors,
-)
-from dcpred.cluster import connect
-from dcpred.progress import reporter
-from dcpred.settings import read_settings
-from dcpred.training import train
-from dcpred.tuning import tune
-from dcpred_tasks.store import find_array
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
+from dcpred.cli.settings_options import read_settings
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
+from dcpred.training.train import train
+from dcpred.tuning.tune import tune
+from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("train")
@@ -59,7 +51,7 @@ def train_command(
     pool = partial(connect, workers, scheduler)
     if config is None and not assignments:
         tuned = tune(*addresses, model, pool, start=settings, weight=weight, short=True, say=reporter())
-        emit(asdict(tuned), as_json, show.tuned)
+        emit(asdict(tuned), as_json, rendering.tuned)
         return
     report = train(*addresses, model, settings, pool, weight=weight, say=reporter())
-    emit(asdict(report), as_json, show.trained)
+    emit(asdict(report), as_json, rendering.trained)

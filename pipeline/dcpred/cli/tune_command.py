@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
-from dcpred.cluster import connect
-from dcpred.plots import check_plot, draw_frontier
-from dcpred.progress import reporter
-from dcpred.tuning import parse_budget, tune
-from dcpred_tasks.settings import Settings
-from dcpred_tasks.store import find_array
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
+from dcpred.tuning.frontier_plot import check_plot, draw_frontier
+from dcpred.tuning.tune import parse_budget, tune
+from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.training.settings import Settings
 
 
 @click.command("tune")
@@ -69,6 +69,6 @@ def tune_command(
             say=reporter(),
         )
     )
-    emit(report, as_json, show.tuned)
+    emit(report, as_json, rendering.tuned)
     if plot:
         draw_frontier(report, plot)

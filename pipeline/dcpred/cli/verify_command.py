@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from dcpred.audit import LEVELS, SAMPLE_ROWS, verify
-from dcpred.cli import show
-from dcpred.cli.shared import PATH, check_cluster_options, cluster_options, emit, json_option, reports_errors
-from dcpred.cluster import connect
-from dcpred.progress import reporter
+from dcpred.cli import rendering
+from dcpred.cli.options import PATH, check_cluster_options, cluster_options, emit, json_option, reports_errors
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
+from dcpred.verification.verify import LEVELS, SAMPLE_ROWS, verify
 from dcpred_tasks.errors import IncompleteError
 
 
@@ -35,6 +35,6 @@ def verify_command(
     """
     check_cluster_options(workers, scheduler)
     report = verify(output, level, partial(connect, workers, scheduler), rows=rows, seed=seed, say=reporter())
-    emit(asdict(report), as_json, show.verified)
+    emit(asdict(report), as_json, rendering.verified)
     if not report.ok:
         raise SystemExit(IncompleteError.exit_code)

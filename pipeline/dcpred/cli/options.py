@@ -1,0 +1,112 @@
+"""What every command shares: options, results, errors and exit codes."""
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dcpred.execution.interrupts import signals_handled
+from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
+
+F = TypeVar("F", bound=Callable[..., Any])
+RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
+PATH = click.Path(path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+
+
+def cluster_options(command: F) -> F:
+    command = click.option(
+        "--workers", type=click.IntRange(1), metavar="N", help="Local processes of one thread each [default: one per core]."
+    )(command)
+    return click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786.")(
+        command
+    )
+
+
+def data_options(command: F) -> F:
+    """The task, and where features, targets and weights lie in DATA."""
+    for option in (
+        click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
+        click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."),
+        click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."),
+        click.option("--task", type=click.Choice(["classification", "regression"]), help="[default: classification]"),
+    ):
+        command = option(command)
+    return command
+
+
+def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
+    if workers is not None and scheduler is not None:
+        raise click.UsageError("--workers and --scheduler were both given, but one excludes the other; give one of them")
+
+
+def emit(
+    result: dict[str, Any],
+    as_json: bool,
+    show: Callable[[dict[str, Any]], str],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """The result of a command, on standard output. What `check` has to say against it comes with it, as one object in JSON."""
+    try:
+        check()
+    except DcpredError as error:
+        told = {"error": str(error), "exit_code": error.exit_code}
+        _print(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
+        click.echo(f"dcpred: {error}", err=True)
+        sys.exit(error.exit_code)
+    _print(json.dumps(result, default=_plain) if as_json else show(result))
+
+
+def _print(text: str) -> None:
+    """A result on standard output. Where nobody reads it any more, the command has done its work all the same."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is still in the buffer must go somewhere at exit
+        if error.errno != errno.EPIPE:
+            raise ResourceError(
+                f"the result was to be printed, but standard output cannot be written to ({error.strerror}); the work itself is "
+                "done, and running again prints it"
+            ) from None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def reports_errors(command: F) -> F:
+    """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit codes")."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        as_json = bool(kwargs.get("as_json"))
+        try:
+            with signals_handled():
+                command(*args, **kwargs)
+        except KeyboardInterrupt:
+            _fail("interrupted; run the same command again to go on", INTERRUPTED, as_json)
+        except DcpredError as error:
+            _fail(str(error), error.exit_code, as_json)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename and error.errno not in OBSTACLES else ""
+            _fail(f"{place}{reason(error)}", RESOURCE, as_json)
+
+    return run  # type: ignore[return-value]
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> None:
+    if as_json:
+        with suppress(ResourceError):
+            _print(json.dumps({"error": sentence, "exit_code": code}))
+    click.echo(f"dcpred: {sentence}", err=True)
+    sys.exit(code)

@@ -1,0 +1,32 @@
+"""Settings of training, from a TOML file and from KEY=VALUE pairs."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.training.settings import Settings, make_settings
+
+
+def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:
+    """The later wins: config file, assignments, task. Raises SettingsError."""
+    values: dict[str, object] = {}
+    if config is not None:
+        values |= _read_toml(config)
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator:
+            raise SettingsError(f"--set takes KEY=VALUE, but {assignment!r} has no '='; write for example --set landmarks=24")
+        values[key.strip().replace("-", "_")] = value.strip()
+    if task is not None:
+        values["task"] = task
+    return make_settings(values)
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"settings were to be read from {path}, but it does not exist; check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings were to be read from {path}, but it is no valid TOML ({error}); correct it") from None

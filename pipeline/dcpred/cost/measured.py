@@ -1,0 +1,107 @@
+"""What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
+
+Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same thread of the same
+process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the ratio in cache is measured too.
+The linear prediction reads rows that are filled up with zeros to a multiple of 16 bytes: BLAS takes up to three times as long
+where rows start elsewhere, and a unit that jumps from 7 to 8 features is none. The model reads the rows as they are.
+predicted.py predicts the same from a model's arrays.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred.cost.predicted import padded_features
+from dcpred_tasks.dtypes import SingleArray
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring.scorer import score_rows
+
+STREAM_BYTES = 256 * 2**20
+CACHE_BYTES = 2**19
+REPEATS = 11
+BUDGET_SECONDS = 1.5
+LOOP_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds per row and their ratio, streaming and in cache."""
+
+    us_per_row: float
+    linear_us_per_row: float
+    cost_ratio: float
+    cached_us_per_row: float
+    cached_linear_us_per_row: float
+    cached_cost_ratio: float
+
+
+def measure_cost(
+    model: Model,
+    X: NDArray[np.generic],
+    *,
+    stream_bytes: int = STREAM_BYTES,
+    repeats: int = REPEATS,
+    budget_seconds: float = BUDGET_SECONDS,
+) -> Cost:
+    """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
+
+    repeats         timings of which the median is taken
+    budget_seconds  about what the model takes in all of them together, and at most so long again for those in cache
+    """
+    rows = np.ascontiguousarray(X, np.float32)
+    with threadpool_limits(1):
+        stream = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
+        cached = _measure(model, few, repeats, budget_seconds)
+    return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1])
+
+
+def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) -> tuple[float, float]:
+    """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its time is bounded and
+    it never finds its rows in cache that a linear prediction would not; short calls are looped, so that what fits in cache is
+    there and the clock sees more than its own noise."""
+    padded = padded_rows(X)
+    w = np.linspace(-1, 1, padded.shape[1], dtype=np.float32)
+    probe = X[: max(len(X) // 64, 1)]
+    score_rows(model, probe)  # what the first call alone costs
+    per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
+    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))  # _loops calls twice
+    linear_loops = _loops(lambda: padded @ w)
+    loops = _loops(lambda: score_rows(model, X[:part]))
+    linear, own = [], []
+    for repeat in range(repeats):
+        start = (repeat * part) % (len(X) - part + 1)
+        linear.append(_seconds(lambda: padded @ w, linear_loops) / len(X))
+        own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part]), loops) / part)  # type: ignore[misc]
+    return 1e6 * float(np.median(own)), 1e6 * float(np.median(linear))
+
+
+def padded_rows(rows: SingleArray) -> SingleArray:
+    """Rows whose bytes are a multiple of 16, filled up with zeros; the same array where they are one already."""
+    n_features = padded_features(rows.shape[1])
+    if n_features == rows.shape[1]:
+        return rows
+    padded = np.zeros((len(rows), n_features), np.float32)
+    padded[:, : rows.shape[1]] = rows
+    return padded
+
+
+def _loops(call: Callable[[], object]) -> int:
+    call()
+    return max(int(LOOP_SECONDS / max(_seconds(call), 1e-9)), 1)
+
+
+def _seconds(call: Callable[[], object], loops: int = 1) -> float:
+    begin = time.perf_counter()
+    for _ in range(loops):
+        call()
+    return (time.perf_counter() - begin) / loops
+
+
+def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:
+    copies = -(-n_bytes // max(rows.nbytes, 1))
+    return rows if copies <= 1 else np.tile(rows, (copies, 1))

@@ -1,0 +1,120 @@
+"""What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times nanoseconds.
+
+The nanoseconds were fitted to 66 models of float32 rows, 8 to 784 features, 1 to 4,096 leaves, 16 to 256 landmarks and 1 to 26
+outputs (tests/benchmarks/synthetic.py), on one machine (x86-64 with AVX-512 and 2 MiB of second-level cache): within 13 %, but
+for one of 26 outputs (23 %). On other machines times differ more than their ratio, which is what is predicted. Rows are taken to
+fall into leaves as the training rows did.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.engine.layout import LANES, NARROW, held_features, walks_by_distances
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.tree import Tree
+
+AT_ONCE = 8  # outputs, as in dcpred_tasks.engine.row_lanes, which would load the compiler
+UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
+NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
+
+
+@dataclass(frozen=True)
+class PredictedCost:
+    """Nanoseconds per row by what they go into, and of a linear prediction; their ratio is the cost."""
+
+    convert: float
+    descend: float
+    landmarks: float
+    outputs: float
+    linear: float
+
+    @property
+    def ns_per_row(self) -> float:
+        return self.convert + self.descend + self.landmarks + self.outputs
+
+    @property
+    def cost_ratio(self) -> float:
+        return self.ns_per_row / self.linear
+
+
+def padded_features(n_features: int) -> int:
+    """Features of a row of the unit: float32 rows filled up with zeros to a multiple of 16 bytes."""
+    return -(-n_features // UNIT_FEATURES) * UNIT_FEATURES
+
+
+def linear_ns(n_features: int) -> float:
+    """A float32 `X @ w` streaming from memory, of rows that start on 16 bytes: the unit of costs."""
+    return 1.2 + 0.245 * padded_features(n_features)
+
+
+def predict_cost(model: Model) -> PredictedCost:
+    """The cost of float32 rows by the compiled engine."""
+    d = model.n_features
+    held = len(held_features(model))
+    share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
+    m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
+    groups = -(-m // LANES)
+    works = float(share @ (m > 0))
+    nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
+    far = float(np.log2(max(nearby, 1.0)))  # what is read from farther away grows slowly with how much there is
+    if model.kernel.name == "rbf" and len(model.triangle) == 0:
+        of_group = 2.2 + 0.3 * held if held <= NARROW else 2.9 + held * (0.27 + 0.029 * far)
+        landmarks = float(share @ groups) * of_group
+        if model.n_outputs == 1:
+            outputs = 0.084 * float(share @ (groups * LANES + p))
+        else:
+            of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
+            outputs = float(share @ ((m + p) * of_term)) + 1.3 * model.n_outputs
+    else:  # row by row in double precision
+        t = np.diff(model.triangle_at) / np.maximum(m, 1)
+        landmarks = float(share @ m) * (8.0 + 0.68 * d)
+        outputs = 3.0 * float(share @ p) + float(share @ (t * (15.0 + 1.2 * m)))
+    return PredictedCost(
+        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(d, held),
+        descend=_descend_ns(model, share, held, far),
+        landmarks=landmarks,
+        outputs=outputs,
+        linear=linear_ns(d),
+    )
+
+
+def _descend_ns(model: Model, share: FloatArray, held: int, far: float) -> float:
+    """The walk, and the sort of rows by their leaves."""
+    if model.tree.n_nodes == 0:
+        return 0.0
+    if walks_by_distances(model):
+        level = 25.0 + 0.68 * held
+    elif held <= NARROW:
+        level = held * (0.5 + 0.22 * far)
+    else:
+        level = 23.4 + held * (0.05 + 0.13 * far)
+    return 8.5 + float(share @ _depths(model.tree, model.n_leaves)) * level
+
+
+def _present(model: Model) -> FloatArray:
+    """Outputs that each leaf has weights for: of several classes those that it has rows of."""
+    if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
+        return np.full(model.n_leaves, float(model.n_outputs))
+    return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
+
+
+def _convert_ns(n_features: int, held: int) -> float:
+    """Whole rows, or vectors of 16 features picked out of them."""
+    if held == n_features:
+        return 7.3 + 0.306 * n_features
+    return 7.3 + 0.445 * n_features + 0.144 * LANES * -(-max(held, 1) // LANES)
+
+
+def _depths(tree: Tree, n_leaves: int) -> FloatArray:
+    """Levels down to each leaf, a mean where several centres lead to one."""
+    total, count = np.zeros(n_leaves), np.zeros(n_leaves)
+    depth = np.ones(max(tree.n_nodes, 1))
+    for node in range(tree.n_nodes):  # a node comes before its children
+        below = tree.children[tree.starts[node] : tree.starts[node + 1]]
+        depth[below[below >= 0]] = depth[node] + 1
+        np.add.at(total, ~below[below < 0], depth[node])
+        np.add.at(count, ~below[below < 0], 1)
+    return total / np.maximum(count, 1)

@@ -1,0 +1,4 @@
+"""Data files into Zarr.
+
+May import: dcpred_tasks.
+"""

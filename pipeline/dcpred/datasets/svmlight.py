@@ -1,0 +1,86 @@
+"""A streaming reader of svmlight files. It gives a `Table` (csv_reader.py)."""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.datasets import load_svmlight_file
+
+from dcpred.datasets import csv_reader
+from dcpred.datasets.csv_reader import Batch, Spread, Table, TargetSurvey, first_rounded, no_rows, open_bytes, rounded
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.errors import DataError
+
+SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")  # labels and values with so many digits
+
+
+def read_svmlight(path: Path, n_features: int | None = None) -> Table:
+    """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
+
+    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature, unless
+    n_features says that there are more.
+    """
+    spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
+    n_values, first_index, last_index = 0, 1, 0
+    for X, y, lines in _svm_batches(path, zero_based=True):  # indices as they are written
+        spread.add(X.data[:, None])
+        goal.add(y[:, None])
+        survey.add(pa.array(y))
+        if spread.wide().size or goal.wide().size:
+            value = first_rounded(map(int, SVM_WHOLE.findall(b"".join(lines))))
+            if value is not None:
+                raise rounded(path.name, value)
+        if X.nnz:
+            first_index, last_index = min(first_index, int(X.indices.min())), max(last_index, int(X.indices.max()))
+        n_values += X.nnz
+    if survey.n_rows == 0:
+        raise no_rows(path)
+    found = last_index + 1 - first_index
+    if n_features is not None and n_features < found:
+        raise DataError(f"{n_features:,} features were asked for, but {path.name} has {found:,}; ask for no fewer")
+    n_features = n_features or found
+    if n_features == 0:
+        raise DataError(f"features were to be imported, but no line of {path.name} has an index:value; add them")
+    if n_values < survey.n_rows * n_features:
+        spread.add(np.zeros((1, 1)))  # what is not written is zero
+
+    def batches(rows: int) -> Iterator[Batch]:
+        for X, y, _ in _svm_batches(path, zero_based=first_index == 0, n_features=n_features):
+            for start in range(0, len(y), rows):
+                yield X[start : start + rows].toarray(), y[start : start + rows]
+
+    return Table(survey.n_rows, n_features, spread.dtype(), goal.dtype(), None, None, batches)
+
+
+def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, list[bytes]]]:
+    """X sparse by rows, y, and the lines that they were read from."""
+    n_lines = 0
+    with open_bytes(path) as file:
+        while lines := file.readlines(csv_reader.BATCH_BYTES):
+            try:
+                X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), **options)
+            except (ValueError, OverflowError) as error:
+                bad = _first_bad(lines, options)
+                raise DataError(
+                    f"line {n_lines + bad + 1:,} of {path.name} must read `label index:value ...`, but it is "
+                    f"{lines[bad][:60].decode(errors='replace').strip()!r} ({error}); correct it"
+                ) from None
+            yield X, y, lines
+            n_lines += len(lines)
+
+
+def _first_bad(lines: list[bytes], options: dict[str, Any]) -> int:
+    """By halves: the first line that cannot be parsed, where one of them cannot."""
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            load_svmlight_file(io.BytesIO(b"".join(lines[low:middle])), **options)
+            low = middle
+        except (ValueError, OverflowError):
+            high = middle
+    return low

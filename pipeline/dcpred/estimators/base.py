@@ -1,0 +1,120 @@
+"""What the estimators share: from parameters to a fitted model, and from rows to decision values.
+
+Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr arrays are trained on
+through the same graphs as the command line, on the workers of the current `distributed.Client` if there is one, else in this
+process block by block.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dcpred.estimators import out_of_core
+from dcpred.serving import ServedModel
+from dcpred.training.forecast import watched_training
+from dcpred.version import versions
+from dcpred_tasks.artifacts.model_artifact import read_model, write_model
+from dcpred_tasks.model.feature_names import Names
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.survey import check_survey, survey_rows
+
+
+class DCPredBase(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: from parameters to a fitted model."""
+
+    _task: str
+    _renamed = {"random_state": "seed"}  # noqa: RUF012
+    _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
+
+    def _settings(self) -> Settings:
+        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
+        values: dict[str, object] = {"task": self._task} | {self._renamed.get(name, name): v for name, v in given.items()}
+        if self.budget is not None:
+            out_of_core.check_budget(self)
+            values["min_leaf_rows"] = 1
+        values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return make_settings(values)
+
+    def _fit_rows(
+        self,
+        X: NDArray[Any],
+        target: NDArray[Any],
+        weight: NDArray[np.float64],
+        class_factors: NDArray[np.float64],
+        classes: tuple[Any, ...],
+    ) -> None:
+        used = weight > 0
+        if not used.all():
+            X, target, weight = X[used], target[used], weight[used]
+        settings = self._settings()
+        if self.budget is not None:
+            weight = weight * class_factors[target] if len(class_factors) else weight
+            self._fit_on_workers(X, target, weight, settings)
+            return
+        survey = survey_rows(X, target, weight, 0, self._task)
+        check_survey(survey, self._task, classes or None)
+        with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
+            self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch)
+        self._remember(settings)
+
+    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
+        try:
+            settings = out_of_core.fit(X, y, sample_weight, settings, folder, self.budget, self.verbose, labels)
+            model = folder / "model"
+            self.model_ = read_model(model, support=settings.keep_support_vectors)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.n_features_in_ = self.model_.n_features
+        self._remember(settings)
+
+    def _remember(self, settings: Settings) -> None:
+        self.settings_ = settings_dict(settings)
+        self.n_leaves_ = self.model_.n_leaves
+
+    def _keep_names(self, names: Names | None) -> None:
+        """What validate_data does for data in memory: a model of features without names has none."""
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _values(self, X: Any, early: bool = False) -> Any:
+        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a score."""
+        check_is_fitted(self, "model_")
+        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        if out_of_core.is_out_of_core(rows):
+            return out_of_core.decision(self.model_, rows, early)
+        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
+        decision, _ = score_rows(self.model_, rows, early=early)
+        return decision
+
+    def _scored(self, X: Any, early: bool = False) -> Any:
+        """As `_values`, but of rows in memory every one has a score. Raises DataError, which names the first that has none."""
+        decision = self._values(X, early)
+        if not out_of_core.is_out_of_core(decision):
+            check_scored(decision)
+        return decision
+
+    def save(self, path: str | Path) -> str:
+        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its hash."""
+        check_is_fitted(self, "model_")
+        provenance: dict[str, Any] = {"versions": versions()}
+        if hasattr(self, "feature_names_in_"):
+            provenance["feature_names"] = self.feature_names_in_.tolist()
+        return write_model(Path(path), self.model_, self.settings_, provenance)
+
+    def serve(self) -> ServedModel:
+        """The fitted model alone, as `load_model` gives it."""
+        check_is_fitted(self, "model_")
+        return ServedModel(self.model_, feature_names=getattr(self, "feature_names_in_", None))

@@ -1,0 +1,144 @@
+"""One driver per directory: a lease, so that two drivers do not do the same work. Correctness never depends on it.
+
+On one machine, and on file systems that carry locks between machines, the system releases the lock of a holder that dies.
+Elsewhere the holder's last sign of life counts: it touches the file every few seconds, and a lease without a sign for
+EXPIRY_SECONDS is free. Times are those of the file system, so that clocks of machines need not agree.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dcpred_tasks.errors import RunHeldError
+from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+
+EXPIRY_SECONDS = 60.0
+SIGN_SECONDS = 10.0
+
+
+@dataclass
+class Lease:
+    """What a driver holds. `lost` is set when another took it over, as it may after a long suspension."""
+
+    path: Path
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    lost: bool = False
+
+    def check(self) -> None:
+        """Raise RunHeldError if another driver took over."""
+        self.lost = self.lost or not self._mine()
+        if self.lost:
+            other = holder(self.path) or "another driver, which has ended"
+            raise RunHeldError(f"{self.path.parent} was taken over by {other}; look with `dcpred status`, or run again later")
+
+    def _mine(self) -> bool:
+        try:
+            return self.token in self.path.read_text(errors="replace")
+        except OSError:
+            return False
+
+    def _give_signs(self, stopped: threading.Event) -> None:
+        while not stopped.wait(SIGN_SECONDS):
+            if not self._mine():
+                self.lost = True
+                return
+            os.utime(self.path)
+
+
+def holder(path: Path) -> str:
+    """Who holds a lock file, in words; "" where nobody says so."""
+    try:
+        return path.read_text(errors="replace").partition(" · ")[0].strip()
+    except OSError:
+        return ""
+
+
+def check_free(folder: Path) -> None:
+    """Raise RunHeldError at once where another driver holds `folder`."""
+    if (folder / "lock").exists():
+        with hold(folder):
+            pass
+
+
+def held_by(folder: Path) -> str:
+    """Who holds `folder` now, in words; "" where it is free."""
+    path = folder / "lock"
+    try:
+        check_free(folder)
+    except RunHeldError:
+        return holder(path) or "another process"
+    except OSError:
+        return holder(path)
+    return ""
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[Lease]:
+    """Hold `folder` while the block runs. Raises RunHeldError where another driver holds it."""
+    path = folder / "lock"
+    with resource_errors(path):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _lock(file, path)
+        lease = Lease(path)
+        _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
+        stopped = threading.Event()
+        signs = threading.Thread(target=lease._give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
+        signs.start()
+        try:
+            yield lease
+        finally:
+            stopped.set()
+            signs.join()
+            if lease._mine():
+                os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+def _sign(file: int, text: bytes, path: Path) -> None:
+    """Write who holds the lease. Half a name, as a full disk leaves, would keep everybody out until it expires."""
+    os.ftruncate(file, 0)
+    with resource_errors(path):
+        if os.pwrite(file, text, 0) < len(text):
+            os.ftruncate(file, 0)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _lock(file: int, path: Path) -> None:
+    """Raise RunHeldError unless the lease is free."""
+    carried = True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _held(path, "") from None
+    except OSError:  # a file system without locks
+        carried = False
+    name = holder(path)
+    if not name or (carried and name.endswith(f" on {socket.gethostname()}")):
+        return
+    silent = _seconds_silent(path)
+    if silent < EXPIRY_SECONDS:
+        raise _held(path, f", heard of {max(silent, 0.0):.0f} s ago (a lease ends {EXPIRY_SECONDS:.0f} s after the last sign)")
+
+
+def _held(path: Path, heard: str) -> RunHeldError:
+    name = holder(path) or "another process"
+    return RunHeldError(f"{path.parent} is in use by {name}{heard}; wait for it to end, or stop it, and run again")
+
+
+def _seconds_silent(path: Path) -> float:
+    probe = partial_name(path)
+    with resource_errors(path):
+        try:
+            probe.touch()
+            return probe.stat().st_mtime - path.stat().st_mtime
+        finally:
+            probe.unlink(missing_ok=True)

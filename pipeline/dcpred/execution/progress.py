@@ -1,0 +1,236 @@
+"""What a person sees while work goes on. Reporters get the same calls; a program gives none.
+
+A job is one line, however many steps it has: the share that is done, the time that it has taken, about how long it will take on,
+and the step at hand. On a terminal the line is written anew in its place; a log gets one for each step and every few seconds.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import ceil
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dcpred.execution.course import Course
+
+LINE_SECONDS = 5.0
+LINE_COLUMNS = 80  # of a line in a log
+BAR_COLUMNS, BAR_FROM_COLUMNS = 12, 60  # a narrower terminal has no room for it
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+COMPILING = "compiling the scoring engine, once per machine (half a minute if idle)"
+
+
+class Step(Protocol):
+    """One long piece of work."""
+
+    def __call__(self, amount: float) -> None: ...
+
+
+class Reporter(Protocol):
+    """Shows jobs, their steps, and remarks.
+
+    job   several steps shown as one; inside of a job it is a part of that
+    part  of a job: `share` is what it is expected to be of what is left of the job, or of the part around it
+    step  fills the part that it is in, as far as it is counted: `total` is None where nothing is known of that
+    """
+
+    def say(self, text: str) -> None: ...
+
+    def job(self, title: str) -> AbstractContextManager[None]: ...
+
+    def part(self, share: float) -> AbstractContextManager[None]: ...
+
+    def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
+
+
+class Silent:
+    """For programs."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def job(self, title: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def part(self, share: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @contextmanager
+    def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
+        yield lambda amount: None
+
+
+SILENT = Silent()
+
+
+class Line:
+    """The line of a job, or of a step that belongs to none."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.course = Course(time.monotonic())
+        self.counted: tuple[float, str] | None = None  # how many of what a step that belongs to no job has done
+        self.has_total = True
+
+    def text(self) -> str:
+        now = time.monotonic()
+        spent, left = now - self.course.begin, self.course.seconds_left(now)
+        facts = [f"{int(100 * self.course.done)} %"] if self.has_total else []
+        facts.append(spent_so_far(spent))
+        if left is not None and self.has_total:
+            facts.append(f"about {roughly(left)} left")
+        if self.counted is not None and self.counted[0]:
+            facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")
+        return f"{', '.join(facts)}: {self.title}"
+
+    def closing(self, title: str) -> str:
+        """What is said when all is done."""
+        spent = max(time.monotonic() - self.course.begin, 1e-9)
+        if self.counted is None or not self.counted[1]:
+            return f"{title}: done in {duration(spent)}"
+        n, unit = self.counted
+        return f"{title}: {n:,.0f} {unit} in {duration(spent)}, {n / spent:,.0f} {unit}/s"
+
+
+class Lines:
+    """For logs: a plain line at the start of every step and every few seconds, and one at the end of a job."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.line: Line | None = None
+        self.told = 0.0  # when the last line of a job was written
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def job(self, title: str) -> Iterator[None]:
+        if self.line is not None:
+            yield
+            return
+        with self._outermost(title):
+            yield
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        if self.line is None:
+            yield
+            return
+        with self.line.course.part(share) as (_, end):
+            yield
+            self.line.course.reach(end, time.monotonic())
+
+    @contextmanager
+    def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
+        if self.line is not None:
+            self.line.title = title
+            with self._counting(self.line, total) as advance:
+                yield advance
+            return
+        with self._outermost(title) as line:
+            line.counted, line.has_total = (0.0, unit), total is not None
+            with self._counting(line, total) as advance:
+                yield advance
+
+    @contextmanager
+    def _outermost(self, title: str) -> Iterator[Line]:
+        self.line = line = Line(title)
+        try:
+            with self.showing(line):
+                yield line
+        finally:
+            self.line = None
+        self.say(line.closing(title))
+
+    @contextmanager
+    def _counting(self, line: Line, total: float | None) -> Iterator[Step]:
+        done = 0.0
+
+        def advance(amount: float) -> None:
+            nonlocal done
+            done += amount
+            if line.counted is not None:
+                line.counted = done, line.counted[1]
+            if total:
+                line.course.reach(start + min(done / total, 1.0) * (end - start), time.monotonic())
+            self.changed(line, LINE_SECONDS)
+
+        with line.course.part(1.0) as (start, end):
+            self.changed(line, 0.0)
+            yield advance
+            line.course.reach(end, time.monotonic())
+
+    def showing(self, line: Line) -> AbstractContextManager[object]:
+        """What shows a line until the block ends: here nothing but `changed`."""
+        return nullcontext()
+
+    def changed(self, line: Line, seconds: float) -> None:
+        """Write the line, unless one was written less than so many seconds ago."""
+        now = time.monotonic()
+        if now - self.told >= seconds:
+            self.told = now
+            self.say(cut(line.text(), LINE_COLUMNS))
+
+
+class Bars(Lines):
+    """For a terminal: a line that is written anew a few times a second, so that time goes by where nothing is counted, too."""
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False)
+
+    def showing(self, line: Line) -> AbstractContextManager[object]:
+        def now() -> Text:
+            turn = int(time.monotonic() * len(SPINNER))
+            head = f"{SPINNER[turn % len(SPINNER)]} "
+            if line.has_total and self.console.width >= BAR_FROM_COLUMNS:
+                full = int(BAR_COLUMNS * line.course.done)
+                head += f"{'━' * full}{'─' * (BAR_COLUMNS - full)} "
+            return Text(cut(head + line.text(), self.console.width))
+
+        return Live(
+            get_renderable=now, console=self.console, refresh_per_second=5, transient=True, redirect_stdout=False
+        )  # fmt: skip
+
+    def changed(self, line: Line, seconds: float) -> None:
+        """It is seen by itself."""
+
+
+def reporter(verbose: int = 1) -> Reporter:
+    """On standard error, so that it never mixes with results: one line on a terminal, plain lines elsewhere.
+
+    verbose  0: nothing is shown
+    """
+    if not verbose:
+        return SILENT
+    console = Console(stderr=True)
+    return Bars(console) if console.is_interactive else Lines(console)
+
+
+def counted(n: int, one: str, many: str) -> str:
+    return f"{n:,} {one if n == 1 else many}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def spent_so_far(seconds: float) -> str:
+    """Without tenths, which would flicker."""
+    return f"{int(seconds)} s" if seconds < 60 else duration(seconds)
+
+
+def roughly(seconds: float) -> str:
+    """As exact as a guess deserves."""
+    if seconds < 90:
+        return f"{5 * max(ceil(seconds / 5), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 3600 else duration(seconds)
+
+
+def cut(text: str, columns: int) -> str:
+    return text if len(text) <= columns else f"{text[: max(columns - 1, 0)]}…"

@@ -1,0 +1,210 @@
+"""Who does the work: processes on this machine, a running Dask cluster, or this process."""
+
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import dask
+from distributed import Client, LocalCluster
+
+from dcpred.execution.interrupts import interrupted, listening
+from dcpred.execution.task_window import Failure, Task, Window, on_each_worker
+from dcpred.scoring.preflight import can_write
+from dcpred.version import versions
+from dcpred_tasks.errors import SchedulerError
+
+PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
+CONNECT_SECONDS = 10
+COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
+CONFIG = {
+    "distributed.scheduler.allowed-failures": 0,  # every death is told to us; dcpred.execution.task_window counts them by task
+    "distributed.deploy.lost-worker-timeout": "5s",  # after which a worker that ended can be started again
+    "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
+    "distributed.worker.daemon": True,
+}
+
+ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
+
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    """Runs task bodies."""
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        """Run body(*task) for every task, in their order as far as possible, and give (number, result) as they end."""
+
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        """Run body(*task) once on every worker, as a task, and give results as they end: none of workers that fail or die."""
+
+    def n_threads(self) -> int:
+        """How many tasks run at once."""
+
+    def check_sees(self, folder: Path) -> None:
+        """Raise SchedulerError if a worker does not see this folder."""
+
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        """Raise SchedulerError if a worker may use less memory than a task needs."""
+
+
+Pool = Callable[[], AbstractContextManager[Workers]]
+
+
+class InlineWorkers:
+    """This process, one task at a time."""
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        with listening() as asked:
+            for number, task in enumerate(tasks):
+                if asked.is_set():
+                    raise interrupted(number, len(tasks))
+                try:
+                    yield number, body(*task)
+                except Exception as error:
+                    yield number, Failure(error)
+
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        with suppress(Exception):
+            yield body(*task)
+
+    def n_threads(self) -> int:
+        return 1
+
+    def check_sees(self, folder: Path) -> None:
+        """It does."""
+
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        """There is no limit."""
+
+
+class DaskWorkers:
+    """The workers of a Dask cluster."""
+
+    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None) -> None:
+        """revive  starts workers again that ended, where they are ours"""
+        self.client, self.revive = client, revive
+
+    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        return Window(self.client, body, tasks, self.revive).results()
+
+    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
+        return on_each_worker(self.client, body, task)
+
+    def n_threads(self) -> int:
+        return max(int(sum(self.client.nthreads().values())), 1)
+
+    def check_sees(self, folder: Path) -> None:
+        # A worker that dies while it is asked has no say: another will come in its place.
+        for worker, trouble in self.client.run(can_write, str(folder), on_error="ignore").items():
+            if trouble:
+                raise SchedulerError(
+                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on storage that "
+                    "all of them mount at the same path and may write to"
+                )
+
+    def check_memory(self, task_bytes: int, advice: str) -> None:
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [w["memory_limit"] / max(w["nthreads"], 1) for w in workers if w.get("memory_limit")]
+        limit = min(limits, default=0)
+        if limit and task_bytes + PROCESS_BYTES > limit:
+            raise SchedulerError(
+                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f} MiB of its "
+                f"process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
+            )
+
+
+def run_all(workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]) -> None:
+    """Run every task; the first failure stops the rest and is raised."""
+    for number, result in workers.each(body, tasks):
+        if isinstance(result, Failure):
+            raise result.error
+        on_done(number, result)
+
+
+@contextmanager
+def connect(n_workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
+    """n_workers local processes of one thread each, or a running cluster. Raises SchedulerError."""
+    with dask.config.set(CONFIG):
+        if scheduler is None:
+            with _local_cluster(n_workers) as (client, revive):
+                yield DaskWorkers(client, revive)
+            return
+        if not ADDRESS.fullmatch(scheduler):
+            raise SchedulerError(f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as tcp://host:8786")
+        try:
+            client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise SchedulerError(
+                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within {CONNECT_SECONDS} s "
+                f"({type(error).__name__}); check the address and that the scheduler runs"
+            ) from None
+        with client:
+            check_versions(client)
+            yield DaskWorkers(client)
+
+
+@contextmanager
+def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[], object]]]:
+    # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
+    n_workers = n_workers or dask.system.CPU_COUNT
+    with ExitStack() as stack:
+        with listening() as asked, _interrupts_blocked():  # half a cluster cannot be closed in order
+            try:
+                cluster = stack.enter_context(_processes(n_workers))
+                client = stack.enter_context(Client(cluster, set_as_default=False))
+            except Exception:
+                if asked.is_set():  # the signal reached workers too, as where a whole service is stopped
+                    raise KeyboardInterrupt from None
+                raise
+        if asked.is_set():
+            raise KeyboardInterrupt
+        yield client, partial(cluster.scale, n_workers)
+
+
+def _processes(n_workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
+        silence_logs=logging.CRITICAL,  # what fails is told in a sentence
+    )
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes that start here
+    inherit that SIGINT is blocked, those that they start later too."""
+    resource_tracker.ensure_running()  # which would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def check_versions(client: Client) -> None:
+    """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at all."""
+    mine = versions()
+    answers = client.run(versions, on_error="return")
+    # OSError: a worker that ended while it was asked
+    found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
+    for error in found.values():
+        if isinstance(error, Exception):  # the module is not there
+            raise SchedulerError(
+                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error}); install "
+                f"dcpred {mine.get('dcpred')} on every worker"
+            )
+    if not found:
+        raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
+    for worker, theirs in found.items():
+        different = [f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})" for p in COMPARED if theirs.get(p) != mine.get(p)]
+        if different:
+            raise SchedulerError(f"worker {worker} runs {', '.join(different)}; install the same versions everywhere")

@@ -1,0 +1,79 @@
+"""Which rows of an output have no score, and why."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.storage import zarr_arrays
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row without a score. `feature` is the first that is not finite, None where none is to blame or it was not noted."""
+
+    block: int
+    row: int
+    code: int
+    status: str
+    feature: int | None
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """Rows without a score in blocks that are done, the first of them by block and row."""
+
+    output: str
+    n_rows: int
+    n_blocks: int
+    done_blocks: int
+    n_bad: int  # in blocks that are done
+    status: dict[str, int]  # of those, rows by the name of their status
+    rows: list[BadRow]
+    n_more: int  # that are not listed
+
+
+def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
+    """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every` looks for the others in
+    the status array, chunk by chunk. Raises PlanConflictError where there is no output."""
+    ledger = open_ledger(output)
+    names = {str(int(s)): s.name.lower() for s in Status}
+    counts: dict[str, int] = {}
+    done = 0
+    for receipt in ledger.receipts():
+        done += 1
+        for code, n in receipt.status.items():
+            if code != str(int(Status.OK)):
+                counts[names[code]] = counts.get(names[code], 0) + n
+    found = list(islice(_rows(ledger, every), limit)) if counts else []
+    rows = [
+        BadRow(block, row, code, names[str(code)], None if feature < 0 else feature) for block, row, code, feature in found
+    ]
+    n_bad = sum(counts.values())
+    return BadRows(str(output), ledger.run.n_rows, ledger.n_blocks, done, n_bad, counts, rows, n_bad - len(rows))
+
+
+def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
+    """Block, row, status code, feature or −1."""
+    for receipt in ledger.receipts():
+        listed = {row: (code, feature) for row, code, feature in receipt.bad_rows}
+        n_bad = sum(n for code, n in receipt.status.items() if code != str(int(Status.OK)))
+        if every and n_bad > len(listed):
+            for row, code in _stored(ledger.run, receipt.block):
+                yield receipt.block, row, code, listed.get(row, (code, -1))[1]
+        else:
+            yield from ((receipt.block, row, code, feature) for row, (code, feature) in listed.items())
+
+
+def _stored(run: ScoreRun, block: int) -> Iterator[tuple[int, int]]:
+    """Rows of a block without a score, and their status, as the status array has them."""
+    array = zarr_arrays.open_array(run.scores / "status")
+    for start, stop in run.pieces(block):
+        status = zarr_arrays.read_rows(array, start, stop)
+        for i in np.flatnonzero(status != Status.OK):
+            yield start + int(i), int(status[i])

@@ -1,0 +1,64 @@
+"""What a manifest says of a run beside its rows and blocks: what went in, who computed, what came out, and drift."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
+from dcpred_tasks.artifacts.model_artifact import describe_model
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring.drift import drift
+from dcpred_tasks.scoring.labels import label_coding
+from dcpred_tasks.scoring.statistics import Statistics, decision_edges, raw_moments
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.task_bodies.score_block import planned_model
+
+
+def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
+    """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks, `statistics`, `drift`.
+    The records are gone through once and not kept."""
+    model = planned_model(run.model, run.model_hash)
+    coding = label_coding(model.classes) if "label" in run.outputs else None
+    gathered = Statistics(model, None if coding is None else coding.values)
+    cpus: dict[str, int] = {}
+    for receipt in receipts:
+        if "sampled_rows" in receipt.statistics:
+            gathered.add_packed(receipt.statistics)
+        cpu = str(receipt.statistics.get("cpu", "unknown"))
+        cpus[cpu] = cpus.get(cpu, 0) + 1
+    scored = raw_moments(model.scaling, gathered.moments.mean, gathered.moments.sd)
+    return {
+        "settings_hash": digest_json(describe_model(Path(run.model)).model["settings"]),
+        "input": describe_input(run.x),
+        "cpus": cpus,
+        "statistics": {
+            "decision": {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
+            "labels": None if coding is None else _labels(model, gathered),
+            "sampled_rows": gathered.moments.n,
+            "feature_mean": _numbers(scored.mean),
+            "feature_sd": _numbers(scored.sd),
+            "leaf_rows": gathered.leaf_rows.tolist(),
+        },
+        "drift": drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows),
+    }
+
+
+def describe_input(x: str) -> dict[str, Any]:
+    """What X is, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
+    array = zarr_arrays.open_array(x)
+    metadata = json.loads(json.dumps(array.metadata.to_dict(), sort_keys=True, default=str))
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": digest_json(metadata)}
+
+
+def _labels(model: Model, gathered: Statistics) -> list[dict[str, Any]]:
+    return [{"label": c, "rows": n} for c, n in zip(model.classes, gathered.labels.tolist(), strict=True)]
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """As JSON has them: it has no infinity."""
+    return [float(value) if np.isfinite(value) else None for value in values]

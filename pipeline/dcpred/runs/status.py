@@ -1,0 +1,71 @@
+"""How far a scoring run is, from its output directory alone, also while another process drives it."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dcpred.execution.lease import held_by
+from dcpred.runs.ledger import open_ledger
+from dcpred_tasks.artifacts.commit_records import record_times
+
+RATE_SECONDS = 600.0  # that the rate is taken over, so that it follows workers that come and go
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Of one output. `state` is finished, scoring (somebody drives it), or stopped (run the same command again).
+
+    rows_per_second  over the last ten minutes of commits; 0 where fewer than two blocks were committed then
+    seconds_left     at that rate; None where it is not known
+    failing          blocks that failed and have not been done since: block, rows, error, deaths, time
+    """
+
+    output: str
+    state: str
+    driver: str
+    n_rows: int
+    n_blocks: int
+    done_blocks: int
+    done_rows: int
+    rows_per_second: float
+    seconds_left: float | None
+    seconds_since_commit: float | None
+    failing: list[dict[str, Any]]
+
+
+def run_status(output: Path) -> RunStatus:
+    """Raises PlanConflictError where `output` is no output of scoring."""
+    ledger = open_ledger(output)
+    run = ledger.run
+    times = record_times(run)
+    done = sorted(times)
+    n_done = sum(stop - start for start, stop in map(run.rows, done))
+    finished = ledger.manifest() is not None
+    driver = "" if finished else held_by(output)
+    rate = _rate({block: (times[block], run.rows(block)) for block in done})
+    latest = max(times.values(), default=None)
+    left = run.n_rows - n_done
+    return RunStatus(
+        output=run.output,
+        state="finished" if finished else "scoring" if driver else "stopped",
+        driver=driver,
+        n_rows=run.n_rows,
+        n_blocks=ledger.n_blocks,
+        done_blocks=len(done),
+        done_rows=n_done,
+        rows_per_second=0.0 if finished else rate,
+        seconds_left=0.0 if finished else left / rate if rate else None,
+        seconds_since_commit=None if latest is None else max(time.time() - latest, 0.0),
+        failing=[failure for failure in ledger.failures() if failure["block"] not in times],
+    )
+
+
+def _rate(commits: dict[int, tuple[float, tuple[int, int]]]) -> float:
+    """Rows per second of the commits of the last minutes before the last one: (time, rows) by block."""
+    if not commits:
+        return 0.0
+    last = max(at for at, _ in commits.values())
+    recent = sorted((at, stop - start) for at, (start, stop) in commits.values() if at >= last - RATE_SECONDS)
+    span = recent[-1][0] - recent[0][0]
+    return sum(n for _, n in recent[1:]) / span if span > 0 else 0.0

@@ -1,0 +1,153 @@
+"""Scoring the blocks that are left, and what is done when some cannot be.
+
+A failure of one block does not stop the others, unless the first ones all fail, or too many do. What a person must know of a
+failed block is kept in the ledger. A full disk, a quota or a missing permission ends the run at once.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dcpred.execution.lease import Lease
+from dcpred.execution.progress import COMPILING, Reporter, counted
+from dcpred.execution.task_window import Failure
+from dcpred.execution.workers import Workers
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import Done
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import IncompleteError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.scoring.scorer import is_compiled
+from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
+
+FIRST_FAILURES = 5  # without a success before or between: the run is wrong, and not the blocks
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a run puts up with.
+
+    quarantine    rows of damaged or missing input chunks, and blocks that no worker survives, are given up, and the run goes on
+    max_failures  blocks that may fail before the run stops
+    max_bad_rows  rows without a score before the run stops: a number, or below 1 a fraction of all rows
+    """
+
+    quarantine: bool = False
+    max_failures: int = 20
+    max_bad_rows: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_failures < 0:
+            raise SettingsError(f"max_failures was set to {self.max_failures}, but it is a number of blocks; use 0 or more")
+        if self.max_bad_rows is not None and not self.max_bad_rows >= 0:
+            raise SettingsError(
+                f"max_bad_rows was set to {self.max_bad_rows}, but it is a number of rows or, below 1, a fraction; use 0 or more"
+            )
+
+    def check_bad_rows(self, n_bad: int, n_rows: int) -> None:
+        """Raise IncompleteError where too many rows have no score."""
+        if self.max_bad_rows is None:
+            return
+        most = self.max_bad_rows if self.max_bad_rows >= 1 else self.max_bad_rows * n_rows
+        if n_bad > most:
+            raise IncompleteError(
+                f"{counted(n_bad, 'row has', 'rows have')} no score so far, but at most {most:,.0f} of {n_rows:,} may have none "
+                "(max_bad_rows); look at them with `dcpred errors`, or run again with a higher limit to go on"
+            )
+
+
+class BlockRun:
+    """One pass over blocks that are to be scored."""
+
+    def __init__(
+        self, ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance, n_bad: int
+    ) -> None:
+        self.lease = lease
+        self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
+        self.n_bad = n_bad  # rows without a score in blocks that were done before
+        self.failed: dict[int, Failure] = {}
+        self.n_done = 0
+
+    def prepare(self) -> None:
+        """Have the engine compiled before the first block where there is no machine code, so that no rate counts that time.
+
+        A worker that fails in this is no error: its blocks will tell."""
+        if all(self.workers.on_each(is_compiled)):
+            return
+        with self.say.step(COMPILING, None, ""):
+            for _ in self.workers.on_each(load_engine, self.ledger.run.model, self.ledger.run.model_hash):
+                self.lease.check()
+
+    def run(self, pending: Sequence[int]) -> Done:
+        """Score them. Raises IncompleteError where some could not be, ResourceError, InterruptedRunError."""
+        if pending:
+            self.prepare()
+        begin = time.perf_counter()
+        run = self.ledger.run
+        total = sum(stop - start for start, stop in map(run.rows, pending))
+        known = {int(failure["block"]) for failure in self.ledger.failures()}
+        for block in known.difference(pending):  # done since, by a driver that was killed before it said so
+            self.ledger.forget_failure(block)
+        tasks = [(run, block, self.tolerance.quarantine) for block in pending]
+        self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
+        with self.say.step("scoring", total, "rows") as advance:
+            for number, result in self.workers.each(score_block, tasks):
+                if self.lease.lost:  # after a long suspension: another driver does the rest
+                    self.lease.check()
+                block = pending[number]
+                if isinstance(result, Failure):
+                    self._note(block, result, len(pending))
+                    continue
+                self.n_done += 1
+                if block in known:
+                    self.ledger.forget_failure(block)
+                self.n_bad += without_score(result.status)
+                advance(result.stop - result.start)
+                self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
+        self._give_up_deadly()
+        if self.failed:
+            others = "; the others are done" if self.n_done else ""
+            raise self._incomplete(len(pending), others)
+        return Done(len(pending), time.perf_counter() - begin)
+
+    def _note(self, block: int, failure: Failure, n_pending: int) -> None:
+        """Keep a failure; raise where the run must stop."""
+        if isinstance(failure.error, ResourceError):
+            raise failure.error
+        self.failed[block] = failure
+        self.ledger.note_failure(block, _sentence(failure), failure.deaths)
+        if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
+            raise self._incomplete(n_pending, "; the run was stopped, since the first ones all failed")
+        if len(self.failed) > self.tolerance.max_failures:
+            raise self._incomplete(n_pending, f"; the run was stopped, as max_failures is {self.tolerance.max_failures:,}")
+
+    def _give_up_deadly(self) -> None:
+        """Mark the rows of blocks that no worker survived, where rows may be given up."""
+        deadly = [block for block, failure in self.failed.items() if failure.deaths]
+        if not deadly or not self.tolerance.quarantine:
+            return
+        tasks = [(self.ledger.run, block, _sentence(self.failed[block])) for block in deadly]
+        for number, result in self.workers.each(give_up_block, tasks):
+            if isinstance(result, Failure):
+                raise result.error
+            del self.failed[deadly[number]]
+            self.ledger.forget_failure(deadly[number])
+
+    def _incomplete(self, n_pending: int, ending: str) -> IncompleteError:
+        block, failure = min(self.failed.items())
+        start, stop = self.ledger.run.rows(block)
+        return IncompleteError(
+            f"{counted(n_pending, 'block was', 'blocks were')} to be scored, but {len(self.failed):,} could not be, the first "
+            f"being block {block} (rows {start:,} to {stop:,}): {_sentence(failure)}{ending}; run again to try once more"
+        )
+
+
+def without_score(status: Mapping[str, int]) -> int:
+    """Rows that have a status other than 1, from counts by status code."""
+    return sum(n for code, n in status.items() if code != str(int(Status.OK)))
+
+
+def _sentence(failure: Failure) -> str:
+    error = failure.error
+    if failure.deaths:
+        return f"{counted(failure.deaths, 'worker', 'workers')} died with it, {type(error).__name__}"
+    return str(error) if isinstance(error, RefusedError) else f"{type(error).__name__}: {error}"

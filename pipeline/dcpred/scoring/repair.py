@@ -1,0 +1,150 @@
+"""`dcpred score --repair`: score again only what is wrong.
+
+An output is verified; records of blocks that are not as they were written are withdrawn, and so is the manifest; and the run,
+which then is one that was cut off, goes on as any does. What is promised:
+
+- Where nothing is wrong, nothing is written.
+- Nothing that dcpred did not write is removed. Foreign files are named, and the run is not finished while they are there.
+- Metadata of output arrays are written anew from model and plan, and a plan that its manifest does not know from model and
+  input; chunks stay, and are verified as they are then read.
+- Blocks of which rows were given up are scored again if their input can be read now, or if rows may be given up again.
+- A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred score`. --repair
+  accepts it if it lies where it lay, is cut in the same blocks, and a sample of rows that are not to be scored again still
+  has the scores that it had. All other blocks keep the scores of the input as it was. The manifest then says
+  `"input_changed": true` and, as `input_run`, which input was last seen.
+- A repair that is cut off leaves either records that are missing or no manifest; --repair goes on from there.
+"""
+
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs.ledger import FORMAT, VERSION, Ledger, open_ledger
+from dcpred.runs.manifest import ScoreReport
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.score import STRICT, plan_run, score
+from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
+from dcpred.verification.metadata import restore_metadata
+from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import PlanConflictError, SettingsError
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.storage.atomic_files import write_json
+from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
+
+LEVELS = ("fast", "full")
+
+
+def repair(
+    model_path: Path,
+    x: str,
+    output: Path,
+    pool: Pool,
+    *,
+    outputs: tuple[str, ...] | None = None,
+    tolerance: Tolerance = STRICT,
+    level: str = "full",
+    say: Reporter = SILENT,
+) -> ScoreReport:
+    """Score again what is wrong in an output, or was never done; see the module for what is promised.
+
+    level  of the verification that says what is wrong: full or fast
+    Raises what `score` raises; PlanConflictError where the output is of another plan, or its input holds other rows.
+    """
+    if level not in LEVELS:
+        raise SettingsError(f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them")
+    ledger = open_ledger(output)
+    planned, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=True)
+    _check_same_run(ledger.run, planned, plan.n_blocks)
+    ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
+    with pool() as workers:
+        with ledger.claimed():
+            _withdraw_what_is_wrong(ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say)
+        return score(
+            model_path,
+            x,
+            output,
+            lambda: nullcontext(workers),
+            outputs=planned.outputs,
+            tolerance=tolerance,
+            repaired=ledger.run.run,
+            say=say,
+        )
+
+
+def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
+    """Raise PlanConflictError unless the run is the same, but for what input chunks hold."""
+    if planned.run == was.run:
+        return
+    kept = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
+    if any(getattr(was, name) != getattr(planned, name) for name in kept):
+        Ledger(planned, n_blocks).check()
+    if planned.x != was.x:
+        raise PlanConflictError(
+            f"{planned.output} was to be repaired from {planned.x}, which is not the input that it was made from, {was.x}; "
+            "restore chunks in that place, or score into a new directory"
+        )
+
+
+def _withdraw_what_is_wrong(
+    ledger: Ledger, model: Model, workers: Workers, level: str, tolerance: Tolerance, changed: bool, say: Reporter
+) -> None:
+    """Make a run with wrong blocks one that was cut off before they were scored."""
+    fast = FastCheck(ledger)
+    named = {finding.file for finding in fast.findings if finding.kind == Kind.METADATA}
+    restored = restore_metadata(ledger.run, model, named) if fast.receipts or named else []
+    if restored:
+        say.say(f"wrote {', '.join(restored)} anew")
+        fast = FastCheck(ledger)
+    findings = [*fast.findings, *(check_full(fast, workers, say) if level == "full" else [])]
+    conflicts = [finding for finding in findings if finding.kind == Kind.CONFLICT]
+    again = {*damaged_blocks(findings), *(f.block for f in conflicts if f.block is not None)}
+    again |= set(_worth_another_try(ledger.run, workers, [b for b in fast.given_up if b not in again], tolerance))
+    if changed and (again or fast.left):
+        _check_same_rows(ledger.run, workers, [b for b in fast.receipts if b not in again and b not in fast.given_up], say)
+    if any(finding.kind == Kind.MANIFEST for finding in findings):  # it and the plan disagree, or it is altered itself
+        write_json(ledger.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(ledger.run)})
+    for name in leftovers(findings):
+        (ledger.root / name).unlink(missing_ok=True)
+    for block in sorted(again):
+        ledger.retract(block)
+    for finding in conflicts:
+        (ledger.root / finding.file).unlink(missing_ok=True)
+    if again or restored or any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings):
+        (ledger.root / "manifest.json").unlink(missing_ok=True)  # last: without it the run is one that was cut off
+    _say(findings, len(again), say)
+
+
+def _worth_another_try(run: ScoreRun, workers: Workers, given_up: list[int], tolerance: Tolerance) -> list[int]:
+    """Blocks of which rows were given up, and that can be scored now."""
+    if tolerance.quarantine:
+        return given_up
+    readable: list[int] = []
+
+    def read(number: int, good: bool) -> None:
+        if good:
+            readable.append(given_up[number])
+
+    run_all(workers, input_is_readable, [(run, block) for block in given_up], read)
+    return readable
+
+
+def _check_same_rows(run: ScoreRun, workers: Workers, blocks: list[int], say: Reporter) -> None:
+    """Raise PlanConflictError where the input holds other rows than those that were scored."""
+    wrong = check_sample(run, workers, choose_rows(run, blocks, SAMPLE_ROWS, seed=0), say)
+    if wrong:
+        raise PlanConflictError(
+            f"{run.output} was to be repaired, but {run.x} holds other rows than those that were scored ({wrong[0].sentence}); "
+            "score into a new directory"
+        )
+
+
+def _say(findings: list[Finding], n_blocks: int, say: Reporter) -> None:
+    damage = [finding for finding in findings if finding.is_damage]
+    if not damage and not n_blocks:
+        say.say("nothing is wrong, so that nothing is repaired")
+        return
+    told = counted(len(damage), "finding", "findings")
+    say.say(f"{told}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

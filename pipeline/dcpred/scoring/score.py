@@ -1,0 +1,181 @@
+"""Scoring over Zarr with Dask workers: preflight → plan → blocks → verification → manifest.
+
+A block is read, scored, written and committed by one task (dcpred_tasks.task_bodies.score_block). Running the same plan again
+does only what is missing; a finished run writes nothing.
+"""
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dcpred.execution.lease import Lease, check_free
+from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.workers import Pool, Workers
+from dcpred.plan import BlockPlan, plan_scoring
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
+from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
+from dcpred.scoring.preflight import check_apart, check_feature_names, check_place, output_bytes
+from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.model_artifact import read_model, read_self_test
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
+from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
+from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json, read_json
+from dcpred_tasks.task_bodies.score_block import OUTPUTS, create_scores
+
+VERIFY_ROUNDS = 3
+STRICT = Tolerance()
+GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
+
+
+def default_outputs(task: str) -> tuple[str, ...]:
+    return OUTPUTS if task == "classification" else ("decision",)
+
+
+def plan_run(
+    model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | None = None, *, may_lack_chunks: bool = False
+) -> tuple[ScoreRun, BlockPlan, Model]:
+    """Check everything that can be checked before anything is written. Raises RefusedErrors."""
+    model = read_model(model_path)
+    check_self_test(model, read_self_test(model_path), str(model_path), plain=True)
+    model_hash = read_json(model_path / "model.json")["hash"]
+    outputs = _check_outputs(default_outputs(model.task) if outputs is None else outputs, model.task)
+    X = zarr_arrays.open_array(x)
+    check_matrix(X.shape, np.dtype(X.dtype))
+    check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
+    if X.shape[0] == 0:
+        raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
+    check_feature_names(x, model_path)
+    check_apart(x, output)
+    if not may_lack_chunks:
+        zarr_arrays.check_complete(x, X)
+    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs)
+    x, place = zarr_arrays.absolute(x), zarr_arrays.absolute(output)
+    run = ScoreRun(
+        run=run_hash(X, model_hash, outputs, plan.chunk_rows, plan.block_rows),
+        x=x,
+        model=zarr_arrays.absolute(model_path),
+        model_hash=model_hash,
+        output=place,
+        outputs=outputs,
+        n_rows=plan.n_rows,
+        chunk_rows=plan.chunk_rows,
+        block_rows=plan.block_rows,
+    )
+    return run, plan, model
+
+
+def run_hash(X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int) -> str:
+    """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
+    identity = {
+        "content": zarr_arrays.fingerprint(X),
+        "shape": list(X.shape),
+        "dtype": str(X.dtype),
+        "model_hash": model_hash,
+        "outputs": list(outputs),
+        "chunk_rows": chunk_rows,
+        "block_rows": block_rows,
+    }
+    return digest_json(identity)
+
+
+def score(
+    model_path: Path,
+    x: str,
+    output: Path,
+    pool: Pool,
+    *,
+    outputs: tuple[str, ...] | None = None,
+    tolerance: Tolerance = STRICT,
+    repaired: str | None = None,
+    say: Reporter = SILENT,
+) -> ScoreReport:
+    """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
+
+    pool      gives the workers, and is asked for them only when there is something to score
+    repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair has looked at them
+    Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no score,
+    RunHeldError, ResourceError, InterruptedRunError.
+    """
+    begin = time.perf_counter()
+    run, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine or repaired is not None)
+    input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
+    ledger = Ledger(run, plan.n_blocks)
+    ledger.check()
+    finished = ledger.manifest()
+    if finished is not None:
+        check_as_written(FastCheck(ledger).findings, ledger.root)
+        say.say("this run is finished; nothing was written")
+        return make_report(run, plan, Done(0, 0.0), time.perf_counter() - begin, finished)
+    check_free(output)
+    if not output.exists():
+        check_place(output, output_bytes(run, model, plan.n_blocks))
+    new = not output.exists()
+    with pool() as workers:
+        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        with ledger.claimed() as lease:
+            try:
+                workers.check_sees(output.absolute())
+            except SchedulerError:
+                if new:
+                    shutil.rmtree(output, ignore_errors=True)
+                raise
+            create_scores(run, model)
+            say.say(f"scoring {plan}")
+            scored = _score_all(ledger, lease, workers, say, tolerance)
+            manifest = make_manifest(ledger, plan, scored.blocks, input_run)
+            lease.check()
+            ledger.finish(manifest)
+    return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+
+
+def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance) -> Done:
+    """Score what is left; then what does not match its commit record once more."""
+    n_blocks, seconds = 0, 0.0
+    for _ in range(VERIFY_ROUNDS):
+        limited = tolerance.max_bad_rows is not None
+        n_bad = sum(without_score(receipt.status) for receipt in ledger.receipts()) if limited else 0
+        done = BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
+        n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
+        findings = FastCheck(ledger, all_due=True).findings
+        wrong = damaged_blocks(findings)
+        if not wrong:
+            check_as_written(findings, ledger.root)
+            return Done(n_blocks, seconds)
+        for block in wrong:
+            ledger.retract(block)
+    raise IncompleteError(
+        f"{len(wrong):,} blocks are not as they were written, the first being block {wrong[0]}; check the storage and run again"
+    )
+
+
+def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
+    """Raise IncompleteError where rows of a finished run were given up, or too many have no score."""
+    tolerance.check_bad_rows(without_score(report.status), report.n_rows)
+    given_up = sum(report.status.get(str(int(code)), 0) for code in GIVEN_UP)
+    if given_up:
+        raise IncompleteError(
+            f"{counted(given_up, 'row was', 'rows were')} given up, since input is damaged or missing or no worker survived "
+            f"them; see `dcpred errors {report.output}`, mend the input, and run again with --repair"
+        )
+
+
+def _check_outputs(outputs: tuple[str, ...], task: str) -> tuple[str, ...]:
+    possible = default_outputs(task)
+    if not outputs:
+        raise SettingsError(f"no outputs were asked for, but a model for {task} gives {' and '.join(possible)}; name some")
+    unknown = [name for name in outputs if name not in possible]
+    if unknown:
+        raise SettingsError(
+            f"output {unknown[0]!r} was asked for, but a model for {task} gives {' and '.join(possible)}; ask for those"
+        )
+    return tuple(name for name in possible if name in outputs)

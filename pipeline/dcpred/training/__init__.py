@@ -1,0 +1,4 @@
+"""Training over Zarr: survey, division, route, balance, leaves, model.
+
+May import: dcpred.execution, dcpred.plan, dcpred.version, and dcpred_tasks.
+"""

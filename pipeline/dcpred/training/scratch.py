@@ -1,0 +1,67 @@
+"""The directory for the work in progress of a training job: made, checked and held."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dcpred.execution.lease import hold
+from dcpred_tasks.errors import DataError, PlanConflictError
+from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+
+
+def make_scratch(scratch: Path, model: Path) -> None:
+    """Make a directory for the work in progress. Raises DataError where there can be none."""
+    with resource_errors(scratch):
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+            raise DataError(
+                f"a model was to be written to {model}, but no directory can be made beside it ({error.strerror}); "
+                "name another place"
+            ) from None
+
+
+def check_scratch(scratch: Path, run: str, model: Path) -> None:
+    """Raise PlanConflictError unless the scratch directory is free, or was left by this run."""
+    path = scratch / "job.json"
+    if not scratch.exists():
+        return
+    if path.exists():
+        if read_own_json(path).get("run") != run:
+            raise PlanConflictError(
+                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
+                "remove the directory"
+            )
+        return
+    if any(entry.name != "lock" and not entry.name.startswith(("job.json.", "lock.")) for entry in scratch.iterdir()):
+        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+
+
+def drop_scratch(scratch: Path) -> None:
+    """Remove the directory, what says whose it is last, so that a removal that is cut off can be taken up."""
+    if scratch.exists():
+        for entry in sorted(scratch.iterdir(), key=lambda e: e.name == "job.json"):
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def drop_leftovers(scratch: Path, run: str) -> None:
+    """Remove the directory of a training that is finished, where it was killed before it did so."""
+    path = scratch / "job.json"
+    if path.exists() and read_own_json(path).get("run") == run:
+        with hold(scratch):
+            drop_scratch(scratch)
+
+
+@contextmanager
+def claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
+    """Make the scratch directory, or take up the one that this run left, and hold it."""
+    make_scratch(scratch, model)
+    with hold(scratch):
+        check_scratch(scratch, run, model)
+        if not (scratch / "job.json").exists():
+            write_json(scratch / "job.json", {"run": run})
+        for folder in ("survey", "leaves", "rows-0"):
+            (scratch / folder).mkdir(exist_ok=True)
+        yield

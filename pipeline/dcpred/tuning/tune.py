@@ -1,0 +1,203 @@
+"""Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
+
+    survey    every block, as in training: limits, classes, a sample
+    scaling   here: learned, and the best of the others
+    probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
+    search    every leaf: settings judged on a quarter of its rows, which do not train it (dcpred.tuning.search says which)
+    train     as always, with the settings that did best within the budget
+
+What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dcpred.execution.lease import check_free, hold
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.workers import Pool
+from dcpred.training.forecast import forecast_tuning
+from dcpred.training.scratch import make_scratch
+from dcpred.training.train import Training, TrainReport, check_training_data, run_hash, train
+from dcpred.tuning.search import Budget, Point, chosen_from, frontier, search
+from dcpred.tuning.trial_trees import TrialTrees
+from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, SettingsError
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+
+SLACK = 1.01  # of the least error: what a cheaper model may have where nobody named a budget
+
+
+@dataclass
+class TuneReport:
+    """What was found: settings, the frontier of error against predicted cost, and the training."""
+
+    settings: dict[str, Any]
+    chosen: dict[str, float]
+    frontier: list[dict[str, Any]]
+    seconds: dict[str, float]
+    trained: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_budget(budget: object) -> Budget:
+    """8x is eight linear predictions a row, 0.2us and 200ns are times. Raises SettingsError."""
+    text = str(budget)
+    for unit in ("us", "ns", "x"):
+        number = text.strip().lower().removesuffix(unit)
+        if number != text.strip().lower():
+            try:
+                value = float(number)
+            except ValueError:
+                break
+            if 0 < value < float("inf"):
+                return Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
+            break
+    raise SettingsError(f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or 200ns")
+
+
+def tune(
+    x: str,
+    y: str,
+    model: Path,
+    pool: Pool,
+    *,
+    start: Settings | None = None,
+    weight: str | None = None,
+    budget: Budget | None = None,
+    short: bool = False,
+    say: Reporter = SILENT,
+) -> TuneReport:
+    """Choose settings for a data set, and train with them.
+
+    start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows, limits of leaves
+    budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where that is more, and the
+            cheapest model within a hundredth of the least error
+    short   look at less
+    Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the budget.
+    """
+    x, y, weight = zarr_arrays.absolute(x), zarr_arrays.absolute(y), zarr_arrays.absolute(weight) if weight else None
+    start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
+    with say.job("choosing settings and training"):
+        found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
+        begin = time.perf_counter()
+        settings = make_settings(found["settings"])
+        same = scaling if settings.scaling == "learned" else None
+        report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, scaling=same)
+    found["seconds"]["train"] = time.perf_counter() - begin
+    return TuneReport(**found, trained=vars(report))
+
+
+def _choice(
+    x: str,
+    y: str,
+    weight: str | None,
+    model: Path,
+    pool: Pool,
+    start: Settings,
+    budget: Budget | None,
+    short: bool,
+    say: Reporter,
+) -> tuple[dict[str, Any], Scaling | None]:
+    """The fields of a report, and the scaling that was learned if it was learned now."""
+    plan, names = check_training_data(x, y, weight, start)
+    asked = {"budget": None if budget is None else str(budget), "short": short}
+    run = run_hash(x, y, weight, start, plan) + str(sorted(asked.items()))
+    kept = model.with_name(f"{model.name}.tuned.json")
+    if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
+        say.say(f"settings were chosen before; they are read from {kept}")
+        return earlier["found"], None
+    for there in (model, model.with_name(f"{model.name}.scratch")):
+        if there.exists():
+            raise PlanConflictError(
+                f"a model was to be tuned and written to {model}, but {there} is there already, of other data, settings or "
+                "budget; remove it or name another place"
+            )
+    scratch = model.with_name(f"{model.name}.tune")
+    _check_own(scratch)
+    check_free(scratch)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
+    seconds: dict[str, float] = {}
+    with pool() as workers, resource_errors(scratch):
+        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        make_scratch(scratch, model)
+        with hold(scratch):
+            _clear(scratch)
+            try:
+                workers.check_sees(scratch.absolute())
+                training = Training(job, plan, workers, say)
+                shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short)
+                with say.part(shares.of_rest("survey")):
+                    survey = training.survey(names)
+                arena = TrialTrees(training, survey, workers, say, short, budget)
+                arena.prepare(seconds, shares)
+                begin = time.perf_counter()
+                with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as arena.tried:
+                    points = search(arena, range(len(arena.trees)), arena.budget, short)
+                seconds["search"] = time.perf_counter() - begin
+            except InterruptedRunError:
+                raise InterruptedRunError(
+                    "interrupted in the search for settings; run the same command again to search anew"
+                ) from None
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    if not points:
+        raise SettingsError(
+            f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes {arena.least()}; "
+            "ask for so much or more"
+        )
+    best = choose(points, budget)
+    found = {
+        "settings": settings_dict(best.settings),
+        "chosen": _row(best, arena),
+        "frontier": [_row(point, arena) for point in frontier(chosen_from(points))],
+        "seconds": seconds,
+    }
+    write_json(kept, {"run": run, "found": found})
+    return found, arena.learned
+
+
+MARK = "tune.json"
+
+
+def _check_own(scratch: Path) -> None:
+    """Raise PlanConflictError where the directory for the work in progress is somebody else's."""
+    if scratch.exists() and not (scratch / MARK).exists() and any(entry.name != "lock" for entry in scratch.iterdir()):
+        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+
+
+def _clear(scratch: Path) -> None:
+    """Remove what a search that was killed has left: nothing says which data it was of."""
+    _check_own(scratch)
+    for entry in scratch.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name not in ("lock", MARK):
+            entry.unlink()
+    write_json(scratch / MARK, {})
+    (scratch / "survey").mkdir()
+
+
+def choose(points: Sequence[Point], budget: Budget | None) -> Point:
+    """The best within a named budget; else the cheapest that is nearly as good as the best."""
+    points = chosen_from(points)
+    least = min(p.error for p in points)
+    if budget is not None:
+        return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
+    return min((p for p in points if p.error <= least * SLACK), key=lambda p: p.cost.ns_per_row)
+
+
+def _row(point: Point, arena: TrialTrees) -> dict[str, Any]:
+    """A line of the frontier; the quality is None where there were too few rows to judge by."""
+    s, n_judged = point.settings, arena.n_judged(point.tree) * point.folds
+    name, value = ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
+    quality = {name: value if n_judged else None, "n_judged": n_judged}
+    shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
+    return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}

@@ -1,0 +1,273 @@
+"""Whether an output holds what its commit records speak of.
+
+fast  every block has a whole record of its own, every chunk is there in the size that the record tells, nothing else lies
+      among them, and metadata and manifest agree with the plan and the records. Nothing is decoded.
+full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores are compared
+
+Each directory is listed once, records before chunks, so that an output that is being written gives no false alarm.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from dcpred.execution.progress import Reporter, counted
+from dcpred.execution.workers import Workers, run_all
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import metadata_digests, plan_digest, totals
+from dcpred.verification.metadata import explain_metadata
+from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
+from dcpred_tasks.errors import IncompleteError
+from dcpred_tasks.storage.atomic_files import digest_json, read_exact_json, read_json
+from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
+
+PARTIAL = ".partial"  # in the names that dcpred and Zarr write under before they rename
+CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
+PLAN = ("run", "model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")  # what a manifest repeats of a plan
+
+Listing = dict[str, int]  # sizes of files by their path below the output
+
+
+class FastCheck:
+    """Level fast. `findings` are what is wrong, `receipts` the records of blocks that have a whole one, `left` counts the
+    blocks without a record where the run is not finished."""
+
+    def __init__(self, ledger: Ledger, *, all_due: bool = False) -> None:
+        """all_due  a block without a record is a finding though there is no manifest yet"""
+        self.ledger, self.run = ledger, ledger.run
+        self.findings: list[Finding] = []
+        self.receipts: dict[int, BlockReceipt] = {}
+        self.left = 0
+        records = _listing(ledger.root, "blocks")
+        files = _listing(ledger.root, "scores.zarr") | _listing(ledger.root, "failures")
+        with os.scandir(ledger.root) as entries:
+            files |= {entry.name: 0 for entry in entries if entry.is_file()}
+        self.finished = "manifest.json" in files
+        self._records(records, all_due or self.finished)
+        self.unreadable = self._metadata()
+        self._chunks({name.removeprefix("scores.zarr/"): n for name, n in files.items() if name.startswith("scores.zarr/")})
+        if self.finished:
+            self._manifest()
+        for name in sorted(records | files):
+            if PARTIAL in Path(name).name:
+                self._add(Kind.LEFTOVER, None, name, "an attempt that was cut off left it; it does no harm")
+
+    @property
+    def given_up(self) -> list[int]:
+        """Blocks of which rows were given up."""
+        return [block for block, receipt in self.receipts.items() if receipt.quarantined]
+
+    def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
+        self.findings.append(Finding(kind, block, file, sentence))
+
+    def _records(self, names: Listing, due: bool) -> None:
+        for block in range(self.ledger.n_blocks):
+            name = f"blocks/{self.run.record(block).name}"
+            if name not in names:
+                if due:
+                    self._add(Kind.MISSING_RECORD, block, name, f"{_rows(self.run, block)} have no commit record")
+                else:
+                    self.left += 1
+                continue
+            wrong = _wrong_record(self.run, block)
+            receipt = read_receipt(self.run, block) if wrong is None else None
+            if wrong is None and receipt is not None:
+                wrong = _wrong_receipt(self.run, receipt)
+            if wrong is not None:
+                self._add(wrong[0], block, name, wrong[1])
+            elif receipt is not None:
+                seconds = receipt.statistics.get("seconds", 0.0)  # all that is looked at of statistics, which are large
+                self.receipts[block] = replace(receipt, statistics={"seconds": seconds})
+                if receipt.quarantined:
+                    self._add(Kind.GIVEN_UP, block, name, f"rows were given up: {receipt.quarantined}")
+        for name in sorted(names):
+            self._other_record(name)
+
+    def _other_record(self, name: str) -> None:
+        """A file beside the records of blocks."""
+        base = Path(name).name
+        conflict = CONFLICT.fullmatch(base)
+        if PARTIAL in base:
+            return
+        if conflict and int(conflict[1]) < self.ledger.n_blocks:
+            self._add(Kind.CONFLICT, int(conflict[1]), name, "two attempts at this block wrote different values")
+            return
+        number = base.removesuffix(".json")
+        numbered = number.isdecimal() and base == self.run.record(int(number)).name
+        if not numbered:
+            self._add(Kind.FOREIGN_FILE, None, name, "dcpred did not write it; remove it")
+        elif int(number) >= self.ledger.n_blocks:
+            blocks = counted(self.ledger.n_blocks, "block", "blocks")
+            self._add(Kind.RECORD_OF_NO_BLOCK, None, name, f"the run has {blocks}, so that this is the record of none; remove it")
+
+    def _metadata(self) -> set[str]:
+        """Names of arrays that cannot be read as what they are."""
+        names = ("", *self.run.outputs, "status")
+        wrong: set[str] = set()
+        sealed = _sealed_metadata(self.ledger) if self.finished else {}
+        found = metadata_digests(self.run)
+        for name in names:
+            file = f"scores.zarr/{name}/zarr.json".replace("//", "/")
+            if name not in found and not self.finished and not self.receipts:
+                wrong.add(name)  # cut off before it was created
+                continue
+            why = explain_metadata(self.run, name)
+            if why is None and name in sealed and sealed[name] != found[name]:
+                why = "it is not what it was when the run was finished"
+            if why is not None:
+                wrong.add(name)
+                self._add(Kind.METADATA, None, file, f"{why}; its chunks were not looked at" if name else why)
+        return wrong
+
+    def _chunks(self, files: Listing) -> None:
+        """Compare the files of scores.zarr with the plan and the records."""
+        n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
+        known = {"zarr.json"}
+        for name in (*self.run.outputs, "status"):
+            known.add(f"{name}/zarr.json")
+            if name in self.unreadable:
+                known.update(key for key in files if key.startswith(f"{name}/c/"))
+                continue
+            keys = _chunk_keys(self.run, name, n_chunks)
+            known.update(keys)
+            for block, receipt in self.receipts.items():
+                first = block * self.run.block_rows // self.run.chunk_rows
+                for key, size in zip(keys[first:], receipt.sizes[name], strict=False):
+                    self._chunk(block, key, files.get(key), size)
+        for key in sorted(files):
+            if key not in known and PARTIAL not in Path(key).name:
+                self._add(Kind.FOREIGN_FILE, None, f"scores.zarr/{key}", "the plan has no such chunk; remove it")
+
+    def _chunk(self, block: int, key: str, found: int | None, size: int) -> None:
+        if found is None:
+            self._add(Kind.MISSING_CHUNK, block, f"scores.zarr/{key}", "it is not there, and would read as fill values")
+        elif found != size:
+            state = "is empty" if not found else f"has {found:,} bytes"
+            self._add(Kind.CHUNK_SIZE, block, f"scores.zarr/{key}", f"it {state}, but {size:,} were written")
+
+    def _manifest(self) -> None:
+        """Compare the manifest with plan and records; with records only where all of them are whole."""
+        try:
+            manifest = read_exact_json(self.ledger.root / "manifest.json")
+            seal = manifest.pop("checksum", None)
+            wrong = [] if seal == digest_json(manifest) else ["its checksum"]
+        except (ValueError, OSError):
+            manifest, wrong = {}, ["its bytes"]
+        if manifest:
+            plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {"n_blocks": self.ledger.n_blocks}
+            plan["plan"] = plan_digest(self.ledger)
+            if len(self.receipts) == self.ledger.n_blocks:
+                plan |= totals(self.receipts[block] for block in sorted(self.receipts))
+            wrong += [key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value]
+        if wrong:
+            sentence = f"it is not what was written, or not of these blocks (looked at: {', '.join(wrong)})"
+            self._add(Kind.MANIFEST, None, "manifest.json", sentence)
+
+
+def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
+    """What level full finds beyond level fast: every block with a whole record is decoded."""
+    if any(finding.kind == Kind.METADATA for finding in fast.findings):
+        return []  # decoding by metadata that are wrong would blame every chunk
+    found: list[Finding] = []
+    blocks = sorted(fast.receipts)
+    rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
+    told = {finding.file for finding in fast.findings}
+    with say.step("verifying", sum(rows), "rows") as advance:
+
+        def verified(number: int, findings: list[Finding]) -> None:
+            advance(rows[number])
+            found.extend(f for f in findings if f.file not in told)
+
+        run_all(workers, verify_block, [(fast.run, block) for block in blocks], verified)
+    return sorted(found, key=lambda f: (f.block or 0, f.file))
+
+
+def damaged_blocks(findings: list[Finding]) -> list[int]:
+    """Blocks that are mended by scoring them again. A conflict is not: its record stays until --repair."""
+    return sorted({f.block for f in findings if f.is_damage and f.block is not None and f.kind != Kind.CONFLICT})
+
+
+def check_as_written(findings: list[Finding], output: Path) -> None:
+    """Raise IncompleteError where there is damage."""
+    damage = [finding for finding in findings if finding.is_damage]
+    if damage:
+        first = damage[0]
+        others = f", and {counted(len(damage) - 1, 'other finding', 'other findings')}" if len(damage) > 1 else ""
+        raise IncompleteError(
+            f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see `dcpred verify "
+            f"{output}`, and score again with --repair"
+        )
+
+
+def _listing(root: Path, folder: str) -> Listing:
+    """Sizes of the files below a folder of the output, each directory listed once."""
+    found: Listing = {}
+    try:
+        entries = list(os.scandir(root / folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    for entry in entries:
+        name = f"{folder}/{entry.name}"
+        try:
+            if entry.is_dir():
+                found |= _listing(root, name)
+            else:
+                found[name] = entry.stat().st_size
+        except FileNotFoundError:  # gone since, or a link to nothing
+            continue
+    return found
+
+
+def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:
+    shape = read_json(run.scores / name / "zarr.json")["shape"]
+    return [f"{name}/c/{chunk}{'/0' * (len(shape) - 1)}" for chunk in range(n_chunks)]
+
+
+def _wrong_record(run: ScoreRun, block: int) -> tuple[Kind, str] | None:
+    """Why a record is none of this block."""
+    try:
+        value = read_exact_json(run.record(block))
+        if value.pop("checksum") != digest_json(value):
+            return Kind.ALTERED_RECORD, "it does not match its own checksum"
+    except (ValueError, KeyError, OSError):
+        return Kind.ALTERED_RECORD, "it cannot be read"
+    if value.get("run") != run.run:
+        return Kind.FOREIGN_RECORD, "it is the record of another run"
+    if value.get("block") != block:
+        return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
+    if set(value) != {f.name for f in fields(BlockReceipt)}:
+        return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
+    return None
+
+
+def _wrong_receipt(run: ScoreRun, receipt: BlockReceipt) -> tuple[Kind, str] | None:
+    """What a whole record says that cannot be so."""
+    rows, n_pieces = run.rows(receipt.block), len(list(run.pieces(receipt.block)))
+    if (receipt.start, receipt.stop) != rows or sum(receipt.status.values()) != rows[1] - rows[0]:
+        return Kind.ALTERED_RECORD, f"it does not speak of {_rows(run, receipt.block)}, which are this block's by the plan"
+    if set(receipt.sizes) != {*run.outputs, "status"} or any(len(sizes) != n_pieces for sizes in receipt.sizes.values()):
+        return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
+    if receipt.status.get("0"):
+        return Kind.STATUS, f"it counts {receipt.status['0']:,} rows of status 0, though the block is committed"
+    return None
+
+
+def _rows(run: ScoreRun, block: int) -> str:
+    start, stop = run.rows(block)
+    return f"rows {start:,} to {stop:,}"
+
+
+def _sealed_metadata(ledger: Ledger) -> Mapping[str, str]:
+    """What the manifest says of metadata; nothing where it does not hold what was written."""
+    sealed: Mapping[str, str] = (ledger.whole_manifest() or {}).get("metadata", {})
+    return sealed
+
+
+def leftovers(findings: list[Finding]) -> Iterator[str]:
+    """Files of attempts that were cut off, by the names that dcpred and Zarr give them."""
+    ours = re.compile(r".*\.partial-[0-9a-f]{12}|.*\.[0-9a-f]{32}\.partial")
+    yield from (f.file for f in findings if f.kind == Kind.LEFTOVER and ours.fullmatch(f.file))

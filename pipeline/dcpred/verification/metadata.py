@@ -1,0 +1,108 @@
+"""The metadata of output arrays: whether they are what the plan says, and how they are restored.
+
+Outputs of dcpred 0.1.0 have arrays without names of dimensions, and a group without a copy of their metadata. They are as good.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, Status
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import write_bytes
+from dcpred_tasks.task_bodies.score_block import DIMENSIONS, planned_scores
+
+LABEL_DTYPES = (np.int8, np.int16, np.int32, np.int64, np.float64)
+
+
+def explain_metadata(run: ScoreRun, name: str) -> str | None:
+    """What is wrong with the metadata of an output array, or of the group (name ""), as far as the plan tells."""
+    if not (run.scores / name / "zarr.json").is_file():
+        return "it is missing"
+    try:
+        if not name:
+            return _wrong_group(run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores))
+        return _wrong_array(run, name, zarr_arrays.open_array(run.scores / name))
+    except DataError:
+        return "it cannot be read"
+
+
+def _wrong_group(run: ScoreRun, group: zarr.Group, copy: zarr.Group | None) -> str | None:
+    if dict(group.attrs) != {"run": run.run, "model": run.model_hash}:
+        return "it names another run or model"
+    if copy is None:
+        return None
+    copies = dict(zarr_arrays.arrays_of(copy))
+    if copies.keys() != {*run.outputs, "status"}:
+        return "its copy of the metadata of arrays is not of those that the plan has"
+    wrong = ((name, _wrong_array(run, name, array)) for name, array in copies.items())
+    return next((f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None), None)
+
+
+def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None:
+    dtypes = {"status": (STATUS_DTYPE,), "label": LABEL_DTYPES, "decision": (SCORE_DTYPE, VALUE_DTYPE)}[name]
+    if array.shape[:1] != (run.n_rows,) or array.ndim > (2 if name == "decision" else 1):
+        return f"it has shape {array.shape}, but the plan has {run.n_rows:,} rows"
+    if array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
+        return f"{name} cannot have dtype {array.dtype}"
+    fill = array.fill_value
+    if (name == "decision" and not np.isnan(fill)) or (name == "status" and fill != Status.NOT_SCORED):
+        return f"its fill value is {fill}, which does not stand for a row that was not scored"
+    return None if _agree(array, _as_planned(run, name, array)) else "chunks or codecs are not what the plan says"
+
+
+def _as_planned(run: ScoreRun, name: str, array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """The array that is created for this name, shape and dtype."""
+    return zarr_arrays.create_array(
+        zarr_arrays.memory_group(),
+        name,
+        array.shape,
+        array.dtype,
+        run.chunk_rows,
+        fill_value=array.fill_value,
+        attributes=dict(array.attrs),
+        dimensions=DIMENSIONS[: array.ndim],
+    )
+
+
+def _agree(found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
+    """Whether metadata are the same as Zarr understands them, so that another version's way of writing them makes no difference;
+    names of dimensions may be missing."""
+    a, b = found.metadata.to_dict(), planned.metadata.to_dict()
+    if a.get("dimension_names") is None:
+        a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
+    return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
+
+
+def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
+    """Write anew the metadata that are in `named`, missing, or not what the model and the plan say; chunks stay. Returns the
+    files that were written."""
+    written = []
+    group = planned_scores(run, model)
+    for name in ("", *run.outputs, "status"):
+        planned = group[name] if name else group
+        file = run.scores / name / "zarr.json"
+        shown = str(file.relative_to(Path(run.output)))
+        if shown in named or not _is_as_planned(run, name, planned):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, zarr_arrays.metadata_file(planned))
+            written.append(shown)
+    return written
+
+
+def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
+    try:
+        if isinstance(planned, zarr.Array):
+            return _agree(zarr_arrays.open_array(run.scores / name), planned)
+        copy = zarr_arrays.open_consolidated(run.scores)
+        copies, wanted = [] if copy is None else zarr_arrays.arrays_of(copy), dict(zarr_arrays.arrays_of(planned))
+        same = all(name in wanted and _agree(array, wanted[name]) for name, array in copies)
+        return same and dict(zarr_arrays.open_group(run.scores).attrs) == dict(planned.attrs)
+    except DataError:
+        return False

@@ -1,0 +1,154 @@
+"""`dcpred verify`: an output is held against its own ledger, or a sample of it against model and input."""
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.scoring.score import run_hash
+from dcpred.verification.checks import FastCheck, check_full
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.model_artifact import describe_model
+from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import read_json
+from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_rows
+
+LEVELS = ("fast", "sample", "full")
+SAMPLE_ROWS = 1_000
+SAMPLED_CHUNKS = 32  # of the output, at least: each is read whole, with the input that it came from
+
+Span = tuple[int, int, int, tuple[int, ...]]  # block, first row and row after the last of an output chunk, and rows in it
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was found. `found` counts findings by kind. An output is `ok` where all is there and as it was written; leftovers
+    of attempts that were cut off do no harm to that, rows that were given up do."""
+
+    output: str
+    level: str
+    n_rows: int
+    n_blocks: int
+    verified_blocks: int  # that have a whole record
+    left_blocks: int  # of a run that is not finished
+    finished: bool
+    sampled_rows: int
+    seed: int | None
+    found: dict[str, int]
+    findings: list[Finding]
+    seconds: float
+    ok: bool
+
+
+def verify(
+    output: Path,
+    level: str,
+    pool: Pool,
+    *,
+    rows: int = SAMPLE_ROWS,
+    seed: int | None = None,
+    say: Reporter = SILENT,
+) -> VerifyReport:
+    """Verify an output of scoring, finished or not, and write nothing.
+
+    level  fast: names, sizes, counts and digests of records; full: everything is decoded too; sample: fast, and `rows` rows of
+           random chunks are scored again by the plain definition, which needs model and input as they were (not where metadata
+           or manifest are altered already, since nothing could be told from a comparison then)
+    seed   of the sample; without one it is another sample each time
+    Raises PlanConflictError where `output` is none of dcpred's, DataError or ModelFormatError where a sample cannot be scored.
+    """
+    if level not in LEVELS:
+        raise SettingsError(f"level {level!r} was asked for, but there are {', '.join(LEVELS)}; use one of them")
+    begin = time.perf_counter()
+    ledger = open_ledger(output)
+    fast = FastCheck(ledger)
+    findings = list(fast.findings)
+    spans: list[Span] = []
+    if level == "full":
+        with pool() as workers:
+            findings += check_full(fast, workers, say)
+    elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
+        check_source(ledger)
+        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        spans = choose_rows(ledger.run, sorted(fast.receipts), rows, seed)
+        with pool() as workers:
+            findings += check_sample(ledger.run, workers, spans, say)
+    return VerifyReport(
+        output=str(ledger.root),
+        level=level,
+        n_rows=ledger.run.n_rows,
+        n_blocks=ledger.n_blocks,
+        verified_blocks=len(fast.receipts),
+        left_blocks=fast.left,
+        finished=fast.finished,
+        sampled_rows=sum(len(span[3]) for span in spans),
+        seed=seed if spans else None,
+        found=dict(Counter(str(finding.kind) for finding in findings)),
+        findings=findings,
+        seconds=time.perf_counter() - begin,
+        ok=fast.finished and not fast.left and not fast.given_up and not any(f.is_damage for f in findings),
+    )
+
+
+def check_source(ledger: Ledger) -> None:
+    """Raise DataError, ModelFormatError unless model and input of a run are as they were."""
+    run = ledger.run
+    asked = "rows were to be scored again and compared (level sample)"
+    instead = "use --level full, which needs neither model nor input"
+    try:
+        model_hash = describe_model(Path(run.model)).hash
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{asked}, but the model cannot be had ({error}); {instead}") from None
+    if model_hash != run.model_hash:
+        raise ModelFormatError(f"{asked}, but {run.model} now holds another model than the run was made with; {instead}")
+    try:
+        X = zarr_arrays.open_array(run.x)
+    except DataError:
+        raise DataError(f"{asked}, but the input {run.x} cannot be opened; {instead}") from None
+    if run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows) not in (run.run, _repaired_input(ledger)):
+        raise DataError(f"{asked}, but the input {run.x} has changed since it was scored; {instead}")
+
+
+def _repaired_input(ledger: Ledger) -> Any:
+    """The hash of the run with its input as --repair last found it; None where that is not known."""
+    try:
+        return read_json(ledger.root / "manifest.json").get("input_run")
+    except (ValueError, OSError):
+        return None
+
+
+def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:
+    """n random rows of random output chunks of these blocks; all rows where there are no more."""
+    rng = np.random.default_rng(seed)
+    chunks = [(block, start, stop) for block in blocks for start, stop in run.pieces(block)]
+    n_chunks = min(max(SAMPLED_CHUNKS, -(-n // run.chunk_rows) + 1), len(chunks))
+    chosen = [chunks[i] for i in sorted(rng.choice(len(chunks), n_chunks, replace=False))] if chunks else []
+    at = np.cumsum([0, *(stop - start for _, start, stop in chosen)])
+    picked = np.sort(rng.choice(at[-1], min(n, at[-1]), replace=False)) if chosen else np.zeros(0, np.int64)
+    spans = []
+    for (block, start, stop), first, last in zip(chosen, at[:-1], at[1:], strict=True):
+        rows = picked[(picked >= first) & (picked < last)] - first + start
+        if len(rows):
+            spans.append((block, start, stop, tuple(int(row) for row in rows)))
+    return spans
+
+
+def check_sample(run: ScoreRun, workers: Workers, spans: list[Span], say: Reporter) -> list[Finding]:
+    """What scoring these rows again finds."""
+    found: list[Finding] = []
+    with say.step("scoring a sample", sum(len(span[3]) for span in spans), "rows") as advance:
+
+        def scored(number: int, findings: list[Finding]) -> None:
+            advance(len(spans[number][3]))
+            found.extend(findings)
+
+        run_all(workers, verify_rows, [(run, *span) for span in spans], scored)
+    return sorted(found, key=lambda finding: finding.block or 0)

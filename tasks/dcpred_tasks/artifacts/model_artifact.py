@@ -1,0 +1,309 @@
+"""The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
+
+model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and digest of
+            every array) · provenance (where it came from) · self_test (its arrays, likewise). The hash is that of `model`, so
+            that it covers every array of it, and equal models have equal hashes wherever they were trained: values of a
+            self-test are sums, whose last bits are those of the machine.
+
+Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
+from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.model.compact_model import Model, Reference, Support
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest, digest_json, new_directory, read_json, write_json
+
+FORMAT = "dcpred-model"
+VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
+SINCE_2 = ("gamma", "support_gamma")
+# What a model may be without, for a reader that does not know it passes over it: the version stays.
+REFERENCE = {"feature_mean": ACC_DTYPE, "feature_sd": ACC_DTYPE}
+SELF_TEST = {"self_test_rows": ACC_DTYPE, "self_test_decision": ACC_DTYPE, "self_test_tolerance": ACC_DTYPE}
+CHUNK_BYTES = 8 * 2**20
+COMPACT = {
+    "shift": ACC_DTYPE,
+    "factor": ACC_DTYPE,
+    "tree_starts": INDEX_DTYPE,
+    "tree_children": LEAF_DTYPE,
+    "tree_centres": MODEL_DTYPE,
+    "landmark_at": INDEX_DTYPE,
+    "landmarks": MODEL_DTYPE,
+    "gamma": MODEL_DTYPE,
+    "pair_at": INDEX_DTYPE,
+    "pairs": np.int32,
+    "triangle_at": INDEX_DTYPE,
+    "triangle": MODEL_DTYPE,
+    "beta_at": INDEX_DTYPE,
+    "beta": MODEL_DTYPE,
+    "intercept": ACC_DTYPE,
+    "bounds": ACC_DTYPE,
+    "leaf_rows": INDEX_DTYPE,
+}
+SUPPORT = {
+    "support_at": INDEX_DTYPE,
+    "support_vectors": MODEL_DTYPE,
+    "support_dual": MODEL_DTYPE,
+    "support_intercept": ACC_DTYPE,
+    "support_gamma": ACC_DTYPE,
+}
+# By which xarray opens arrays.zarr. An edge is where the part of a node or leaf begins or ends.
+DIMENSIONS = {
+    "shift": ("feature",),
+    "factor": ("feature",),
+    "tree_starts": ("node_edge",),
+    "tree_children": ("child",),
+    "tree_centres": ("child", "feature"),
+    "landmark_at": ("leaf_edge",),
+    "landmarks": ("landmark", "feature"),
+    "gamma": ("landmark",),
+    "pair_at": ("leaf_edge",),
+    "pairs": ("product", "of_product"),
+    "triangle_at": ("leaf_edge",),
+    "triangle": ("distance",),
+    "beta_at": ("leaf_edge",),
+    "beta": ("basis", "output"),
+    "intercept": ("leaf", "output"),
+    "bounds": ("leaf", "bound"),
+    "leaf_rows": ("leaf",),
+    "support_at": ("leaf_edge",),
+    "support_vectors": ("support_vector", "feature"),
+    "support_dual": ("support_vector", "output"),
+    "support_intercept": ("leaf", "output"),
+    "support_gamma": ("leaf",),
+    "feature_mean": ("feature",),
+    "feature_sd": ("feature",),
+    "self_test_rows": ("self_test_row", "feature"),
+    "self_test_decision": ("self_test_row", "output"),
+    "self_test_tolerance": ("self_test_row",),
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What model.json says, checked."""
+
+    hash: str
+    model: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    self_test: Mapping[str, Any]  # its arrays as model["arrays"] declares others; empty for a model without
+
+    @property
+    def has_support(self) -> bool:
+        return "support_at" in self.model["arrays"]
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features that the model was trained on, None where the data had none."""
+        names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None  # no hash covers it
+        return tuple(str(name) for name in names) if isinstance(names, list) else None
+
+
+def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Write a model to a new directory and return its hash."""
+    arrays = _arrays(model)
+    body = {
+        "task": model.task,
+        "classes": list(model.classes),
+        "kernel": _kernel_dict(model.kernel),
+        "local_kernel": _kernel_dict(model.local_kernel),
+        "triangle_bound": model.triangle_bound,
+        "settings": dict(settings),
+        "arrays": _declared(arrays),
+    }
+    model_hash = digest_json(body)
+    if path.exists():
+        raise DataError(f"a model was to be written to {path}, but that exists; remove it or name another place")
+    test = make_self_test(model)
+    tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
+    with new_directory(path) as partial:
+        group = zarr_arrays.create_group(partial / "arrays.zarr")
+        for name, a in (arrays | tests).items():
+            row_bytes = max(a.nbytes // max(len(a), 1), 1)
+            chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
+            zarr_arrays.create_array(group, name, a.shape, a.dtype, chunk_rows, dimensions=_dimensions(name, a))[...] = a
+        zarr_arrays.consolidate(group)
+        write_json(
+            partial / "model.json",
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "hash": model_hash,
+                "model": body,
+                "provenance": dict(provenance),
+                "self_test": _declared(tests),
+            },
+        )
+    return model_hash
+
+
+def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
+    """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with others."""
+    return DIMENSIONS[name] if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
+
+
+def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    return {name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()}
+
+
+def describe_model(path: Path) -> Description:
+    """Read and check model.json. Raises ModelFormatError."""
+    try:
+        value = read_json(path / "model.json")
+    except (FileNotFoundError, NotADirectoryError):
+        so = "holds no model.json" if path.exists() else "does not exist"
+        raise ModelFormatError(
+            f"a model was asked for at {path}, but it {so}; train one with `dcpred train DATA.zarr MODEL`"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, ValueError):
+        raise _altered(path, "model.json is not valid JSON") from None
+    if value.get("format") != FORMAT:
+        raise ModelFormatError(f"a model was asked for at {path}, but its model.json is not of a {FORMAT}")
+    if not isinstance(value.get("version"), int) or value["version"] > VERSION:
+        raise ModelFormatError(
+            f"the model at {path} has format version {value.get('version')}, but this dcpred reads up to {VERSION}; "
+            "install a newer dcpred"
+        )
+    body = value.get("model")
+    if not isinstance(body, dict) or not _matches(body, value.get("hash")):
+        raise _altered(path, "model.json does not match its hash")
+    return Description(value["hash"], body, value.get("provenance", {}), value.get("self_test", {}))
+
+
+def _matches(body: dict[str, Any], expected: object) -> bool:
+    try:
+        return digest_json(body) == expected
+    except ValueError:  # NaN or infinity, which JSON does not have and Python reads
+        return False
+
+
+def read_model(path: Path, *, support: bool = False) -> Model:
+    """Read and check a model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
+    described = describe_model(path)
+    body = described.model
+    kernel = Kernel(**body["kernel"])
+    a = _read_arrays(path, body["arrays"], _stored(COMPACT | REFERENCE, body["arrays"]))
+    a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
+    model = Model(
+        task=body["task"],
+        classes=tuple(body["classes"]),
+        kernel=kernel,
+        triangle_bound=body["triangle_bound"],
+        scaling=Scaling(a["shift"], a["factor"]),
+        tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
+        landmark_at=a["landmark_at"],
+        landmarks=a["landmarks"],
+        gamma=a["gamma"],
+        pair_at=a["pair_at"],
+        pairs=a["pairs"],
+        triangle_at=a["triangle_at"],
+        triangle=a["triangle"],
+        beta_at=a["beta_at"],
+        beta=a["beta"],
+        intercept=a["intercept"],
+        bounds=a["bounds"],
+        leaf_rows=a["leaf_rows"],
+        local_kernel=Kernel(**body["local_kernel"]),
+        support=read_support(path) if support else None,
+        reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
+    )
+    return model
+
+
+def read_self_test(path: Path) -> SelfTest | None:
+    """The self-test that a model was stored with; None for one of an older format."""
+    declared = describe_model(path).self_test
+    if not declared:
+        return None
+    a = _read_arrays(path, declared, SELF_TEST)
+    return SelfTest(*(a[name] for name in SELF_TEST))
+
+
+def read_support(path: Path) -> Support:
+    """The local machines of a model, for early prediction."""
+    described = describe_model(path)
+    if not described.has_support:
+        raise DataError(
+            f"early prediction was asked for, but the model at {path} was saved without its support vectors; "
+            "train it again with --set keep_support_vectors=true"
+        )
+    a = _read_arrays(path, described.model["arrays"], _stored(SUPPORT, described.model["arrays"]))
+    n_leaves, gamma = len(a["support_intercept"]), described.model["local_kernel"]["gamma"]
+    a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
+    return Support(*(a[name] for name in SUPPORT))
+
+
+def _arrays(model: Model) -> dict[str, NDArray[Any]]:
+    special: dict[str, NDArray[Any]] = {
+        "shift": model.scaling.shift,
+        "factor": model.scaling.factor,
+        "tree_starts": model.tree.starts,
+        "tree_children": model.tree.children,
+        "tree_centres": model.tree.centres,
+    }
+    arrays = {name: special.get(name, getattr(model, name, None)) for name in COMPACT}
+    if model.support is not None:
+        s = model.support
+        arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept, s.gamma), strict=True))
+    if model.reference is not None:
+        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+    dtypes = COMPACT | SUPPORT | REFERENCE
+    return {name: np.ascontiguousarray(a, dtypes[name]) for name, a in arrays.items()}
+
+
+def _stored(wanted: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be read: models of format 1 are without γ of their own, and older ones without reference values. Told by
+    what the hash covers."""
+    return {name: dtype for name, dtype in wanted.items() if name in declared or name not in (*SINCE_2, *REFERENCE)}
+
+
+def _read_arrays(path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    try:
+        group = zarr_arrays.open_group(path / "arrays.zarr")
+        return {name: _read_array(path, group, name, declared[name], wanted[name]) for name in _in(declared, wanted)}
+    except ModelFormatError:
+        raise
+    except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
+        raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
+    names = list(wanted)
+    absent = [name for name in names if name not in declared]
+    if absent:
+        raise KeyError(f"array {absent[0]} is not declared")
+    return names
+
+
+def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], dtype: type) -> NDArray[Any]:
+    stored = group[name]
+    shape, of = list(stored.shape), np.dtype(stored.dtype).name
+    if shape != declared["shape"] or of != declared["dtype"] or of != np.dtype(dtype).name:
+        raise _altered(path, f"array {name} is {of} {shape} and not {np.dtype(dtype).name} {declared['shape']}")
+    value = np.asarray(stored[...])
+    if digest(value) != declared["digest"]:
+        raise _altered(path, f"array {name} does not match its digest")
+    return value
+
+
+def _altered(path: Path, how: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it again"
+    )
+
+
+def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
+    return {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}

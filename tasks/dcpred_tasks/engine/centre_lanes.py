@@ -1,0 +1,164 @@
+"""What comes of products with centres and landmarks, in lanes: the nearest child, kernel values, decision values."""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from dcpred_tasks.engine.layout import LANES, UNIT
+from dcpred_tasks.engine.llvm import VECTOR, Loop, ask, call, constant, fma, integer, load, operands, splat, store, takes, turned
+
+_F32, _I8, _I16, _I32, _I64 = ir.FloatType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
+_INTS = ir.VectorType(_I32, LANES)
+
+
+def _exp2m1_coefficients() -> list[float]:
+    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's leave 2e-7."""
+    nodes = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
+    series = np.polynomial.Chebyshev.fit(nodes, np.expm1(nodes * np.log(2)) / nodes, 5)
+    return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]
+
+
+EXP2M1 = _exp2m1_coefficients()
+
+
+@intrinsic
+def nearest_child(_, products, row, half_norms, reach, children, node, norm, error, far):
+    """The child with the largest products[16 row + t] − half_norms[16 node + t]; `far` if another is too near to be told from it.
+
+    Both products are off by at most `error` · ‖x‖‖c‖ / 2, both half norms by 3/2 units of ‖c‖², and distances that round to the
+    same single count as a tie (double_precision.py)."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        products, row, *others = operands(context, b, signature, args)
+        return nearest_lane(b, load(b, products, b.mul(row, integer(LANES))), *others)
+
+    return takes(types.int64, products, row, half_norms, reach, children, node, norm, error, far), generate
+
+
+@intrinsic
+def nearest_apart(_, distances, row, half_norms, children, node, norm, error, far):
+    """The same with the smallest squared distance D = distances[16 row + t] + half_norms[16 node + t] from centres that single
+    precision holds exactly.
+
+    x is off by at most 4 units of itself, √D by as much, and D by `error` / 2 of itself besides; what is added keeps clear of
+    squares that underflow."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        distances, row, half_norms, children, node, norm, error, far = operands(context, b, signature, args)
+        left_out = load(b, half_norms, b.mul(node, integer(LANES)))
+        scores = b.fsub(b.fsub(constant(-0.0), load(b, distances, b.mul(row, integer(LANES)))), left_out)
+        nearest = b.fsub(ir.Constant(_F32, -0.0), _largest(b, scores))
+        off = b.fadd(b.fmul(norm, ir.Constant(_F32, 10 * UNIT)), ir.Constant(_F32, 1e-15))
+        more = b.fadd(ir.Constant(_F32, 1.0), error)
+        limit = b.fadd(b.fmul(call(b, "llvm.sqrt.f32", _F32, nearest), more), off)
+        floor = b.fsub(ir.Constant(_F32, -0.0), b.fmul(b.fmul(limit, limit), more))
+        return _child(b, scores, floor, children, node, far)
+
+    return takes(types.int64, distances, row, half_norms, children, node, norm, error, far), generate
+
+
+def nearest_lane(
+    b: Any, products: Any, half_norms: Any, reach: Any, children: Any, node: Any, norm: Any, error: Any, far: Any
+) -> Any:
+    scores = b.fsub(products, load(b, half_norms, b.mul(node, integer(LANES))))
+    largest = _largest(b, scores)
+    c = b.load(b.gep(reach, [node]))
+    return _child(b, scores, b.fsub(largest, margin(b, norm, c, error)), children, node, far)
+
+
+def margin(b: Any, norm: Any, reach: Any, error: Any) -> Any:
+    """By how much two scores may seem to differ, of one row or in lanes: see nearest_child."""
+    both = b.fadd(norm, reach)
+    units = constant(4 * UNIT) if norm.type == VECTOR else ir.Constant(_F32, 4 * UNIT)
+    return b.fadd(b.fmul(error, b.fmul(norm, reach)), b.fmul(units, b.fmul(both, both)))
+
+
+def _largest(b: Any, scores: Any) -> Any:
+    largest = scores
+    for width in (8, 4, 2, 1):
+        other = turned(b, largest, width)
+        largest = b.select(b.fcmp_ordered(">", largest, other), largest, other)
+    return b.extract_element(largest, ir.Constant(_I32, 0))
+
+
+def _child(b: Any, scores: Any, floor: Any, children: Any, node: Any, far: Any) -> Any:
+    """The child of the one score that is not below the floor; `far` where there are several, or none, as with a NaN."""
+    near = b.fcmp_ordered(">=", scores, splat(b, floor))
+    bits = b.zext(b.bitcast(near, _I16), _I64)
+    lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
+    others = b.and_(bits, b.sub(bits, integer(1)))
+    alone = b.and_(b.icmp_signed("==", others, integer(0)), b.icmp_signed("!=", bits, integer(0)))
+    place = b.add(b.mul(node, integer(LANES)), b.and_(lane, integer(LANES - 1)))
+    return b.select(alone, b.sext(b.load(b.gep(children, [place])), _I64), far)
+
+
+# --- kernel values and outputs --------------------------------------------------------------------------------------
+
+
+@intrinsic
+def kernel_values(_, products, row, apart, norm, scale, offset, origin, group, out, at):
+    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − scale · norm − offset with the group's
+    scale and offset; t = −scale · products − offset where `apart`.
+
+    With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        products, row, *others = operands(context, b, signature, args)
+        kernel_lanes(b, load(b, products, b.mul(row, integer(LANES))), *others)
+        return context.get_dummy_value()
+
+    return takes(types.void, products, row, apart, norm, scale, offset, origin, group, out, at), generate
+
+
+def kernel_lanes(
+    b: Any, product: Any, apart: Any, norm: Any, scale: Any, offset: Any, origin: Any, group: Any, out: Any, at: Any
+) -> None:
+    lanes = b.mul(group, integer(LANES))
+    far, near = b.select(apart, product, splat(b, norm)), b.select(apart, constant(0.0), product)
+    t = b.fsub(fma(b, b.fsub(constant(-0.0), far), load(b, scale, lanes), near), load(b, offset, lanes))
+    store(b, exponential(b, t, load(b, origin, lanes)), out, at)
+
+
+def exponential(b: Any, t: Any, origin: Any) -> Any:
+    """2^t − origin, in lanes."""
+    t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
+    t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
+    whole = call(b, "llvm.rint.v16f32", VECTOR, t)
+    rest = b.fsub(t, whole)
+    series = constant(EXP2M1[-1])
+    for coefficient in EXP2M1[-2::-1]:
+        series = fma(b, series, rest, constant(coefficient))
+    exponent = b.add(b.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * LANES))
+    power = b.bitcast(b.shl(exponent, ir.Constant(_INTS, [23] * LANES)), VECTOR)
+    return fma(b, power, b.fmul(series, rest), b.fsub(power, origin))
+
+
+@intrinsic
+def prefetch(_, values, at, n_bytes):
+    """Ask for values[at] and what follows, line by line."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        values, at, n_bytes = operands(context, b, signature, args)
+        start = b.bitcast(b.gep(values, [at]), _I8.as_pointer())
+        with Loop(b, n_bytes, [], step=64) as (i, _, _):
+            ask(b, b.gep(start, [i]))
+        return context.get_dummy_value()
+
+    return takes(types.void, values, at, n_bytes), generate
+
+
+@intrinsic
+def prefetch_at(_, address, first, last):
+    """Ask for bytes first to last from an address on, line by line."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        address, first, last = args
+        start = b.inttoptr(address, _I8.as_pointer())
+        with Loop(b, last, [], step=64, first=first) as (i, _, _):
+            ask(b, b.gep(start, [i]))
+        return context.get_dummy_value()
+
+    return takes(types.void, address, first, last), generate

@@ -1,0 +1,171 @@
+"""One row at a time in double precision, compiled: what the lanes cannot do, or not surely.
+
+Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out that their squares
+overflow; and all rows of models with a laplacian or polynomial kernel or with triangle pseudo-landmarks. Operation for operation
+it is model/compact_model.py.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.compilation import compiled
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernels import KERNELS
+
+
+class Exact(NamedTuple):
+    """A model's arrays, flat; the landmarks of a leaf feature-major, so that a loop over them is a vector loop."""
+
+    kernel: int  # its place in KERNELS
+    gamma: FloatArray  # of each landmark
+    own_gamma: float  # of the kernel, for triangle pseudo-landmarks
+    degree: int
+    coef0: float
+    lower: bool
+    shift: FloatArray
+    factor: FloatArray
+    starts: IntArray
+    children: NDArray[np.int32]
+    centres: SingleArray
+    landmark_at: IntArray
+    landmarks: SingleArray
+    pair_at: IntArray
+    pairs: NDArray[np.int32]
+    triangle_at: IntArray
+    triangle: SingleArray
+    beta_at: IntArray
+    beta: SingleArray
+    intercept: FloatArray  # (n_leaves, n_outputs)
+    most: int  # landmarks of a leaf, at most
+
+
+def exact_arrays(model: Model) -> Exact:
+    """The arrays of a model as the functions below take them."""
+    at = model.landmark_at
+    turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
+    return Exact(
+        kernel=KERNELS.index(model.kernel.name),
+        gamma=_own(model.gamma, ACC_DTYPE),
+        own_gamma=float(model.kernel.gamma),
+        degree=int(model.kernel.degree),
+        coef0=float(model.kernel.coef0),
+        lower=model.triangle_bound == "lower",
+        shift=_own(model.scaling.shift, ACC_DTYPE),
+        factor=_own(model.scaling.factor, ACC_DTYPE),
+        starts=_own(model.tree.starts, np.int64),
+        children=_own(model.tree.children, np.int32),
+        centres=_own(model.tree.centres, np.float32),
+        landmark_at=_own(at, np.int64),
+        landmarks=_own(np.concatenate(turned), np.float32),
+        pair_at=_own(model.pair_at, np.int64),
+        pairs=_own(model.pairs, np.int32),
+        triangle_at=_own(model.triangle_at, np.int64),
+        triangle=_own(model.triangle, np.float32),
+        beta_at=_own(model.beta_at, np.int64),
+        beta=_own(model.beta, np.float32),
+        intercept=np.array(model.intercept, ACC_DTYPE, order="C"),
+        most=int(np.diff(at).max()),
+    )
+
+
+def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """A flat, writable copy: one type for the compiler, whatever the arrays were read from."""
+    return np.array(values, dtype, order="C").ravel()
+
+
+@compiled
+def exact_row(q, x):
+    """Scale a row in double precision, in place; whether it can be scored, as one that overflows single precision cannot."""
+    fine = True
+    for j in range(len(q.shift)):
+        x[j] = (x[j] - q.shift[j]) * q.factor[j]
+        fine = fine and abs(x[j]) < 3.4028235677973366e38  # half a unit above the largest single: it would round to infinity
+    return fine
+
+
+@compiled
+def exact_leaf(q, x):
+    """The leaf of a scaled row: the least squared distance, compared in single precision; at ties the lower number."""
+    d = len(q.shift)
+    node = 0
+    while len(q.starts) > 1 and node >= 0:
+        best, child = np.float32(np.inf), q.children[q.starts[node]]
+        for t in range(q.starts[node], q.starts[node + 1]):
+            distance = 0.0
+            for j in range(d):
+                apart = x[j] - np.float64(q.centres[t * d + j])
+                distance += apart * apart
+            if np.float32(distance / 2) < best:
+                best, child = np.float32(distance / 2), q.children[t]
+        node = child
+    return ~node if node < 0 else 0
+
+
+@compiled
+def exact_values(q, leaf, x, c, r, out):
+    """Decision values of a scaled row in its leaf, without the bounds of a regression. c and r have room for `most` values."""
+    n_outputs = q.intercept.shape[1]
+    for k in range(n_outputs):
+        out[k] = q.intercept[leaf, k]
+    b = q.beta_at[leaf]
+    if b == q.beta_at[leaf + 1]:
+        return
+    m = q.landmark_at[leaf + 1] - q.landmark_at[leaf]
+    _kernel_row(q, leaf, m, x, c, r)
+    for i in range(m):
+        for k in range(n_outputs):
+            out[k] += c[i] * q.beta[b * n_outputs + k]
+        b += 1
+    for pair in range(q.pair_at[leaf], q.pair_at[leaf + 1]):
+        product = c[q.pairs[2 * pair]] * c[q.pairs[2 * pair + 1]]
+        for k in range(n_outputs):
+            out[k] += product * q.beta[b * n_outputs + k]
+        b += 1
+    for first in range(q.triangle_at[leaf], q.triangle_at[leaf + 1], m):
+        value = _of_distance(q, q.own_gamma, _bound(q, first, m, r))
+        for k in range(n_outputs):
+            out[k] += value * q.beta[b * n_outputs + k]
+        b += 1
+
+
+@compiled
+def _kernel_row(q, leaf, m, x, c, r):
+    """c_i = K(x, u_i), and for stationary kernels the distances r_i."""
+    d = len(x)
+    first = q.landmark_at[leaf] * d
+    r[:m] = 0.0
+    for j in range(d):
+        xj = x[j]
+        if q.kernel == 0:
+            for i in range(m):
+                apart = xj - np.float64(q.landmarks[first + j * m + i])
+                r[i] += apart * apart
+        elif q.kernel == 1:
+            for i in range(m):
+                r[i] += abs(xj - np.float64(q.landmarks[first + j * m + i]))
+        else:
+            for i in range(m):
+                r[i] += xj * np.float64(q.landmarks[first + j * m + i])
+    for i in range(m):
+        if q.kernel == 0:
+            r[i] = math.sqrt(r[i])
+        gamma = q.gamma[q.landmark_at[leaf] + i]
+        c[i] = (gamma * r[i] + q.coef0) ** q.degree if q.kernel == 2 else _of_distance(q, gamma, r[i])
+
+
+@compiled
+def _of_distance(q, gamma, r):
+    return math.exp(-gamma * (r * r if q.kernel == 0 else r))
+
+
+@compiled
+def _bound(q, first, m, r):
+    """The estimate of ‖x − v‖ from r and the distances of v to the landmarks: max |r − s| or min (r + s)."""
+    best = abs(r[0] - q.triangle[first]) if q.lower else r[0] + q.triangle[first]
+    for i in range(1, m):
+        best = max(best, abs(r[i] - q.triangle[first + i])) if q.lower else min(best, r[i] + q.triangle[first + i])
+    return best

@@ -1,0 +1,214 @@
+"""The compact model as arrays, and its slow, plain definition: the oracle that any faster engine is held to.
+
+    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x') + b_leaf      (Hsieh et al. 2014, algorithm 1)
+
+Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]` are those of one leaf.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import (
+    ACC_DTYPE,
+    MODEL_DTYPE,
+    SCORE_DTYPE,
+    STATUS_DTYPE,
+    VALUE_DTYPE,
+    FloatArray,
+    IntArray,
+    SingleArray,
+    Status,
+)
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernels import Kernel, Rows
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+
+Scores = NDArray[np.float32] | NDArray[np.float64]
+TILE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Support:
+    """The local kernel machines, for early prediction."""
+
+    at: IntArray  # (n_leaves + 1,)
+    vectors: SingleArray  # (n_support, n_features), scaled
+    dual: SingleArray  # (n_support, n_outputs)
+    intercept: FloatArray  # (n_leaves, n_outputs)
+    gamma: FloatArray  # (n_leaves,)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The training rows feature by feature, raw: what scored rows are compared with. Prediction does not need it."""
+
+    mean: FloatArray  # (n_features,)
+    sd: FloatArray
+
+
+@dataclass(frozen=True, eq=False)  # two models are the same only where they are one: what is made of a model is kept by it
+class Model:
+    """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes."""
+
+    task: str
+    classes: tuple[int | float | str | bool, ...]
+    kernel: Kernel
+    triangle_bound: str
+    scaling: Scaling
+    tree: Tree
+    landmark_at: IntArray  # (n_leaves + 1,)
+    landmarks: SingleArray  # (n_landmarks, n_features), scaled
+    gamma: SingleArray  # (n_landmarks,), of each landmark
+    pair_at: IntArray
+    pairs: NDArray[np.int32]  # (n_products, 2), numbers within the leaf
+    triangle_at: IntArray  # offsets into `triangle`, which holds t × m distances of each leaf
+    triangle: SingleArray
+    beta_at: IntArray
+    beta: SingleArray  # (n_basis, n_outputs)
+    intercept: FloatArray  # (n_leaves, n_outputs)
+    bounds: FloatArray  # (n_leaves, 2), the range of predictions; (n_leaves, 0) for classification
+    leaf_rows: IntArray  # (n_leaves,), training rows
+    local_kernel: Kernel
+    support: Support | None = None
+    reference: Reference | None = None
+
+    @property
+    def n_features(self) -> int:
+        return len(self.scaling.shift)
+
+    @property
+    def n_leaves(self) -> int:
+        return len(self.intercept)
+
+    @property
+    def n_outputs(self) -> int:
+        return int(self.intercept.shape[1])
+
+    def basis(self, leaf: int) -> Basis:
+        own = _span(self.landmark_at, leaf)
+        landmarks = self.landmarks[own]
+        triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
+        pairs = self.pairs[_span(self.pair_at, leaf)]
+        return Basis(self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle)
+
+    @property
+    def score_dtype(self) -> np.dtype[np.floating]:
+        return np.dtype(VALUE_DTYPE if self.task == "regression" else SCORE_DTYPE)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the compact model, without support vectors."""
+        parts = (self, self.tree, self.scaling)
+        values = [getattr(part, f.name) for part in parts for f in fields(part)]
+        return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def tile_rows(n_features: int) -> int:
+    """Rows of one tile: a power of two that depends on the number of features alone, so that a block gives the same
+    bits on every attempt and every worker."""
+    rows = TILE_BYTES // (8 * max(n_features, 1))
+    return int(2 ** np.clip(int(rows).bit_length() - 1, 8, 16))
+
+
+def check_rows(X: NDArray[np.generic], n_features: int) -> None:
+    """Raise DataError unless X can be scored by a model of n_features features."""
+    check_matrix(X.shape, X.dtype)
+    if X.shape[1] != n_features:
+        raise DataError(
+            f"X has {X.shape[1]} features, but the model was trained with {n_features} features; "
+            "pass the same features in the same order as in training"
+        )
+
+
+def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
+    """Raise DataError unless this is the shape and dtype of rows of features."""
+    if len(shape) != 2:
+        raise DataError(
+            f"X must be a matrix (n_samples, n_features), but it has {len(shape)} dimensions, shape {tuple(shape)}; "
+            "reshape it to one row per sample"
+        )
+    if dtype.kind not in "biuf":
+        kind = {"c": "complex numbers"}.get(dtype.kind, "not numbers")
+        raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")
+
+
+def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[Scores, NDArray[np.uint8]]:
+    """Decision values and status of raw rows.
+
+    X  (n_samples, n_features), any real dtype and memory order, not written
+    returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,). A row with NaN
+    or infinity gets status 2 and NaN, and changes nothing in the other rows.
+    """
+    check_rows(X, model.n_features)
+    decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
+    status = np.full(len(X), Status.OK, STATUS_DTYPE)
+    step = tile_rows(model.n_features)
+    for start in range(0, len(X), step):
+        tile = slice(start, min(start + step, len(X)))
+        _score_tile(model, X[tile], decision[tile], status[tile], early)
+    return decision, status
+
+
+def _score_tile(model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool) -> None:
+    """Score one tile in place."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a value too large for float32 becomes a status, not a warning
+        rows = model.scaling.exact(X)
+        finite = np.isfinite(rows.astype(MODEL_DTYPE)).all(axis=1)
+        rows[~finite] = 0.0
+        values = np.empty((len(rows), model.n_outputs), ACC_DTYPE)
+        order, spans = _by_leaf(model.tree.descend(rows))
+        rows = rows[order]
+        for leaf, span in spans:
+            values[span] = _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
+        decision[order] = values.astype(model.score_dtype)
+    status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
+    status[~finite] = Status.NON_FINITE_FEATURE
+    decision[status != Status.OK] = np.nan
+
+
+def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slice]]]:
+    """The order that sorts rows by leaf, and the leaves that occur with their spans in that order."""
+    order = np.argsort(leaf, kind="stable")
+    at = leaf[order]
+    bounds = np.flatnonzero(np.diff(at, prepend=-1, append=-1))
+    return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
+
+
+def _values(model: Model, leaf: int, rows: Rows) -> FloatArray:
+    own = _span(model.beta_at, leaf)
+    if own.start == own.stop:
+        return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
+    value: FloatArray = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
+    return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
+
+
+def _early_values(model: Model, leaf: int, rows: Rows) -> FloatArray:
+    if model.support is None:
+        raise DataError(
+            "early prediction was asked for, but the model was saved without its support vectors; "
+            "train it again with keep_support_vectors=true"
+        )
+    own = _span(model.support.at, leaf)
+    if own.start == own.stop:
+        return np.broadcast_to(model.support.intercept[leaf], (len(rows), model.n_outputs))
+    kernel = replace(model.local_kernel, gamma=float(model.support.gamma[leaf]))
+    K = kernel(rows, model.support.vectors[own])
+    value: FloatArray = K @ model.support.dual[own].astype(ACC_DTYPE) + model.support.intercept[leaf]
+    return value
+
+
+def _span(at: IntArray, leaf: int) -> slice:
+    return slice(int(at[leaf]), int(at[leaf + 1]))
+
+
+def class_numbers(decision: Scores) -> NDArray[np.int64]:
+    """The class number that decision values stand for: the sign of one column, else the largest of several."""
+    if decision.shape[1] == 1:
+        return (decision[:, 0] > 0).astype(np.int64)
+    return np.asarray(decision.argmax(axis=1), np.int64)

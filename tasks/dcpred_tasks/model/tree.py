@@ -1,0 +1,75 @@
+"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py says what the arrays mean."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.kernels import Rows
+
+
+@dataclass(frozen=True)
+class Tree:
+    starts: IntArray  # (n_nodes + 1,)
+    children: NDArray[np.int32]  # (n_centres,)
+    centres: SingleArray  # (n_centres, n_features), scaled
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def n_leaves(self) -> int:
+        return int((~self.children[self.children < 0]).max()) + 1 if len(self.children) else 1
+
+    @property
+    def depth(self) -> int:
+        """Levels that the longest walk takes."""
+        depths = np.zeros(max(self.n_nodes, 1), int)
+        for node in range(self.n_nodes):  # a node comes before its children
+            below = self.children[self.starts[node] : self.starts[node + 1]]
+            depths[below[below >= 0]] = depths[node] + 1
+        return int(depths.max()) + 1 if self.n_nodes else 0
+
+    def rows_below(self, leaf_rows: IntArray) -> FloatArray:
+        """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where several lead to a leaf."""
+        at_leaf = self.children < 0
+        leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
+        below = np.zeros(len(self.children))
+        below[at_leaf] = (leaf_rows / np.maximum(leads, 1))[~self.children[at_leaf]]
+        for node in range(self.n_nodes - 1, 0, -1):  # a node comes before its children
+            below[self.children == node] = below[self.starts[node] : self.starts[node + 1]].sum()
+        return below
+
+    def descend(self, X: Rows) -> NDArray[np.int32]:
+        """The leaf of each scaled row, int32 (n_samples,).
+
+        Products are summed in double precision and compared in single precision: a row as near to one centre as to
+        another then takes the lower number, whatever the size of the batch that it came in.
+        """
+        leaf = np.zeros(len(X), LEAF_DTYPE)
+        if self.n_nodes == 0 or len(X) == 0:
+            return leaf
+        centres = self.centres.astype(ACC_DTYPE)
+        half_norms = np.einsum("ij,ij->i", centres, centres) / 2
+        pending = [(0, np.arange(len(X), dtype=INDEX_DTYPE), X.astype(ACC_DTYPE))]
+        while pending:
+            node, index, rows = pending.pop()
+            own = slice(self.starts[node], self.starts[node + 1])
+            scores = rows @ centres[own].T
+            scores -= half_norms[own]
+            # −‖x−c‖²/2, which is not near 0 on a border: single precision then hides what BLAS sums differently.
+            scores -= np.einsum("ij,ij->i", rows, rows)[:, None] / 2
+            target = self.children[own][scores.astype(np.float32).argmax(axis=1)]
+            at_leaf = target < 0
+            leaf[index[at_leaf]] = ~target[at_leaf]
+            if at_leaf.all():
+                continue
+            order = np.argsort(target, kind="stable")
+            order = order[np.count_nonzero(at_leaf) :]
+            index, rows, target = index[order], rows[order], target[order]
+            bounds = np.flatnonzero(np.diff(target, prepend=-1, append=-1))
+            pending.extend((int(target[a]), index[a:b], rows[a:b]) for a, b in pairwise(bounds))
+        return leaf

@@ -1,0 +1,109 @@
+"""How far scored rows are from the training rows.
+
+shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised difference of means of a feature (Austin, Balance diagnostics,
+           Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large (Cohen, Statistical Power Analysis, 1988).
+sd_ratio   s₁ / s₀
+psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into (Siddiqi, Credit Risk
+           Scorecards, 2006). Above 0.25 it is large. Leaves of successive numbers, mostly neighbours in the tree, are put
+           together into at most 20 bins of about equal training rows, fewer for few rows: without any drift psi is about
+           (bins − 1) (1/n + 1/N) (Yurdakul, Statistical Properties of Population Stability Index, 2018), and that is kept at
+           0.01. Half a row is added to each bin, so that none is empty.
+
+m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the standard deviation. Fewer than 100 rows are not judged.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.model.compact_model import Reference
+
+LARGE_SHIFT = 0.8
+LARGE_PSI = 0.25
+MOST_BINS = 20
+PSI_BY_CHANCE = 0.01
+LEAST_ROWS = 100
+TOP = 10
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """The population stability index of leaves, and what it would be about by chance."""
+
+    psi: float
+    by_chance: float
+    n_bins: int
+
+
+def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
+    """The standardised difference of means of each feature; infinite where two constants differ."""
+    gap = scored.mean - training.mean
+    pooled = np.hypot(training.sd, scored.sd) / np.sqrt(2)
+    # Constants go through single precision on their way here.
+    same = np.abs(gap) <= 1e-6 * np.maximum(np.abs(training.mean), np.abs(scored.mean))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where((pooled == 0) & same, 0.0, gap / pooled)
+
+
+def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
+    """Of rows by leaf, some of each."""
+    n, total = int(scored.sum()), int(training.sum())
+    pairs = n * total / (n + total)
+    n_bins = min(max(int(1 + PSI_BY_CHANCE * pairs), 2), MOST_BINS, len(training))
+    middle = np.cumsum(training) - training / 2
+    bins = np.minimum((middle * (n_bins / total)).astype(int), n_bins - 1)
+    p, q = (np.bincount(bins, weights=rows, minlength=n_bins) + 0.5 for rows in (scored, training))
+    p, q = p / p.sum(), q / q.sum()
+    psi = float(((p - q) * np.log(p / q)).sum())
+    return Occupancy(psi, (n_bins - 1) / pairs, n_bins)
+
+
+def drift(training: Reference | None, scored: Reference, trained_rows: IntArray, scored_rows: IntArray) -> dict[str, Any]:
+    """What the manifest says. `training` is None for a model of an older format, `*_rows` are by leaf.
+
+    `shift` is null where a constant took another value, `sd_ratio` is null where training rows were all alike.
+    """
+    n = int(scored_rows.sum())
+    if n == 0 or trained_rows.sum() == 0:
+        return {"sampled_rows": n, "large": False, "leaves": None, "features": None}
+    found = leaf_occupancy(trained_rows, scored_rows)
+    share, before = scored_rows / n, trained_rows / trained_rows.sum()
+    top = np.argsort(before - share, kind="stable")[:TOP]
+    judged = n >= LEAST_ROWS
+    many = judged and found.psi > LARGE_PSI
+    said: dict[str, Any] = {
+        "sampled_rows": n,
+        "large": many,
+        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT},
+        "leaves": {
+            "psi": found.psi,
+            "psi_by_chance": found.by_chance,
+            "n_bins": found.n_bins,
+            "large": many,
+            "gained": [
+                {"leaf": int(leaf), "share": float(share[leaf]), "training_share": float(before[leaf])}
+                for leaf in top
+                if share[leaf] > before[leaf]
+            ],
+        },
+        "features": None,
+    }
+    if training is not None:
+        shift = feature_shifts(training, scored)
+        far = int((np.abs(shift) >= LARGE_SHIFT).sum()) if judged else 0
+        top = np.argsort(-np.abs(shift), kind="stable")[:TOP]
+        said["features"] = {"n_large": far, "top": [_feature(int(j), shift, training, scored) for j in top]}
+        said["large"] = many or far > 0
+    return said
+
+
+def _feature(j: int, shift: FloatArray, training: Reference, scored: Reference) -> dict[str, Any]:
+    return {
+        "feature": j,
+        "shift": float(shift[j]) if np.isfinite(shift[j]) else None,
+        "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
+        "mean": float(scored.mean[j]),
+        "training_mean": float(training.mean[j]),
+    }

@@ -1,0 +1,47 @@
+"""How class labels are written into an array, where a row that has no label must not look like one that has."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.model.compact_model import Scores, class_numbers
+
+Label = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class LabelCoding:
+    """values[class number] is what the array holds; `missing` stands in rows without a label. `names` are the classes
+    where the array holds their numbers, because they are strings."""
+
+    values: NDArray[Any]
+    missing: int | float
+    names: tuple[str, ...] | None
+
+
+def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
+    """Whole numbers and booleans as the smallest signed integer that leaves room for `missing` (−1 where no class has
+    it), other numbers as float64, strings as class numbers."""
+    if any(isinstance(c, str) for c in classes):
+        coding = label_coding(tuple(range(len(classes))))
+        return LabelCoding(coding.values, coding.missing, tuple(str(c) for c in classes))
+    if any(isinstance(c, float) for c in classes):
+        return LabelCoding(np.array(classes, np.float64), float("nan"), None)
+    whole = [int(c) for c in classes]
+    for dtype in (np.int8, np.int16, np.int32, np.int64):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        if min(whole) > low and max(whole) <= high:
+            return LabelCoding(np.array(whole, dtype), low if -1 in whole else -1, None)
+    if min(whole) == np.iinfo(np.int64).min and max(whole) <= np.iinfo(np.int64).max:
+        return LabelCoding(np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None)
+    return LabelCoding(np.array(whole, np.float64), float("nan"), None)
+
+
+def encode_labels(coding: LabelCoding, decision: Scores, status: NDArray[np.uint8]) -> NDArray[Any]:
+    """The labels of scored rows, as the array holds them."""
+    labels = coding.values[class_numbers(decision)]
+    labels[status != Status.OK] = coding.missing
+    return labels

@@ -1,0 +1,62 @@
+"""Decision values of raw rows: by the compiled engine where numba can compile, by the plain definition elsewhere.
+
+numba is loaded with the first row and not before, so that a program which only looks at a model starts at once.
+"""
+
+import warnings
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.compact_model import Model, Scores
+
+_engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
+
+
+def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[Scores, NDArray[np.uint8]]:
+    """As compact_model.score_rows: decision values and status of raw rows. Serial, and several threads may call it at once.
+
+    The engine agrees with the definition within rounding of single precision, and row by row to the bit with itself, whatever
+    the batch, its memory order and the place of the row in it. Early prediction is always by the definition.
+    """
+    engine = None if early else _engine(model)
+    return compact_model.score_rows(model, X, early=early) if engine is None else engine.score(X)
+
+
+def is_compiled() -> bool:
+    """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
+    module = _compiler()
+    return module is None or bool(module.is_compiled())
+
+
+def warm_up(model: Model) -> None:
+    """Load the engine and lay the model out, which the first call would do otherwise."""
+    score_rows(model, np.zeros((0, model.n_features), np.float32))
+
+
+def _engine(model: Model) -> Any:
+    """The Engine of a model, made once, or None without a compiler."""
+    if model not in _engines:
+        module = _compiler()
+        if module is None:
+            return None
+        _engines[model] = module.Engine(model)
+    return _engines[model]
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> Any:
+    """The engine's module, or None and a warning."""
+    try:
+        if import_module("numba").config.DISABLE_JIT:
+            raise ImportError("numba's compiler is switched off (NUMBA_DISABLE_JIT)")
+        return import_module("dcpred_tasks.engine.engine")
+    except ImportError as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}", RuntimeWarning, stacklevel=5)
+        return None

@@ -1,0 +1,104 @@
+"""A few raw rows that a model is stored with, and the decision values that its definition gives them.
+
+Whoever is to score with a model compares first: another processor, compiler or library may compute something else, and that
+would show in every row and in no error.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
+from dcpred_tasks.errors import ModelFormatError
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring import scorer
+
+ROWS = 16
+# Of what is summed for a decision value. Tests hold the engine to a tenth: only a scorer that is wrong is refused.
+TOLERANCE = 1e-5
+# A row so near a border between leaves that a move of this size changes its value is no test of a scorer.
+MOVE = 2.0**-40
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """rows (n, n_features), raw · decision (n, n_outputs) · tolerance (n,), absolute. n is up to ROWS, 0 for a model without."""
+
+    rows: FloatArray
+    decision: FloatArray
+    tolerance: FloatArray
+
+
+def make_self_test(model: Model) -> SelfTest:
+    """Rows at centres of leaves and at landmarks, spread over the model, with their values by the definition."""
+    with threadpool_limits(1):
+        rows = _candidates(model)
+        decision, status = compact_model.score_rows(model, rows)
+        tolerance = TOLERANCE * _reach(model, rows)
+        sound = (status == Status.OK) & np.isfinite(tolerance)
+        for factor in (1 - MOVE, 1 + MOVE):
+            moved, moved_status = compact_model.score_rows(model, rows * factor)
+            with np.errstate(invalid="ignore"):
+                near = np.abs(moved.astype(ACC_DTYPE) - decision).max(axis=1, initial=0.0) <= tolerance
+            sound &= near & (moved_status == Status.OK)
+    index = np.flatnonzero(sound)
+    index = index[_spread(len(index), ROWS)]
+    return SelfTest(rows[index], decision[index].astype(ACC_DTYPE), tolerance[index])
+
+
+def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: bool = False) -> None:
+    """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of an older format,
+    which is believed.
+
+    plain  by the definition and not by the scorer: whether this version takes the model as it was meant, without numba
+    """
+    if test is None or len(test.rows) == 0:
+        return
+    decision, status = (compact_model if plain else scorer).score_rows(model, test.rows)
+    off = np.abs(decision.astype(ACC_DTYPE) - test.decision).max(axis=1)
+    wrong = np.flatnonzero((status != Status.OK) | ~(off <= test.tolerance))
+    if len(wrong):
+        worst = int(wrong[0])
+        otherwise = "" if plain else ", or set NUMBA_DISABLE_JIT=1 to score without compiled code"
+        raise ModelFormatError(
+            f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)} rows of its "
+            f"self-test this machine gives other decision values than it was stored with (row {worst}: {_told(decision[worst])} "
+            f"and not {_told(test.decision[worst])}); compare the versions of dcpred, NumPy and numba with those in its "
+            f"provenance, which `dcpred inspect` shows{otherwise}"
+        )
+
+
+def _told(values: FloatArray) -> str:
+    return ", ".join(f"{value:.7g}" for value in values[:3]) + (", …" if len(values) > 3 else "")
+
+
+def _candidates(model: Model) -> FloatArray:
+    """Raw rows, finite: centres and landmarks taken back through the scaling, or μ for a model that has neither."""
+    held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
+    parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [np.zeros((1, model.n_features))]
+    factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
+    with np.errstate(over="ignore"):
+        rows = model.scaling.shift + np.concatenate(parts) / factor
+    return rows[np.isfinite(rows).all(axis=1)]
+
+
+def _spread(n: int, most: int) -> IntArray:
+    """Up to `most` of n positions, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)) if n else np.zeros(0, np.int64)
+
+
+def _reach(model: Model, rows: FloatArray) -> FloatArray:
+    """1 + the size of what is summed for the value of each row: what errors of single precision are relative to."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = model.scaling.exact(rows)
+        reach = np.ones(len(rows))
+        for i, leaf in enumerate(model.tree.descend(scaled)):
+            beta = np.abs(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]].astype(ACC_DTYPE))
+            if len(beta):
+                # Values of rbf are written as differences from those at the mean of the leaf.
+                terms = np.maximum(np.abs(model.basis(int(leaf))(scaled[i : i + 1])), 1)
+                reach[i] += float((terms @ beta).max())
+            reach[i] += float(np.abs(model.intercept[leaf]).max()) if model.task == "classification" else 1.0
+    return reach

@@ -1,0 +1,246 @@
+"""Statistics of scored rows, small enough for a commit record and equal however blocks are put together, and what they say
+beside those of the training rows.
+
+Every row      decision values in a histogram of fixed bins for each output; labels by class
+Every k-th     mean and sd of each scaled feature; rows by leaf. Of all rows they would cost more than scoring does.
+
+Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are lost, and a
+feature of factor 0 says nothing, for it changes no score. They are told raw.
+
+For covtype (54 features, 1,024 leaves; 2026-11, a busy machine) a block of 16,384 rows takes 0.9 ms of 20, half of it calls
+that see few rows; of 98,304 rows 2.4 ms of 70. A record grows by 1 to 2 kB.
+"""
+
+import base64
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray, Status
+from dcpred_tasks.model.compact_model import Model, Reference
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+
+SAMPLE_ROWS = 2**11  # of a run, if it has that many
+STRIDE = 2**10  # every 1,024th row, where that is more than SAMPLE_ROWS
+BLOCK_SAMPLE_ROWS = 2**11  # of a block at most
+REFERENCE_ROWS = 2**12  # that are converted at once
+COUNTED_ROWS = 2**14  # at once: what is made of them stays in cache
+GAP_BYTES = 2**20  # of differences from centres: they stay in cache
+
+MANTISSA_BITS = 2  # a bin of decision values is a quarter of an octave
+LEAST, MOST = 2.0**-6, 2.0**6  # |decision value| of the bins; one bin below, one above
+OCTAVES = 12  # from LEAST to MOST
+BINS = 2 * (OCTAVES * 2**MANTISSA_BITS + 1) + 1
+REGRESSION_BINS = 64
+
+
+def sample_stride(n_rows: int, block_rows: int) -> int:
+    """k, for every k-th row. It depends on the plan alone, so that any attempt looks at the same rows."""
+    return max(min(n_rows // SAMPLE_ROWS, STRIDE), block_rows // BLOCK_SAMPLE_ROWS, 1)
+
+
+def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
+    """Mean and sd of a sample of raw rows. Rows count alike, whatever their weights: those of scored rows have none."""
+    moments = Moments(sample.shape[1])
+    for start in range(0, len(sample), REFERENCE_ROWS):
+        moments.add(*_moments(scaling.exact(sample[start : start + REFERENCE_ROWS])))
+    return raw_moments(scaling, moments.mean, moments.sd)
+
+
+def raw_moments(scaling: Scaling, mean: FloatArray, sd: FloatArray) -> Reference:
+    """Mean and sd of raw features from those of scaled ones; a feature of factor 0 has mean μ and sd 0."""
+    factor = np.where(scaling.factor == 0, 1.0, scaling.factor)
+    return Reference(scaling.shift + mean / factor, sd / np.abs(factor))
+
+
+class Moments:
+    """Mean and sum of squares about it, of parts put together (Chan, Golub and LeVeque, 1983)."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n = 0
+        self.mean = np.zeros(n_features, ACC_DTYPE)
+        self.squares = np.zeros(n_features, ACC_DTYPE)
+
+    def add(self, n: int, mean: FloatArray, squares: FloatArray) -> None:
+        if n == 0:
+            return
+        both, gap = self.n + n, mean - self.mean
+        self.mean = self.mean + gap * (n / both)
+        self.squares = self.squares + squares + gap * gap * (self.n * n / both)
+        self.n = both
+
+    @property
+    def sd(self) -> FloatArray:
+        return np.asarray(np.sqrt(self.squares / max(self.n, 1)))
+
+
+def _moments(rows: FloatArray) -> tuple[int, FloatArray, FloatArray]:
+    mean = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
+    gap = rows - mean
+    return len(rows), mean, np.einsum("ij,ij->j", gap, gap)
+
+
+class Statistics:
+    """Of rows scored by one model, gathered piece by piece."""
+
+    def __init__(self, model: Model, label_values: NDArray[Any] | None = None) -> None:
+        """label_values are the classes as label arrays hold them."""
+        self.model, self.label_values = model, label_values
+        self.moments = Moments(model.n_features)
+        self.leaf_rows = np.zeros(model.n_leaves, INDEX_DTYPE)
+        self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
+        self.labels = np.zeros(0 if label_values is None else len(label_values), INDEX_DTYPE)
+
+    def observe(
+        self,
+        X: NDArray[np.generic],
+        decision: NDArray[Any],
+        status: NDArray[np.uint8],
+        labels: NDArray[Any] | None,
+        first: int,
+        stride: int,
+    ) -> None:
+        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides are sampled."""
+        ok = status == Status.OK
+        all_ok = bool(ok.all())
+        decision = decision.reshape(len(decision), -1)
+        self.histogram += decision_counts(self.model, decision if all_ok else decision[ok])
+        if labels is not None and self.label_values is not None:
+            self.labels += label_counts(labels if all_ok else labels[ok], self.label_values)
+        sampled = np.arange(-first % stride, len(X), stride)
+        rows = self.model.scaling.exact(X[sampled[ok[sampled]]])
+        self.moments.add(*_moments(rows))
+        leaf = near_leaf(self.model.tree, rows.astype(MODEL_DTYPE))
+        self.leaf_rows += np.bincount(leaf, minlength=len(self.leaf_rows))
+
+    def packed(self) -> dict[str, Any]:
+        """Of a block, as JSON holds it. Single precision is what the model can tell apart: 11 bytes for a feature and a block,
+        which has thousands of rows of it."""
+        with np.errstate(over="ignore"):
+            moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
+        return {
+            "sampled_rows": self.moments.n,
+            "moments": base64.b64encode(moments.tobytes()).decode(),
+            "leaf_rows": pack(self.leaf_rows.astype("<u4")),
+            "decision": pack(self.histogram.astype("<u4")),
+            "labels": self.labels.tolist(),
+        }
+
+    def add_packed(self, value: Mapping[str, Any]) -> None:
+        """The rows of another."""
+        n = int(value["sampled_rows"])
+        mean, sd = np.frombuffer(base64.b64decode(value["moments"]), "<f4").astype(ACC_DTYPE).reshape(2, -1)
+        self.moments.add(n, mean, n * sd**2)
+        self.leaf_rows += unpack(value["leaf_rows"])
+        self.histogram += unpack(value["decision"]).reshape(self.histogram.shape)
+        if len(value["labels"]) == len(self.labels):
+            self.labels += np.array(value["labels"], INDEX_DTYPE)
+
+
+def pack(counts: NDArray[np.uint32]) -> str:
+    """Counts, most of them 0, as text."""
+    return base64.b64encode(zlib.compress(counts.tobytes(), 1)).decode()
+
+
+def unpack(text: str) -> IntArray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u4").astype(INDEX_DTYPE)
+
+
+def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:
+    """The first feature of each raw row that is not finite, or not once it is scaled; -1 where all are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        bad = ~np.isfinite(scaling(rows))
+    return np.where(bad.any(axis=1), bad.argmax(axis=1), -1)
+
+
+def decision_edges(model: Model) -> FloatArray:
+    """Edges between the bins of decision values, ascending; they depend on the model alone.
+
+    Regression      REGRESSION_BINS equal ones over the range that the model can give (its bounds)
+    Classification  quarters of octaves on both sides of 0, for margins near 1 matter and their range is not known before
+    """
+    limits = _limits(model)
+    if limits is not None:
+        return np.linspace(*limits, REGRESSION_BINS + 1)[1:-1]
+    steps = 1 + np.arange(2**MANTISSA_BITS) / 2**MANTISSA_BITS
+    positive = np.append((LEAST * 2.0 ** np.arange(OCTAVES)[:, None] * steps).ravel(), MOST)
+    return np.concatenate([-positive[::-1], positive])
+
+
+def _limits(model: Model) -> tuple[float, float] | None:
+    if model.task != "regression" or not model.bounds.size:
+        return None
+    low, high = float(model.bounds.min()), float(model.bounds.max())
+    return (low, high) if high > low and np.isfinite((high - low) * REGRESSION_BINS) else None
+
+
+def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
+    """Decision values (n, n_outputs), finite, by output and bin. A value on an edge goes away from 0, or up in a regression."""
+    limits = _limits(model)
+    if limits is not None:
+        at = ((decision[:, 0] - limits[0]) * (REGRESSION_BINS / (limits[1] - limits[0]))).astype(INDEX_DTYPE)
+        return np.bincount(np.clip(at, 0, REGRESSION_BINS - 1), minlength=REGRESSION_BINS)[None]
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(decision, np.float32).view(np.uint32)
+    # Sign, exponent and the first bits of the mantissa number the bins: 2 ns a value, where searchsorted takes 30.
+    shift = np.uint32(23 - MANTISSA_BITS)
+    keys = 2 ** (8 + MANTISSA_BITS)
+    low, high = (int(np.float32(limit).view(np.uint32) >> shift) for limit in (LEAST, MOST))
+    counts = np.empty((decision.shape[1], BINS), INDEX_DTYPE)
+    for column in range(decision.shape[1]):
+        signs = np.zeros((2, keys), INDEX_DTYPE)
+        for start in range(0, len(bits), COUNTED_ROWS):
+            part = bits[start : start + COUNTED_ROWS, column] >> shift
+            signs += np.bincount(part, minlength=2 * keys).reshape(2, keys)
+        inner, outer = signs[:, low:high], signs[:, high:].sum(axis=1)
+        small = signs[:, :low].sum()
+        counts[column] = np.concatenate([[outer[1]], inner[1, ::-1], [small], inner[0], [outer[0]]])
+    return counts
+
+
+def label_counts(labels: NDArray[Any], values: NDArray[Any]) -> IntArray:
+    """How many labels are each of the values, which are all different."""
+    if values.dtype == np.int8:
+        total = np.zeros(2**8, INDEX_DTYPE)
+        for start in range(0, len(labels), COUNTED_ROWS):
+            total += np.bincount(labels[start : start + COUNTED_ROWS].view(np.uint8), minlength=len(total))
+        return total[values.view(np.uint8)]
+    if values.dtype.kind in "iu" and int(values.max()) - int(values.min()) < 2**16:
+        low = int(values.min())
+        counts = np.bincount(labels.astype(np.int64) - low, minlength=int(values.max()) - low + 1)
+        return np.asarray(counts[values.astype(np.int64) - low])
+    order = np.argsort(values)
+    counts = np.empty(len(values), INDEX_DTYPE)
+    counts[order] = np.bincount(np.searchsorted(values[order], labels), minlength=len(values))
+    return counts
+
+
+def near_leaf(tree: Tree, rows: SingleArray) -> NDArray[np.int32]:
+    """As Tree.descend, for a few rows of a large tree: all nodes of a level at once, 5 times as fast for 64 rows and 1,024
+    leaves. In single precision, so that a row on a border may come out on its other side."""
+    leaf = np.zeros(len(rows), LEAF_DTYPE)
+    if tree.n_nodes == 0:
+        return leaf
+    width = int(np.diff(tree.starts).max())
+    step = max(GAP_BYTES // (4 * width * max(rows.shape[1], 1)), 1)
+    for start in range(0, len(rows), step):
+        leaf[start : start + step] = _near_leaf(tree, rows[start : start + step], np.arange(width))
+    return leaf
+
+
+def _near_leaf(tree: Tree, rows: SingleArray, reach: IntArray) -> NDArray[np.int32]:
+    node = np.zeros(len(rows), INDEX_DTYPE)
+    active = np.arange(len(rows))
+    while len(active):
+        at = np.minimum(tree.starts[node[active], None] + reach, tree.starts[node[active] + 1, None] - 1)
+        gap = tree.centres[at]
+        gap -= rows[active, None]
+        with np.errstate(over="ignore"):
+            nearest = np.einsum("ijk,ijk->ij", gap, gap).argmin(axis=1)
+        node[active] = tree.children[at[np.arange(len(active)), nearest]]
+        active = active[node[active] >= 0]
+    return (~node).astype(LEAF_DTYPE)

@@ -1,0 +1,85 @@
+"""Prediction of a block of rows: decision values, and a label for each row that has a score.
+
+A row has a score where all its decision values are finite. No row without one gets a class: a block of labels holds a missing
+value there if its dtype has one, and otherwise predicting it is an error. Workers of lazy prediction import this module and no
+more of dcpred.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.scoring.scorer import score_rows
+
+MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}  # by the kind of a dtype
+WITHOUT_SCORE = "holds NaN, infinity or a value too large"
+
+
+def rows_without_score(decision: Scores) -> NDArray[np.intp]:
+    """The numbers of rows that have no score, of decision values (n_samples, n_outputs)."""
+    return np.flatnonzero(~np.isfinite(decision).all(axis=1))
+
+
+def check_scored(decision: Scores) -> None:
+    """Raise DataError, which names the first row without a score, unless every row of (n_samples, n_outputs) has one."""
+    _refuse(rows_without_score(decision))
+
+
+def check_numbered(numbers: NDArray[np.int64]) -> None:
+    """As `check_scored`, of class numbers as `number_block` gives them."""
+    _refuse(np.flatnonzero(numbers < 0))
+
+
+def _refuse(bad: NDArray[np.intp]) -> None:
+    if len(bad):
+        raise DataError(
+            f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use decision_function, which "
+            f"gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)"
+        )
+
+
+def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
+    """Decision values (n_samples, n_outputs) of raw rows; NaN in rows without a score."""
+    return score_rows(model, X, early=early)[0]
+
+
+def number_block(decision: Scores) -> NDArray[np.int64]:
+    """Class numbers (n_samples,) of decision values (n_samples, n_outputs); −1 in rows without a score."""
+    numbers = class_numbers(decision)
+    numbers[rows_without_score(decision)] = -1
+    return numbers
+
+
+def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None) -> NDArray[Any]:
+    """Labels (n_samples,), of the dtype of `classes`, of a block of decision values (n_samples, n_outputs).
+
+    block_info  where the block lies, as dask.array.map_blocks tells it
+    A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with whole numbers.
+    """
+    labels: NDArray[Any] = classes[class_numbers(decision)]
+    bad = rows_without_score(decision)
+    if len(bad) == 0:
+        return labels
+    dtype = classes.dtype
+    if dtype.kind in MISSING_LABELS:
+        labels[bad] = MISSING_LABELS[dtype.kind]
+    elif hasattr(dtype, "na_object"):  # a StringDType that was made with one
+        labels[bad] = dtype.na_object
+    else:
+        raise DataError(
+            f"{_place(int(bad[0]), block_info)} cannot be predicted, because it {WITHOUT_SCORE}, and labels of dtype {dtype} "
+            "have no missing value; remove it, or use decision_function, which gives NaN there"
+        )
+    return labels
+
+
+def _place(row: int, block_info: Any) -> str:
+    """The row in words; its number in X where the sizes of the blocks before are known."""
+    if not block_info:
+        return f"row {row} of X"
+    first, block = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
+    return f"row {row} of block {block} of X" + ("" if np.isnan(first) else f" (row {int(first) + row})")

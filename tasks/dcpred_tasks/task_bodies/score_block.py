@@ -1,0 +1,261 @@
+"""The task body of scoring: read a block, score it, write scores, then status, then the commit record.
+
+Written so that any instant may be the last one: scores are in place before the status says so, both before the record says
+that the block is done. A second attempt, even one that overlaps the first, writes the same bytes.
+"""
+
+import time
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, commit
+from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_self_test
+from dcpred_tasks.dtypes import STATUS_DTYPE, Status
+from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.process import cpu_name, peak_memory_bytes, process_name
+from dcpred_tasks.scoring.labels import LabelCoding, encode_labels, label_coding
+from dcpred_tasks.scoring.scorer import score_rows, warm_up
+from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.scoring.statistics import Statistics, bad_features, sample_stride
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest, resource_errors, write_bytes
+from dcpred_tasks.storage.retry import Retrying
+
+OUTPUTS = ("label", "decision")
+DIMENSIONS = ("sample", "output")  # of `decision`; the other arrays have the first
+LISTED_ROWS = 100  # bad rows named in a commit record
+
+
+def planned_model(path: str, model_hash: str) -> Model:
+    """The model that a plan was made with, refused if it is another by now."""
+    described = describe_model(Path(path))
+    if described.hash != model_hash:
+        raise ModelFormatError(
+            f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the model back, "
+            "or score into a new directory"
+        )
+    return read_model(Path(path))
+
+
+@lru_cache(maxsize=2)
+def open_model(path: str, model_hash: str) -> Model:
+    """The planned model, once per process; refused if this process does not score with it as it should."""
+    model = planned_model(path, model_hash)
+    warm_up(model)
+    check_self_test(model, read_self_test(Path(path)), path)
+    return model
+
+
+def load_engine(path: str, model_hash: str) -> None:
+    """Make this process ready to score: compile the engine where no process of this machine has, and open the model."""
+    open_model(path, model_hash)
+
+
+def create_scores(run: ScoreRun, model: Model) -> None:
+    """Create the empty output arrays that are not there yet."""
+    planned = planned_scores(run, model)
+    for name in (*run.outputs, "status", ""):  # the group comes last, since it holds a copy of the metadata of its arrays
+        file = run.scores / name / "zarr.json"
+        if not file.exists():
+            with resource_errors(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, zarr_arrays.metadata_file(planned[name] if name else planned))
+
+
+def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
+    """The empty output (NaN scores, status 0) in memory."""
+    group = zarr_arrays.memory_group({"run": run.run, "model": run.model_hash})
+    coding = label_coding(model.classes) if "label" in run.outputs else None
+    for name in (*run.outputs, "status"):
+        shape: tuple[int, ...] = (run.n_rows,)
+        attributes: dict[str, Any] = {}
+        if name == "status":
+            dtype, fill = np.dtype(STATUS_DTYPE), int(Status.NOT_SCORED)
+            attributes = {"meaning": {str(int(s)): s.name.lower() for s in Status}}
+        elif name == "label" and coding is not None:
+            dtype, fill = coding.values.dtype, coding.missing  # type: ignore[assignment]
+            attributes = {} if coding.names is None else {"labels": list(coding.names)}
+        else:
+            dtype, fill = model.score_dtype, float("nan")  # type: ignore[assignment]
+            shape = (run.n_rows, model.n_outputs) if model.n_outputs > 1 else shape
+            attributes = {"classes": list(model.classes)} if model.classes else {}
+        names = DIMENSIONS[: len(shape)]
+        zarr_arrays.create_array(
+            group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes, dimensions=names
+        )
+    return zarr_arrays.consolidate(group)
+
+
+def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockReceipt:
+    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks are to be
+    given up (`quarantine`): they get a status of their own and no scores."""
+    model = open_model(run.model, run.model_hash)
+    coding = label_coding(model.classes) if "label" in run.outputs else None
+    source = zarr_arrays.open_array(run.x)
+    writer = _Writer(run, model, coding)
+    retrying = Retrying()
+    lost: list[str] = []
+    with resource_errors(run.scores):
+        for start, stop in run.pieces(block):
+            clock = time.perf_counter()
+            try:
+                X, given_up = retrying(partial(_read, run, source, start, stop)), None
+            except (MissingChunkError, DamagedChunkError) as error:
+                if not quarantine:
+                    raise
+                X, given_up = _read_what_is_there(source, start, stop)
+                lost.append(str(error))
+            clock = writer.lap("read", clock)
+            with threadpool_limits(1):
+                values = _score(model, coding, X, given_up)
+            clock = writer.lap("score", clock)
+            writer.observe(start, values, X)
+            clock = writer.lap("statistics", clock)
+            retrying(partial(writer.write, start, stop, values))
+            writer.note(start, values)
+            writer.lap("write", clock)
+        receipt = writer.receipt(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
+        return retrying(partial(commit, run, receipt))
+
+
+def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
+    """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can score."""
+    model = open_model(run.model, run.model_hash)
+    coding = label_coding(model.classes) if "label" in run.outputs else None
+    writer = _Writer(run, model, coding)
+    with resource_errors(run.scores):
+        for start, stop in run.pieces(block):
+            values = _without_scores(model, coding, np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE))
+            writer.observe(start, values)
+            writer.write(start, stop, values)
+            writer.note(start, values)
+        return commit(run, writer.receipt(block, quarantined=reason))
+
+
+class _Writer:
+    """Writes the pieces of a block, status last, and keeps what its commit record will say."""
+
+    def __init__(self, run: ScoreRun, model: Model, coding: LabelCoding | None) -> None:
+        self.run, self.model = run, model
+        self.statistics = Statistics(model, None if coding is None else coding.values)
+        self.arrays = {name: zarr_arrays.open_output(run.scores / name) for name in (*run.outputs, "status")}
+        self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
+        self.counts = np.zeros(len(Status), np.int64)
+        self.bad_rows: list[tuple[int, int, int]] = []
+        self.digests: list[str] = []
+        self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}
+
+    def lap(self, phase: str, since: float) -> float:
+        now = time.perf_counter()
+        self.seconds[phase] += now - since
+        return now
+
+    def write(self, start: int, stop: int, values: dict[str, NDArray[Any]]) -> None:
+        for name, array in self.arrays.items():
+            array[start:stop] = values[name]
+
+    def note(self, start: int, values: dict[str, NDArray[Any]]) -> None:
+        self.digests.append(digest_values(values, self.run.outputs))
+        for name, array in self.arrays.items():
+            self.sizes[name].append(zarr_arrays.stored_size(array, start))
+
+    def observe(self, start: int, values: dict[str, NDArray[Any]], X: NDArray[Any] | None = None) -> None:
+        """Count and describe the rows of a piece; X is None where there are none."""
+        status = values["status"]
+        self.counts += np.bincount(status, minlength=len(self.counts))
+        bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
+        feature = np.full(len(bad), -1)
+        if X is not None:
+            looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
+            if len(looked_at):
+                feature[looked_at] = bad_features(self.model.scaling, X[bad[looked_at]])
+            stride = sample_stride(self.run.n_rows, self.run.block_rows)
+            self.statistics.observe(X, values["decision"], status, values.get("label"), start, stride)
+        self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
+
+    def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
+        first, last = self.run.rows(block)
+        return BlockReceipt(
+            run=self.run.run,
+            block=block,
+            start=first,
+            stop=last,
+            digest=digest("".join(self.digests).encode()),
+            status={str(code): int(n) for code, n in enumerate(self.counts) if n},
+            bad_rows=self.bad_rows,
+            read_seconds=self.seconds["read"],
+            score_seconds=self.seconds["score"],
+            write_seconds=self.seconds["write"],
+            process=process_name(),
+            peak_memory_bytes=peak_memory_bytes(),
+            sizes=self.sizes,
+            retries=retries,
+            quarantined=quarantined,
+            statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
+        )
+
+
+def _score(
+    model: Model, coding: LabelCoding | None, X: NDArray[Any], given_up: NDArray[np.uint8] | None
+) -> dict[str, NDArray[Any]]:
+    """Outputs and status of rows; those that were given up keep their status and get no scores."""
+    decision, status = score_rows(model, X)
+    if given_up is not None:
+        lost = given_up != Status.NOT_SCORED
+        status[lost], decision[lost] = given_up[lost], np.nan
+    return _outputs(model, coding, decision, status)
+
+
+def _without_scores(model: Model, coding: LabelCoding | None, status: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    return _outputs(model, coding, np.full((len(status), model.n_outputs), np.nan, model.score_dtype), status)
+
+
+def _outputs(
+    model: Model, coding: LabelCoding | None, decision: NDArray[Any], status: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
+    values: dict[str, NDArray[Any]] = {
+        "decision": decision if model.n_outputs > 1 else decision[:, 0],
+        "status": status,
+    }
+    if coding is not None:
+        values["label"] = encode_labels(coding, decision, status)
+    return values
+
+
+def digest_values(values: dict[str, NDArray[Any]], outputs: tuple[str, ...]) -> str:
+    """The digest of a piece: outputs in their order, then status."""
+    return digest(*(values[name] for name in (*outputs, "status")))
+
+
+def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:
+    missing = next(zarr_arrays.missing_chunks(source, start, stop), None)
+    if missing is not None:
+        raise MissingChunkError(
+            f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which would read "
+            "as fill values; restore it and run again"
+        )
+    return zarr_arrays.read_rows(source, start, stop)
+
+
+def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Rows of which some cannot be had, zero there, and their status: that of rows that are there is 0."""
+    X = np.zeros((stop - start, *source.shape[1:]), source.dtype)
+    status = np.full(stop - start, Status.NOT_SCORED, STATUS_DTYPE)
+    size = zarr_arrays.chunk_rows(source)
+    for first in range(start // size * size, stop, size):
+        first, last = max(first, start), min(first + size, stop)
+        if next(zarr_arrays.missing_chunks(source, first, last), None) is not None:
+            status[first - start : last - start] = Status.CHUNK_MISSING
+            continue
+        try:
+            X[first - start : last - start] = zarr_arrays.read_rows(source, first, last)
+        except DamagedChunkError:
+            status[first - start : last - start] = Status.CHUNK_CORRUPT
+    return X, status

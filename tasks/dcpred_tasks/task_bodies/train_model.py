@@ -1,0 +1,207 @@
+"""The task bodies of training. Each takes addresses and small values, writes one result, and may run twice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.process import peak_memory_bytes, process_name
+from dcpred_tasks.scratch.training_job import (
+    LeafWork,
+    Rows,
+    Source,
+    TrainJob,
+    join_rows,
+    read_division,
+    read_leaf,
+    read_leaves,
+    read_piece,
+    read_tree,
+    write_offsets,
+    write_piece,
+)
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.in_memory import n_outputs, row_weights
+from dcpred_tasks.training.leaf import LeafModel, fit_leaf
+from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, split_centres, split_rows
+from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
+from dcpred_tasks.training.survey import Survey, survey_rows
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a task tells the driver; its result is on disk."""
+
+    n_rows: int
+    process: str
+    peak_memory_bytes: int
+
+
+def receipt(n_rows: int) -> Receipt:
+    return Receipt(n_rows, process_name(), peak_memory_bytes())
+
+
+def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
+    """Look at every value of a block; keep its part of a sample of about `sample_rows` of all rows."""
+    X, y, weight = _read_block(job, start, stop)
+    survey = survey_rows(X, y, weight, start, job.settings.task)
+    mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, sample_rows, job.settings.seed)
+    if weight is not None:
+        mine &= weight > 0
+    sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
+    write_arrays(
+        job.survey_file(block, sample_rows),
+        {"sample": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
+        | {k: np.asarray(v) for k, v in asdict(survey).items()}
+        | {"rows": np.array(survey.rows, np.uint64)},
+    )
+    return receipt(stop - start)
+
+
+Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their labels or values, their weights
+
+
+def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
+    """What survey_block wrote: the survey, and the sampled rows."""
+    a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
+    sample = a.pop("sample"), a.pop("sample_target"), a.pop("sample_weight")
+    a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
+    return Survey(**a), sample
+
+
+def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
+    """Send the rows of a block down the tree and write them sorted by leaf."""
+    division = read_division(job)
+    rows = block_rows(job, division.classes, division.class_factors, start, stop)
+    with threadpool_limits(1):
+        leaf = division.tree.descend(division.scaling(rows.X))
+    write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
+    return receipt(len(rows.X))
+
+
+def block_rows(job: TrainJob, classes: NDArray[Any], class_factors: FloatArray, start: int, stop: int) -> Rows:
+    """The rows of a block that count, with their targets as numbers."""
+    X, y, weight = _read_block(job, start, stop)
+    target = y if job.settings.task == "regression" else np.searchsorted(classes, y)
+    weights = row_weights(target, weight, class_factors)
+    rows = Rows(X, target.astype(np.float64), weights, np.arange(start, stop, dtype=np.int64))
+    return rows if weight is None else rows.take(np.flatnonzero(weight > 0))
+
+
+def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> Receipt:
+    """Divide a leaf with too many rows: its rows go to a generation of their own, sorted by child."""
+    division, settings = read_division(job), job.settings
+    sampled = []
+    for part in read_leaf(job, source):
+        mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
+        sampled.append(part.take(np.flatnonzero(mine)))
+    with threadpool_limits(1):
+        sample = division.scaling(join_rows(sampled).X)
+        centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
+        counts = []
+        for piece, part in enumerate(_grouped(job, source)):
+            child = split_rows(division.scaling(part.X), centres)
+            counts.append(write_piece(job.piece(generation, piece), part, child, max(len(centres), 1)))
+    write_offsets(job, generation, counts)
+    write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
+    return receipt(n_rows)
+
+
+def read_split(job: TrainJob, generation: int) -> Split:
+    return Split(**read_arrays(job.split_file(generation)))
+
+
+def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
+    """Send the rows of a block to the leaves that are nearest to them after their own: a generation for each."""
+    division, tree = read_division(job), read_tree(job)
+    rows = read_piece(job.piece(0, block))
+    with threadpool_limits(1):
+        near = near_leaves(tree, division.scaling(rows.X), len(generations))
+    for generation, leaf in zip(generations, near.T, strict=True):
+        some = np.flatnonzero(leaf >= 0)
+        write_piece(job.piece(generation, block), rows.take(some), leaf[some], tree.n_leaves)
+    return receipt(len(rows.number))
+
+
+def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
+    """Gather the rows of one final leaf, or of several small ones, and fit each."""
+    own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
+    halo, _ = _gather(job, {source: work.leaf for work in group for source in work.halo})
+    for work in group:
+        fitted = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work.leaf)
+        write_arrays(job.leaf_file(work.leaf), asdict(fitted) | {"rows": np.array(folded[work.leaf], np.uint64)})
+    return receipt(sum(work.n_rows for work in group))
+
+
+def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
+    """The rows of each leaf from its sources, thinned to max_leaf_rows; and fold_rows of all that were there."""
+    parts: dict[int, list[Rows]] = {}
+    held: dict[int, int] = {}
+    folded: dict[int, int] = {}
+    most = job.settings.max_leaf_rows
+    for source, part in read_leaves(job, list(of)):
+        leaf = of[source]
+        parts.setdefault(leaf, []).append(part)
+        folded[leaf] = (folded.get(leaf, 0) + fold_rows(part.number)) % 2**64
+        held[leaf] = held.get(leaf, 0) + len(part.number)
+        if held[leaf] > 2 * most:  # keep the memory bounded while many pieces go by
+            parts[leaf] = [_thin(join_rows(parts[leaf]), most, job)]
+            held[leaf] = len(parts[leaf][0].number)
+    return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
+
+
+def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafModel:
+    division, settings = read_division(job), job.settings
+    rows = own
+    if halo is not None:
+        halo = _thin(halo, settings.max_leaf_rows - len(own.number), job)
+        rows = Rows(*(np.concatenate([getattr(own, f.name), getattr(halo, f.name)]) for f in fields(Rows)))
+    target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
+    is_halo = np.arange(len(rows.number)) >= len(own.number)
+    outputs = n_outputs(len(division.classes))
+    with threadpool_limits(1):
+        X = division.scaling(rows.X)
+        return fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
+
+
+def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, int]:
+    """A fitted leaf, and fold_rows of the rows that came to it."""
+    arrays = read_arrays(job.leaf_file(leaf))
+    rows = int(arrays.pop("rows"))
+    return LeafModel(**arrays), rows
+
+
+def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
+    return rows.take(thinned(rows.number, most, job.settings.seed))
+
+
+def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
+    X = zarr_arrays.read_rows(zarr_arrays.open_array(job.x), start, stop)
+    y = zarr_arrays.read_rows(zarr_arrays.open_array(job.y), start, stop)
+    weight = None if job.weight is None else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
+    return X, _plain(y), weight
+
+
+def _plain(y: NDArray[Any]) -> NDArray[Any]:
+    """Strings of any Zarr kind as NumPy's fixed-width strings, which sort and save without pickle."""
+    return y.astype(str) if y.dtype.kind in "OTSU" else y
+
+
+def _grouped(job: TrainJob, source: Source) -> Iterator[Rows]:
+    """The rows of a leaf in pieces as large as a task may hold."""
+    pending: list[Rows] = []
+    held = 0
+    for part in read_leaf(job, source):
+        if pending and held + len(part.number) > job.piece_rows:
+            yield join_rows(pending)
+            pending, held = [], 0
+        pending.append(part)
+        held += len(part.number)
+    if pending:
+        yield join_rows(pending)

@@ -1,0 +1,229 @@
+"""The task bodies of verification: decode a block and compare it with its commit record; score rows again by the oracle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
+from dcpred_tasks.dtypes import FloatArray, Status
+from dcpred_tasks.errors import DamagedChunkError
+from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
+from dcpred_tasks.scoring.labels import encode_labels, label_coding
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest
+from dcpred_tasks.storage.retry import Retrying
+from dcpred_tasks.task_bodies.score_block import digest_values, planned_model
+
+GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
+TOLERANCE = 1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
+DOUBLE_TOLERANCE = 1e-9  # the same for the intercept of a regression, which is added in double precision
+
+Values = dict[str, NDArray[Any]]
+
+
+class Kind(StrEnum):
+    """What can be wrong with an output."""
+
+    MISSING_RECORD = "missing record"
+    ALTERED_RECORD = "altered record"
+    FOREIGN_RECORD = "foreign record"
+    RECORD_OF_NO_BLOCK = "record of no block"
+    CONFLICT = "conflicting record"
+    MISSING_CHUNK = "missing chunk"
+    CHUNK_SIZE = "chunk of another size"
+    FOREIGN_FILE = "foreign file"
+    METADATA = "altered metadata"
+    MANIFEST = "altered manifest"
+    DAMAGED_CHUNK = "damaged chunk"
+    WRONG_VALUES = "wrong values"
+    STATUS = "status and scores disagree"
+    WRONG_SCORE = "wrong score"
+    GIVEN_UP = "rows given up"  # nothing is wrong with what is stored, but rows have no score for want of input
+    LEFTOVER = "leftover"  # harmless: what an attempt left that was cut off
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be. `file` is relative to the output; `block` is None where it concerns them all."""
+
+    kind: Kind
+    block: int | None
+    file: str
+    sentence: str
+
+    @property
+    def is_damage(self) -> bool:
+        return self.kind not in (Kind.LEFTOVER, Kind.GIVEN_UP)
+
+
+def verify_block(run: ScoreRun, block: int) -> list[Finding]:
+    """Decode a block and compare it with its commit record, which level fast has found to be whole; missing chunks, which it
+    has found too, are passed over."""
+    receipt = read_receipt(run, block)
+    if receipt is None:
+        return []
+    arrays = _arrays(run)
+    found: list[Finding] = []
+    digests: list[str] = []
+    counts = np.zeros(256, np.int64)
+    for start, stop in run.pieces(block):
+        values, wrong = _stored(run, arrays, block, start, stop)
+        found += wrong
+        if values is None:
+            continue
+        found += _disagreements(run, arrays, block, start, values)
+        digests.append(digest_values(values, run.outputs))
+        counts += np.bincount(values["status"], minlength=256)
+    if len(digests) == len(list(run.pieces(block))):
+        found += _compared(run, receipt, digest("".join(digests).encode()), counts)
+    return found
+
+
+def _compared(run: ScoreRun, receipt: BlockReceipt, found: str, counts: NDArray[np.int64]) -> Iterator[Finding]:
+    rows = f"rows {receipt.start:,} to {receipt.stop:,}"
+    if found != receipt.digest:
+        yield Finding(
+            Kind.WRONG_VALUES, receipt.block, "scores.zarr", f"{rows} can be read, but they are not what was written there"
+        )
+    elif {str(code): int(n) for code, n in enumerate(counts) if n} != receipt.status:
+        file = f"blocks/{run.record(receipt.block).name}"
+        yield Finding(Kind.ALTERED_RECORD, receipt.block, file, f"it counts the status of {rows} otherwise than they are")
+
+
+_oracle = lru_cache(maxsize=2)(planned_model)  # once per process; nothing is compiled for it
+
+
+def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
+    """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that were given up are
+    passed over. Raises DamagedChunkError where the input cannot be read."""
+    values, found = _stored(run, _arrays(run), block, start, stop)
+    if values is None:
+        return found
+    model, source = _oracle(run.model, run.model_hash), zarr_arrays.open_array(run.x)
+    at = np.array(rows, np.int64)
+    at = at[~np.isin(values["status"][at - start], GIVEN_UP)]
+    size = zarr_arrays.chunk_rows(source)
+    for first in np.unique(at // size * size):
+        mine = at[(at >= first) & (at < first + size)]
+        last = min(first + size, run.n_rows)
+        X = Retrying()(partial(zarr_arrays.read_rows, source, int(first), int(last)))[mine - first]
+        for row, wrong in _wrong_scores(model, X, {name: value[mine - start] for name, value in values.items()}):
+            found.append(Finding(Kind.WRONG_SCORE, block, "scores.zarr", f"row {mine[row]:,} {wrong}"))
+    return found
+
+
+def _wrong_scores(model: Model, X: NDArray[Any], values: Values) -> Iterator[tuple[int, str]]:
+    """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
+    decision, status = score_rows(model, X)
+    off = tolerance(model, X)
+    for i in np.flatnonzero(values["status"] != status):
+        yield int(i), f"has status {values['status'][i]}, but the model gives {status[i]}"
+    good = np.flatnonzero((status == Status.OK) & (values["status"] == Status.OK))
+    if "decision" in values:
+        stored = values["decision"].reshape(len(X), -1)
+        for i in good[(~(np.abs(stored[good] - decision[good]) <= off[good, None])).any(axis=1)]:
+            yield int(i), f"has decision {_shown(stored[i])}, but the model gives {_shown(decision[i])}"
+    if "label" in values:
+        right = encode_labels(label_coding(model.classes), decision, status)
+        for i in good[values["label"][good] != right[good]]:
+            if not _ties(model, values["label"][i], decision[i], 2 * off[i]):
+                yield int(i), f"has label {values['label'][i]}, but the model gives {right[i]}"
+
+
+def _ties(model: Model, label: Any, decision: NDArray[Any], slack: float) -> bool:
+    """Whether rounding may make this the label of a row."""
+    number = np.flatnonzero(label_coding(model.classes).values == label)
+    if not len(number):
+        return False
+    if len(decision) == 1:
+        return abs(float(decision[0])) <= slack
+    return bool(decision[number[0]] >= decision[class_numbers(decision[None])[0]] - slack)
+
+
+def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
+    """How far decision values of rows may be off by rounding: relative to the size of what is summed for each, since terms
+    cancel. Kernel values count as 1 at least, for the engine writes them as differences from their values at a middle."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = model.scaling.exact(X)
+    finite = np.isfinite(rows).all(axis=1)
+    rows[~finite] = 0.0
+    off = np.zeros(len(X))
+    with np.errstate(over="ignore", invalid="ignore"):
+        leaf = model.tree.descend(rows)
+        for at in np.unique(leaf):
+            mine = leaf == at
+            own = slice(int(model.beta_at[at]), int(model.beta_at[at + 1]))
+            if own.start < own.stop:
+                terms = np.maximum(np.abs(model.basis(int(at))(rows[mine])), 1.0)
+                off[mine] += TOLERANCE * (terms @ np.abs(model.beta[own].astype(np.float64))).max(axis=1)
+            share = DOUBLE_TOLERANCE if model.task == "regression" else TOLERANCE
+            off[mine] += share * np.abs(model.intercept[at]).max()
+    return off
+
+
+def _arrays(run: ScoreRun) -> dict[str, Any]:
+    return {name: zarr_arrays.open_array(run.scores / name) for name in (*run.outputs, "status")}
+
+
+def _stored(
+    run: ScoreRun, arrays: dict[str, Any], block: int, start: int, stop: int
+) -> tuple[Values | None, list[Finding]]:
+    """The values of an output chunk in each array; None where one is missing, or damaged, which is a finding."""
+    values: Values = {}
+    found: list[Finding] = []
+    for name, array in arrays.items():
+        key = array.metadata.encode_chunk_key((start // run.chunk_rows, *(0 for _ in array.shape[1:])))
+        if not (run.scores / name / key).is_file():
+            continue
+        try:
+            values[name] = Retrying()(partial(zarr_arrays.read_rows, array, start, stop))
+        except (DamagedChunkError, OSError) as error:
+            reason = error.__cause__ if isinstance(error, DamagedChunkError) else error
+            file = f"scores.zarr/{name}/{key}"
+            sentence = f"it holds {name} of rows {start:,} to {stop:,} and cannot be decoded ({reason})"
+            found.append(Finding(Kind.DAMAGED_CHUNK, block, file, sentence))
+    return (values if len(values) == len(arrays) else None), found
+
+
+def _disagreements(run: ScoreRun, arrays: dict[str, Any], block: int, start: int, values: Values) -> Iterator[Finding]:
+    """Rows whose status and scores do not go together."""
+    status = values["status"]
+    good = status == Status.OK
+    wrong = {"has status 0 in a block that is committed": status == Status.NOT_SCORED}
+    wrong["has a status that dcpred does not know"] = status > max(Status)
+    if "decision" in values:
+        nan = np.isnan(values["decision"].reshape(len(status), -1))
+        wrong["has no decision, but its status is 1"] = good & nan.any(axis=1)
+        wrong["has a decision, but its status is not 1"] = ~good & ~nan.all(axis=1)
+    if "label" in values:
+        label, fill = values["label"], arrays["label"].fill_value
+        none = np.isnan(label) if label.dtype.kind == "f" else label == fill
+        wrong["has no label, but its status is 1"] = good & none
+        wrong["has a label, but its status is not 1"] = ~good & ~none
+    for sentence, rows in wrong.items():
+        if rows.any():
+            n, first = int(rows.sum()), start + int(rows.argmax())
+            more = f", and {n - 1:,} more like it" if n > 1 else ""
+            yield Finding(Kind.STATUS, block, "scores.zarr", f"row {first:,} {sentence}{more}")
+
+
+def _shown(value: NDArray[Any]) -> str:
+    return ", ".join(f"{v:.6g}" for v in value[:3]) + (", …" if len(value) > 3 else "")
+
+
+def input_is_readable(run: ScoreRun, block: int) -> bool:
+    """Whether every input chunk of a block is there and can be decoded."""
+    source = zarr_arrays.open_array(run.x)
+    for start, stop in run.pieces(block):
+        if next(zarr_arrays.missing_chunks(source, start, stop), None) is not None:
+            return False
+        try:
+            Retrying()(partial(zarr_arrays.read_rows, source, start, stop))
+        except (DamagedChunkError, OSError):
+            return False
+    return True

@@ -1,0 +1,152 @@
+"""The compact model of one leaf: landmarks, pseudo-landmarks, and the output weights (Hsieh et al. 2014, algorithm 2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.basis import Basis, sample_pairs, triangle_distances
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.nystrom import nystrom_root
+from dcpred_tasks.training.refinement import Goal, refine
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import DualSolution, joint_ridge, linear_ridge, linear_svm
+from dcpred_tasks.training.tree_fitting import k_means
+
+ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
+GUIDED_ROWS = 8_000  # whose kernel values with all support vectors are held at a time
+START_RIDGE = 1e-4  # of the output weights that refinement starts from
+
+
+@dataclass(frozen=True)
+class LeafRows:
+    """The rows that one leaf is trained on, those of its halo among them.
+
+    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool (n,)
+    """
+
+    X: SingleArray
+    target: NDArray[np.generic]
+    weight: FloatArray
+    halo: NDArray[np.bool_]
+    n_outputs: int
+    task: str
+
+    def compact_weight(self, halo_weight: float) -> FloatArray:
+        """Row weights of the compact fit, in which rows of the halo count less."""
+        return np.where(self.halo, halo_weight, 1.0) * self.weight
+
+
+def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
+    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
+    if rows.n_outputs == 1:
+        return [(0, np.where(rows.target == 1, 1.0, -1.0))]
+    return [(int(c), np.where(rows.target == c, 1.0, -1.0)) for c in np.unique(rows.target)]
+
+
+def fit_compact(
+    rows: LeafRows, local: DualSolution, local_kernel: Kernel, kernel: Kernel, settings: Settings, seed: int
+) -> tuple[Basis, FloatArray, FloatArray]:
+    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local machine."""
+    rng = np.random.default_rng([settings.seed, seed])
+    weight = rows.compact_weight(settings.halo_weight)
+    seen = local_sample(len(rows.X), settings)
+    basis = _basis(rows.X[seen], local.dual[seen], weight[seen], kernel, settings, rng, seed)
+    if not settings.refine:
+        return basis, *_head(rows, weight, basis, settings, rng)
+    return _refined(rows, weight, local, local_kernel, basis, settings, seed)
+
+
+def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
+    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks; ascending."""
+    if n_rows <= settings.local_rows:
+        return slice(None)
+    return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
+
+
+def _basis(
+    X: SingleArray,
+    dual: FloatArray,
+    weight: FloatArray,
+    kernel: Kernel,
+    settings: Settings,
+    rng: np.random.Generator,
+    seed: int,
+) -> Basis:
+    """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks.
+
+    A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of 0.1, compact models
+    of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000, with 0.3 56,000, before they were kept
+    within bounds); with none, 24 landmarks on letter without products were worse than plain k-means (92.8 against 93.6 %).
+    """
+    size = float(np.abs(dual).max(initial=0.0))
+    alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)  # no square overflows
+    floor = settings.landmark_floor if (alpha2 * weight).any() else 1.0
+    importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
+    importance *= weight / weight.max()
+    some = importance > 0
+    landmarks = k_means(X[some], settings.landmarks, settings.seed + seed, importance[some])
+    pairs = sample_pairs(len(landmarks), settings.products, rng)
+    points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
+    triangle = triangle_distances(kernel, points, landmarks)
+    return Basis(kernel, settings.triangle_bound, landmarks, np.full(len(landmarks), kernel.gamma, MODEL_DTYPE), pairs, triangle)
+
+
+def _head(
+    rows: LeafRows, weight: FloatArray, basis: Basis, settings: Settings, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """β = W̄^½ w of the linear machine trained on Z = C̄ W̄^½."""
+    X = rows.X
+    C_bar = basis(X)
+    sample = np.sort(rng.permutation(len(X))[: settings.nystrom_rows])
+    R = nystrom_root(C_bar[sample], basis.kernel(X[sample], X[sample]))
+    Z = C_bar @ R
+    if rows.task == "regression":
+        w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.head_ridge or settings.ridge)
+        return (R @ w)[:, None], np.array([b])
+    beta, intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
+    for output, sign in labellings(rows):
+        w, intercept[output] = linear_svm(Z, sign, weight, settings.head_C or settings.C)
+        beta[:, output] = R @ w
+    return beta, intercept
+
+
+def _refined(
+    rows: LeafRows, weight: FloatArray, local: DualSolution, local_kernel: Kernel, basis: Basis, settings: Settings, seed: int
+) -> tuple[Basis, FloatArray, FloatArray]:
+    """Landmarks, their γ and β moved together, from a least-squares fit on.
+
+    That start is better than the Nyström machine of `_head`, whose output weights are large and cancel: 97.9 against 97.5 % on
+    covtype (4,096 leaves, 16 landmarks), 98.1 against 97.8 on letter (128 leaves), and it takes less time.
+    """
+    share = weight / weight.max()  # their sum may be infinite
+    share /= share.sum()
+    if rows.task == "regression":
+        value = rows.target.astype(np.float64)
+        mean = float(share @ value)
+        reach = float(np.abs(value - mean).max()) or 1.0  # so that no square overflows
+        spread = reach * float(np.sqrt(share @ ((value - mean) / reach) ** 2)) or 1.0
+        outputs, target = np.array([0]), ((value - mean) / spread)[:, None]
+    else:
+        mean, spread = 0.0, 1.0
+        problems = labellings(rows)
+        outputs, target = np.array([output for output, _ in problems]), np.stack([sign for _, sign in problems], axis=1)
+    guide = target
+    if settings.guide > 0 and rows.task != "regression":
+        guide = _local_values(rows.X, local, local_kernel)[:, outputs]
+    beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
+    single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
+    goal = Goal(single[0], single[1], settings.guide, single[2], rows.task == "regression")
+    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed)
+    every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
+    every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
+    return basis, every_beta, every_intercept
+
+
+def _local_values(X: SingleArray, local: DualSolution, kernel: Kernel) -> FloatArray:
+    """Decision values of the local machine, (n, k)."""
+    used = np.flatnonzero(local.dual.any(axis=1))
+    support, dual = X[used], local.dual[used]
+    parts = [kernel(X[at : at + GUIDED_ROWS], support) @ dual for at in range(0, len(X), GUIDED_ROWS)]
+    return np.concatenate(parts) + local.intercept

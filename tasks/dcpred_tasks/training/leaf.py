@@ -1,0 +1,190 @@
+"""One leaf, from its rows to its compact model (Hsieh et al. 2014, algorithm 2 within one cluster of rows)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernels import Kernel, median_gamma
+from dcpred_tasks.training.compact_leaf import ABSENT, LeafRows, fit_compact, labellings, local_sample
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
+
+
+@dataclass(frozen=True)
+class LeafModel:
+    """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or regression.
+
+    landmarks float32 (m, n_features) · gamma float32 (m,), of each · pairs int32 (p, 2) · triangle float32 (t, m)
+    beta float32 (m + p + t, k) · intercept float64 (k,)
+    bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for classification
+    support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,) · early_gamma float64 (1,)
+    """
+
+    landmarks: SingleArray
+    gamma: SingleArray
+    pairs: NDArray[np.int32]
+    triangle: SingleArray
+    beta: SingleArray
+    intercept: FloatArray
+    support: SingleArray
+    dual: SingleArray
+    early_intercept: FloatArray
+    early_gamma: FloatArray
+    bounds: FloatArray
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """γ of the local machines and γ of the compact models may differ: few landmarks like a smaller one."""
+
+    local: Kernel
+    head: Kernel
+
+
+def fit_leaf(
+    X: SingleArray,
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    seed: int,
+    halo: NDArray[np.bool_] | None = None,
+) -> LeafModel:
+    """Fit one leaf.
+
+    X       float32 (n, n_features), scaled, not written
+    target  classification: class numbers; regression: float64 values; (n,)
+    weight  float64 (n,), > 0
+    halo    (n,), rows of neighbouring leaves (overlap): full members of the local machine, of less weight in the compact one
+    """
+    constant = constant_decision(target, n_outputs, settings.task)
+    if constant is not None:
+        return _constant_leaf(X, constant, _bounds(target, settings.task))
+    # A feature that is 0 in every row, as one that the scaling leaves out, is in no kernel value.
+    used = np.asarray(X.any(axis=0))
+    used[:1] |= not used.any()
+    own = X if used.all() else np.ascontiguousarray(X[:, used])
+    rows = LeafRows(own, target, weight, np.zeros(len(X), bool) if halo is None else halo, n_outputs, settings.task)
+    kernels = leaf_kernels(rows, kernels, settings)
+    local = local_machine(rows, kernels.local, settings)
+    basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
+    landmarks = np.zeros((len(basis.landmarks), X.shape[1]), MODEL_DTYPE)
+    landmarks[:, used] = basis.landmarks
+    kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
+    return LeafModel(
+        landmarks=landmarks,
+        gamma=basis.gamma,
+        pairs=basis.pairs,
+        triangle=basis.triangle,
+        beta=beta.astype(MODEL_DTYPE),
+        intercept=intercept,
+        support=X[kept],
+        dual=local.dual[kept].astype(MODEL_DTYPE),
+        early_intercept=local.intercept,
+        early_gamma=np.array([kernels.local.gamma]),
+        bounds=_bounds(target, settings.task),
+    )
+
+
+def compact_model(
+    rows: LeafRows, local: DualSolution, kernels: Kernels, settings: Settings, seed: int
+) -> tuple[Basis, FloatArray, FloatArray]:
+    """The basis, β and intercepts: the local machine itself where it is small enough."""
+    exact = _exact(rows.X, local, kernels, settings.landmarks)
+    if exact is None:
+        return fit_compact(rows, local, kernels.local, kernels.head, settings, seed)
+    landmarks, beta = exact
+    gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
+    return Basis(kernels.head, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks))), beta, local.intercept
+
+
+def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernels:
+    """The kernels of this leaf: γ from the distances in it where the setting says so."""
+    if settings.gamma != "median":
+        return kernels
+    gamma = median_gamma(kernels.local, rows.X)
+    head = gamma * settings.head_gamma if settings.head_gamma else gamma
+    return Kernels(replace(kernels.local, gamma=gamma), replace(kernels.head, gamma=head))
+
+
+def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
+    """The decision of a leaf whose rows all say the same, or None."""
+    if (target != target[0]).any():
+        return None
+    if task == "regression":
+        return np.array([target[0]], np.float64)
+    if n_outputs == 1:
+        return np.array([2.0 * float(target[0]) - 1.0])
+    decision = np.full(n_outputs, ABSENT)
+    decision[int(target[0])] = 1.0
+    return decision
+
+
+def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
+    """A compact model that extrapolates can be far off; the rows of its leaf say what is plausible."""
+    return np.array([target.min(), target.max()] if task == "regression" else [], np.float64)
+
+
+def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> LeafModel:
+    d, k = X.shape[1], len(decision)
+    none = np.empty((0, d), MODEL_DTYPE)
+    no_weights = np.empty((0, k), MODEL_DTYPE)
+    pairs, triangle = _no_pseudo(0)
+    return LeafModel(
+        landmarks=none,
+        gamma=np.empty(0, MODEL_DTYPE),
+        pairs=pairs,
+        triangle=triangle,
+        beta=no_weights,
+        intercept=decision,
+        support=none,
+        dual=no_weights,
+        early_intercept=decision,
+        early_gamma=np.ones(1),
+        bounds=bounds,
+    )
+
+
+def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
+    return np.empty((0, 2), np.int32), np.empty((0, m), MODEL_DTYPE)
+
+
+def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
+    """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
+    seen = local_sample(len(rows.X), settings)
+    own = replace(rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen])
+    found = _trained(own, kernel, settings)
+    dual = np.zeros((len(rows.X), found.dual.shape[1]))
+    dual[seen] = found.dual
+    return DualSolution(dual, found.intercept)
+
+
+def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
+    if rows.task == "regression":
+        return kernel_ridge(kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge)
+    dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
+    constant = constant_decision(rows.target, rows.n_outputs, rows.task)
+    if constant is not None:  # the other classes of the leaf are so few that none was drawn
+        return DualSolution(dual, constant)
+    problems = labellings(rows)
+    solutions = kernel_svms(rows.X, [sign for _, sign in problems], rows.weight, settings.C, kernel)
+    for (output, _), solution in zip(problems, solutions, strict=True):
+        dual[:, output], intercept[output] = solution.dual[:, 0], solution.intercept[0]
+    return DualSolution(dual, intercept)
+
+
+def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int) -> tuple[SingleArray, FloatArray] | None:
+    """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks are allowed."""
+    used = np.flatnonzero(local.dual.any(axis=1))
+    if kernels.local != kernels.head or len(used) == 0:  # none: the rows that were drawn for it agree, others do not
+        return None
+    points, which = np.unique(X[used], axis=0, return_inverse=True)
+    if len(points) > n_landmarks:
+        return None
+    beta = np.zeros((len(points), local.dual.shape[1]))
+    np.add.at(beta, which, local.dual[used])
+    return points, beta

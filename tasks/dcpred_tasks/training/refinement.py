@@ -1,0 +1,186 @@
+"""Refined landmarks: from the landmarks of k-means and a least-squares fit on, all move downhill together, γ of each among them.
+
+The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by L-BFGS on
+
+    Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀  +  narrow Σ_j log²(γ_j / γ₀) / m        (Σ w_i = 1)
+
+with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for classes (one against the rest for several), the squared
+error for a regression, or for classes the distance to the decision values of the local machine, which is none on its side of ±1.
+Same arrays and same cost as before, with far fewer landmarks: 16 in 64 leaves of letter 90.9 % by Nyström, 96.0 % refined,
+97.2 % where each landmark has its γ.
+
+A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function: 96 landmarks on the 7,291 rows of
+usps reach in 60 passes and 3 s what takes 1,000 steps of L-BFGS and 22 s; 256 on the 60,000 of mnist 93 % after 50 steps of
+L-BFGS, 97 % after 15 passes in the same time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernels import Differentiable
+from dcpred_tasks.training.lbfgs import minimise
+from dcpred_tasks.training.settings import Settings
+
+PULL = 1e-5
+NARROW = 1e-3
+LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
+DONE = 1e-6  # relative gain of a step below which there is no other
+# Stochastic steps: of landmarks, in widths of the kernel; of output weights, in their mean magnitude; of intercepts; of log γ.
+RATE, OTHER_RATES = 0.1, (0.3, 0.03, 0.06)
+BATCH = 128  # rows of a step
+KEPT, KEPT_SQUARE, TINY = 0.9, 0.99, 1e-12
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the decision values of n rows are to come near, k outputs.
+
+    target   (n, k): ±1 for classes, values of mean 0 and variance 1 for a regression
+    guide    (n, k): decision values of the local machine
+    share    of the loss that is by `guide` (classes only)
+    weight   (n,), of sum 1
+    """
+
+    target: RealArray
+    guide: RealArray
+    share: float
+    weight: RealArray
+    squared: bool
+
+    def take(self, rows: IntArray) -> "Goal":
+        """That of some rows, whose weights stand for all."""
+        more = self.weight.dtype.type(len(self.weight) / len(rows))
+        return Goal(self.target[rows], self.guide[rows], self.share, self.weight[rows] * more, self.squared)
+
+    def __call__(self, f: RealArray) -> tuple[float, RealArray]:
+        """Σ w ℓ(f), and its derivative by f, (n, k)."""
+        w = self.weight[:, None]
+        off = f - self.target if self.squared else -self.target * np.maximum(0.0, 1.0 - self.target * f)
+        if self.share == 0.0 or self.squared:
+            slope = w * off
+            return float((slope * off).sum()), 2.0 * slope
+        apart = np.where(self.guide > 1, np.minimum(f - 1, 0), np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide))
+        slope = w * ((1 - self.share) * off + self.share * apart)
+        value = float((w * ((1 - self.share) * off**2 + self.share * apart**2)).sum())
+        return value, 2.0 * slope
+
+
+class Objective:
+    """The function that is minimised, of one flat vector: landmarks, output weights over their scale, intercepts, log γ/γ₀."""
+
+    def __init__(self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float) -> None:
+        """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
+        self.X, self.goal, self.kernel = X, goal, basis.kernel
+        self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
+        self.gamma = basis.gamma.astype(X.dtype)
+        self.shape = beta.shape
+        self.scale = max(float(np.abs(beta).mean()), 1e-3)
+        m = len(self.start)
+        sizes = (self.start.size, beta.size, beta.shape[1], m)
+        self.sizes, self.at = sizes, np.cumsum([0, *sizes]).tolist()
+        self.origin = np.concatenate([self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]).astype(ACC_DTYPE)
+        # The terms beside the loss: stiff · (θ − rest)²
+        self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, NARROW / m], sizes)
+        self.rest = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
+
+    def parts(self, theta: RealArray) -> tuple[RealArray, RealArray, RealArray, RealArray]:
+        """Landmarks (m, d), β (m + p, k), intercepts (k,) and γ (m,)."""
+        theta = theta.astype(self.X.dtype)
+        U, beta, b, log_gamma = (theta[first:last] for first, last in pairwise(self.at))
+        gamma = self.gamma * np.exp(log_gamma.clip(-LOG_GAMMA, LOG_GAMMA))
+        return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
+
+    def _forms(self, beta: RealArray) -> list[RealArray]:
+        """Symmetric Q (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j; none where there are no products."""
+        forms = []
+        for weights in beta.T if len(beta) else ():
+            Q = np.zeros((len(self.start),) * 2, self.X.dtype)
+            np.add.at(Q, (self.pairs[:, 0], self.pairs[:, 1]), weights)
+            forms.append(Q + Q.T)
+        return forms
+
+    @cached_property
+    def _values(self) -> Differentiable:
+        return self.kernel.differentiable(self.X)
+
+    def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
+        """Value and gradient."""
+        return self._at(theta, self._values, self.goal)
+
+    def some(self, theta: RealArray, rows: IntArray) -> RealArray:
+        """The gradient as some of the rows tell it."""
+        return self._at(theta, self.kernel.differentiable(self.X[rows]), self.goal.take(rows))[1]
+
+    def _at(self, theta: RealArray, values: Differentiable, goal: Goal) -> tuple[float, RealArray]:
+        U, beta, b, gamma = self.parts(theta)
+        m = len(U)
+        c, slope_of = values(U, gamma)
+        mixed = [c @ form for form in self._forms(beta[m:])]  # products, as quadratic forms: far less work than one by one
+        f = c @ beta[:m] + b
+        for output, part in enumerate(mixed):
+            f[:, output] += 0.5 * (part * c).sum(axis=1)
+        value, df = goal(f)
+        dc = df * beta[:m, 0] if self.shape[1] == 1 else df @ beta[:m].T
+        for output, part in enumerate(mixed):
+            dc += df[:, output, None] * part
+        dU, d_log_gamma = slope_of(dc)
+        off = theta - self.rest
+        pulled = self.stiff * off
+        gradient = 2.0 * pulled
+        first, second, third, last = self.at[1:]
+        gradient[:first] += dU.ravel()
+        gradient[first : first + c.shape[1] * df.shape[1]] += (c.T @ df).ravel() * self.scale
+        if mixed:
+            i, j = self.pairs[:, 0], self.pairs[:, 1]
+            of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
+            gradient[first + m * df.shape[1] : second] += np.stack(of_pairs, axis=1).ravel() * self.scale
+        gradient[second:third] += df.sum(axis=0)
+        gradient[third:last] += np.where(np.abs(theta[third:last]) < LOG_GAMMA, d_log_gamma, 0.0)
+        return value + float(pulled @ off), gradient
+
+
+def refine(
+    X: SingleArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, settings: Settings, seed: int = 0
+) -> tuple[Basis, RealArray, RealArray]:
+    """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after refine_epochs passes of
+    stochastic steps where there are any; where none helps, as they were.
+
+    X  float32 (n, n_features), scaled
+    """
+    objective = Objective(X, basis, beta, intercept, goal, settings.refine_ridge)
+    with np.errstate(over="ignore", invalid="ignore"):  # a trial step that goes too far
+        if settings.refine_epochs:
+            found = stochastic(objective, settings.refine_epochs, [settings.seed, seed])
+        else:
+            found = minimise(objective, objective.origin, settings.refine_steps, DONE)
+    U, beta, intercept, gamma = objective.parts(found)
+    moved = replace(basis, landmarks=U.astype(MODEL_DTYPE), gamma=gamma.astype(MODEL_DTYPE))
+    return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)
+
+
+def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
+    """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall to 0 in
+    the second half."""
+    rng = np.random.default_rng(seed)
+    n, d = objective.X.shape
+    theta = objective.origin.copy()
+    reach = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # of a kernel value, feature by feature
+    rates = np.repeat([RATE * reach, *OTHER_RATES], objective.sizes)
+    mean, square = np.zeros_like(theta), np.zeros_like(theta)
+    n_batches = max(n // BATCH, 1)
+    total = epochs * n_batches
+    for step in range(1, total + 1):
+        if step % n_batches == 1 or n_batches == 1:
+            batches = iter(np.array_split(rng.permutation(n), n_batches))
+        gradient = objective.some(theta, next(batches))
+        mean += (1 - KEPT) * (gradient - mean)
+        square += (1 - KEPT_SQUARE) * (gradient * gradient - square)
+        rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - KEPT**step)
+        theta -= rate * rates * mean / (np.sqrt(square / (1 - KEPT_SQUARE**step)) + TINY)
+    return theta if np.isfinite(theta).all() else objective.origin

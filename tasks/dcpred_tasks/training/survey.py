@@ -1,0 +1,118 @@
+"""What must be known of all rows before anything is trained: limits, classes, and that every value is usable."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.training.sampling import fold_rows
+
+MAX_CLASSES = 1_000
+
+LARGEST_TARGET = 1e34
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Of some rows or all of them. Class counts are sums of row weights."""
+
+    n_rows: int
+    n_used: int  # rows of weight > 0
+    minimum: FloatArray
+    maximum: FloatArray
+    classes: NDArray[np.generic]
+    class_weights: FloatArray
+    rows: int = 0  # fold_rows of the numbers of the rows that are used
+
+
+def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str) -> Survey:
+    """Survey some rows; first_row is the number of the first, for messages. Raises DataError for the first bad value."""
+    if X.dtype.kind == "f":
+        # The largest float32 is the limit: scaled rows are kept in single precision.
+        bad = ~np.isfinite(X)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise DataError(
+                f"training needs finite values, but X has {X[row, column]} in row {first_row + row}, column {column}; "
+                "remove or impute such rows (NaN or infinity) first"
+            )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int(np.flatnonzero(~np.isfinite(y))[0])
+        raise DataError(
+            f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row}; remove it"
+        )
+    if task == "regression" and y.dtype.kind in "iuf" and len(y) and np.abs(y).max() > LARGEST_TARGET:
+        row = int(np.abs(y).argmax())
+        raise DataError(
+            f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but y has {y[row]} in "
+            f"row {first_row + row}; train on targets in a larger unit"
+        )
+    if weight is not None:
+        wrong = ~(np.isfinite(weight) & (weight >= 0))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(f"sample weights must be ≥ 0, but row {first_row + row} has {weight[row]}; correct it")
+    used = np.ones(len(X), bool) if weight is None else weight > 0
+    classes, class_weights = _classes(y[used], None if weight is None else weight[used], task)
+    empty = not used.any()
+    return Survey(
+        n_rows=len(X),
+        n_used=int(used.sum()),
+        minimum=np.full(X.shape[1], np.inf) if empty else X[used].min(axis=0).astype(ACC_DTYPE),
+        maximum=np.full(X.shape[1], -np.inf) if empty else X[used].max(axis=0).astype(ACC_DTYPE),
+        classes=classes,
+        class_weights=class_weights,
+        rows=fold_rows(first_row + np.flatnonzero(used)),
+    )
+
+
+def _classes(y: NDArray[np.generic], weight: FloatArray | None, task: str) -> tuple[NDArray[np.generic], FloatArray]:
+    if task == "regression":
+        return y[:0], np.zeros(0)
+    classes, number = np.unique(y, return_inverse=True)
+    _check_number_of_classes(len(classes))
+    return classes, np.bincount(number, weights=weight, minlength=len(classes)).astype(np.float64)
+
+
+def _check_number_of_classes(n_classes: int) -> None:
+    if n_classes > MAX_CLASSES:
+        raise DataError(
+            f"classification was asked for, but y has more than {MAX_CLASSES:,} different values; "
+            "use regression (--task regression), or give y fewer classes"
+        )
+
+
+def merge_surveys(parts: Iterable[Survey]) -> Survey:
+    """The survey of all rows from those of consecutive blocks."""
+    parts = list(parts)
+    classes = np.unique(np.concatenate([p.classes for p in parts]))
+    weights = np.zeros(len(classes))
+    for part in parts:
+        weights[np.searchsorted(classes, part.classes)] += part.class_weights
+    return Survey(
+        n_rows=sum(p.n_rows for p in parts),
+        n_used=sum(p.n_used for p in parts),
+        minimum=np.minimum.reduce([p.minimum for p in parts]),
+        maximum=np.maximum.reduce([p.maximum for p in parts]),
+        classes=classes,
+        class_weights=weights,
+        rows=sum(p.rows for p in parts) % 2**64,
+    )
+
+
+def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:
+    """Raise DataError where nothing can be learned. `names` are those of classes that are numbered."""
+    if survey.n_used == 0:
+        raise DataError("there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows")
+    if task == "classification":
+        _check_number_of_classes(len(survey.classes))
+    if task == "classification" and len(survey.classes) < 2:
+        only = survey.classes[0]
+        name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
+        raise DataError(
+            f"classification needs at least two classes, but y has only one class, {name}; check the target and the sample "
+            "weights, or train a regression"
+        )
