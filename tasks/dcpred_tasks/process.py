@@ -1,4 +1,4 @@
-"""This process: its name, its processor, and how much memory it has used."""
+"""This process: its name, its processor, the versions that it runs, and how much memory it has used."""
 
 import os
 import platform
@@ -6,7 +6,10 @@ import resource
 import socket
 import sys
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+PACKAGES = ("dcpred", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr", "numba")
 
 
 def process_name() -> str:
@@ -37,3 +40,14 @@ def peak_memory_bytes() -> int:
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what results depend on; a package that is not installed is left out."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -20,17 +20,17 @@ from distributed.scheduler import KilledWorker
 from dcpred.cli import main
 from dcpred.execution import task_window
 from dcpred.execution.lease import EXPIRY_SECONDS, check_free, held_by, hold
-from dcpred.execution.task_window import Failure
 from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring import blocks as block_runs
 from dcpred.scoring.blocks import Tolerance
-from dcpred.scoring.preflight import can_write
 from dcpred.scoring.score import ScoreReport, check_rows_scored, score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, IncompleteError, ResourceError, RunHeldError, SchedulerError, SettingsError
+from dcpred_tasks.guard import Failure
 from dcpred_tasks.storage import retry, zarr_arrays
+from dcpred_tasks.storage.probe import can_write
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group

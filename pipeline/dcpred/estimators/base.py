@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dcpred.estimators import out_of_core
 from dcpred.serving import ServedModel
 from dcpred.training.forecast import watched_training
-from dcpred.version import versions
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.model.feature_names import Names
+from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.task_bodies.predict_block import check_scored
 from dcpred_tasks.training.in_memory import train_rows

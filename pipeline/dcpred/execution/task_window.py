@@ -15,7 +15,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +23,8 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred_tasks.errors import InterruptedRunError
+from dcpred_tasks.guard import Failure, guarded
 
 IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2  # of a task that raises: what fails for a while is tried again inside the task already
@@ -40,24 +40,6 @@ SPARE_SECONDS = 10.0  # and as long again as the first worker took, for the othe
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A task that failed for good. `deaths` counts workers that died with it."""
-
-    error: BaseException
-    deaths: int = 0
-
-
-def guarded(body: Callable[..., T], *task: Any) -> T | Failure:
-    """An error that dcpred raises on purpose is a result: trying again would not help."""
-    try:
-        return body(*task)
-    except ResourceError:
-        raise
-    except DcpredError as error:
-        return Failure(error)
 
 
 class Window(Generic[T]):

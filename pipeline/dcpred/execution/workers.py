@@ -14,10 +14,11 @@ import dask
 from distributed import Client, LocalCluster
 
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred.execution.task_window import Failure, Task, Window, on_each_worker
-from dcpred.scoring.preflight import can_write
-from dcpred.version import versions
+from dcpred.execution.task_window import Task, Window, on_each_worker
 from dcpred_tasks.errors import SchedulerError
+from dcpred_tasks.guard import Failure
+from dcpred_tasks.process import versions
+from dcpred_tasks.storage.probe import can_write
 
 PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10

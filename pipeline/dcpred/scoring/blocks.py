@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from dcpred.execution.lease import Lease
 from dcpred.execution.progress import COMPILING, Reporter, counted
-from dcpred.execution.task_window import Failure
 from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import IncompleteError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.guard import Failure
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
 

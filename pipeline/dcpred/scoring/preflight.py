@@ -1,4 +1,4 @@
-"""What is looked at before anything of a scoring run is written: its place, its input, and its workers."""
+"""What is looked at before anything of a scoring run is written: its place and its input."""
 
 import os
 import shutil
@@ -60,16 +60,3 @@ def check_apart(x: str, output: Path) -> None:
 def check_feature_names(x: str, model_path: Path) -> None:
     """Raise DataError where data and model both name their features, and differently."""
     check_same_names(feature_names(zarr_arrays.open_array(x)), describe_model(model_path).feature_names, x)
-
-
-def can_write(folder: str) -> str:
-    """An empty string where this process can create files in a folder, else why not. For workers."""
-    if not os.path.isdir(folder):
-        return "does not see"
-    probe = partial_name(Path(folder) / "probe")
-    try:
-        probe.write_bytes(b"dcpred")
-        probe.unlink()
-    except OSError as error:
-        return f"cannot write ({error.strerror}) to"
-    return ""

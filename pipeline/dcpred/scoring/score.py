@@ -8,15 +8,14 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import zarr
 
 from dcpred.execution.lease import Lease, check_free
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan, plan_scoring
+from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
@@ -29,7 +28,7 @@ from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, Sett
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json, read_json
+from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.task_bodies.score_block import OUTPUTS, create_scores
 
 VERIFY_ROUNDS = 3
@@ -72,20 +71,6 @@ def plan_run(
         block_rows=plan.block_rows,
     )
     return run, plan, model
-
-
-def run_hash(X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int) -> str:
-    """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
-    identity = {
-        "content": zarr_arrays.fingerprint(X),
-        "shape": list(X.shape),
-        "dtype": str(X.dtype),
-        "model_hash": model_hash,
-        "outputs": list(outputs),
-        "chunk_rows": chunk_rows,
-        "block_rows": block_rows,
-    }
-    return digest_json(identity)
 
 
 def score(

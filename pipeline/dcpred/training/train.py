@@ -27,14 +27,14 @@ from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.plan import MIB, BlockPlan, leaf_bytes, leaf_groups, plan_routing
 from dcpred.training.forecast import forecast_training
 from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch
-from dcpred.version import __version__, versions
+from dcpred.version import __version__
 from dcpred_tasks.artifacts.model_artifact import describe_model, write_model
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scratch.training_job import (
     LeafWork,

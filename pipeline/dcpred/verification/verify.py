@@ -11,8 +11,8 @@ import numpy as np
 
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger, open_ledger
-from dcpred.scoring.score import run_hash
 from dcpred.verification.checks import FastCheck, check_full
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import describe_model

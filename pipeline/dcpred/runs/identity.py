@@ -1,0 +1,22 @@
+"""What a scoring run is: the hash that tells it from any other."""
+
+from typing import Any
+
+import zarr
+
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import digest_json
+
+
+def run_hash(X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int) -> str:
+    """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
+    identity = {
+        "content": zarr_arrays.fingerprint(X),
+        "shape": list(X.shape),
+        "dtype": str(X.dtype),
+        "model_hash": model_hash,
+        "outputs": list(outputs),
+        "chunk_rows": chunk_rows,
+        "block_rows": block_rows,
+    }
+    return digest_json(identity)
