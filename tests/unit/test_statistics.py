@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
+from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
 from dcpred_tasks.scoring.statistics import (
@@ -19,10 +20,8 @@ from dcpred_tasks.scoring.statistics import (
     bad_features,
     decision_counts,
     decision_edges,
-    feature_reference,
     label_counts,
     near_leaf,
-    raw_moments,
     sample_stride,
 )
 from support.models import SCALINGS, leaf_and_doubt, random_model, random_rows

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
 from dcpred_tasks.artifacts.model_artifact import describe_model
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.labels import label_coding
-from dcpred_tasks.scoring.statistics import Statistics, decision_edges, raw_moments
+from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import digest_json
 from dcpred_tasks.task_bodies.score_block import planned_model

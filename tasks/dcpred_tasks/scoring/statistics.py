@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray, Status
-from dcpred_tasks.model.compact_model import Model, Reference
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.moments import Moments, moments_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 
 SAMPLE_ROWS = 2**11  # of a run, if it has that many
 STRIDE = 2**10  # every 1,024th row, where that is more than SAMPLE_ROWS
 BLOCK_SAMPLE_ROWS = 2**11  # of a block at most
-REFERENCE_ROWS = 2**12  # that are converted at once
 COUNTED_ROWS = 2**14  # at once: what is made of them stays in cache
 GAP_BYTES = 2**20  # of differences from centres: they stay in cache
 
@@ -41,47 +41,6 @@ REGRESSION_BINS = 64
 def sample_stride(n_rows: int, block_rows: int) -> int:
     """k, for every k-th row. It depends on the plan alone, so that any attempt looks at the same rows."""
     return max(min(n_rows // SAMPLE_ROWS, STRIDE), block_rows // BLOCK_SAMPLE_ROWS, 1)
-
-
-def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
-    """Mean and sd of a sample of raw rows. Rows count alike, whatever their weights: those of scored rows have none."""
-    moments = Moments(sample.shape[1])
-    for start in range(0, len(sample), REFERENCE_ROWS):
-        moments.add(*_moments(scaling.exact(sample[start : start + REFERENCE_ROWS])))
-    return raw_moments(scaling, moments.mean, moments.sd)
-
-
-def raw_moments(scaling: Scaling, mean: FloatArray, sd: FloatArray) -> Reference:
-    """Mean and sd of raw features from those of scaled ones; a feature of factor 0 has mean μ and sd 0."""
-    factor = np.where(scaling.factor == 0, 1.0, scaling.factor)
-    return Reference(scaling.shift + mean / factor, sd / np.abs(factor))
-
-
-class Moments:
-    """Mean and sum of squares about it, of parts put together (Chan, Golub and LeVeque, 1983)."""
-
-    def __init__(self, n_features: int) -> None:
-        self.n = 0
-        self.mean = np.zeros(n_features, ACC_DTYPE)
-        self.squares = np.zeros(n_features, ACC_DTYPE)
-
-    def add(self, n: int, mean: FloatArray, squares: FloatArray) -> None:
-        if n == 0:
-            return
-        both, gap = self.n + n, mean - self.mean
-        self.mean = self.mean + gap * (n / both)
-        self.squares = self.squares + squares + gap * gap * (self.n * n / both)
-        self.n = both
-
-    @property
-    def sd(self) -> FloatArray:
-        return np.asarray(np.sqrt(self.squares / max(self.n, 1)))
-
-
-def _moments(rows: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-    mean = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
-    gap = rows - mean
-    return len(rows), mean, np.einsum("ij,ij->j", gap, gap)
 
 
 class Statistics:
@@ -113,7 +72,7 @@ class Statistics:
             self.labels += label_counts(labels if all_ok else labels[ok], self.label_values)
         sampled = np.arange(-first % stride, len(X), stride)
         rows = self.model.scaling.exact(X[sampled[ok[sampled]]])
-        self.moments.add(*_moments(rows))
+        self.moments.add(*moments_of(rows))
         leaf = near_leaf(self.model.tree, rows.astype(MODEL_DTYPE))
         self.leaf_rows += np.bincount(leaf, minlength=len(self.leaf_rows))
 

@@ -14,9 +14,9 @@ from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Reference
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scoring.statistics import feature_reference
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
