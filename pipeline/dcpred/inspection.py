@@ -13,7 +13,8 @@ from dcpred_tasks.artifacts.model_artifact import describe_model, read_model
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json, read_own_json
+from dcpred_tasks.storage.atomic_files import read_own_json
+from dcpred_tasks.storage.digests import digest_json
 
 
 def inspect_path(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.scoring.labels import encode_labels, label_coding
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest
+from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 1024, "landmarks": 16, "products": 0, "head_gamma": 2e-5}

@@ -17,7 +17,8 @@ from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import make_manifest
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest, digest_json, write_json
+from dcpred_tasks.storage.atomic_files import write_json
+from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import digest_values
 from dcpred_tasks.task_bodies.verify_block import Kind
 

@@ -19,7 +19,7 @@ from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model, read_self_test
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from support.data import Classes, make_blobs, make_group

@@ -33,7 +33,7 @@ from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings

@@ -20,7 +20,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows

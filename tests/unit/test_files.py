@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import atomic_files
 from dcpred_tasks.storage.atomic_files import (
-    digest,
-    digest_json,
     new_directory,
     partial_name,
     read_arrays,
@@ -28,6 +26,7 @@ from dcpred_tasks.storage.atomic_files import (
     write_bytes,
     write_json,
 )
+from dcpred_tasks.storage.digests import digest, digest_json
 
 
 def held(folder: Path) -> list[str]:

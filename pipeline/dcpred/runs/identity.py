@@ -5,7 +5,7 @@ from typing import Any
 import zarr
 
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 
 
 def run_hash(X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int) -> str:

@@ -11,7 +11,7 @@ from dcpred.runs.statistics import describe_run
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
-from dcpred_tasks.storage.atomic_files import digest, digest_json
+from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
 
 

@@ -16,7 +16,7 @@ from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.labels import label_coding
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.score_block import planned_model
 
 

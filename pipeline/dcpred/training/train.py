@@ -47,7 +47,7 @@ from dcpred_tasks.scratch.training_job import (
     write_tree,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.train_model import (
     Receipt,
     Sample,

@@ -22,7 +22,8 @@ from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.verification.metadata import explain_metadata
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
 from dcpred_tasks.errors import IncompleteError
-from dcpred_tasks.storage.atomic_files import digest_json, read_exact_json, read_json
+from dcpred_tasks.storage.atomic_files import read_exact_json, read_json
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
 PARTIAL = ".partial"  # in the names that dcpred and Zarr write under before they rename

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dcpred_tasks.storage.atomic_files import create_json, digest_json, read_json, write_json
+from dcpred_tasks.storage.atomic_files import create_json, read_json, write_json
+from dcpred_tasks.storage.digests import digest_json
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest, digest_json, new_directory, read_json, write_json
+from dcpred_tasks.storage.atomic_files import new_directory, read_json, write_json
+from dcpred_tasks.storage.digests import digest, digest_json
 
 FORMAT = "dcpred-model"
 VERSION = 2  # 1: without γ of each landmark, which was that of the kernel

@@ -1,7 +1,6 @@
-"""Files that appear whole or not at all: JSON, groups of arrays, directories; and digests of what they hold."""
+"""Files that appear whole or not at all: JSON, groups of arrays, directories."""
 
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 
-DIGEST_BYTES = 16
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}  # of file systems without hard links
 OBSTACLES = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}  # something else has the name
 RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, *OBSTACLES}
@@ -167,19 +165,3 @@ def new_directory(path: Path) -> Iterator[Path]:
                     raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def digest(*parts: bytes | NDArray[Any]) -> str:
-    """BLAKE2b of bytes and of the little-endian C-ordered bytes of arrays."""
-    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            little = np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
-            state.update(little.reshape(-1).view(np.uint8).data if little.size else b"")
-        else:
-            state.update(part)
-    return state.hexdigest()
-
-
-def digest_json(value: Mapping[str, Any]) -> str:
-    return digest(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())

@@ -25,7 +25,7 @@ from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
-from dcpred_tasks.storage.atomic_files import digest
+from dcpred_tasks.storage.digests import digest
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # of X; targets and weights have the first

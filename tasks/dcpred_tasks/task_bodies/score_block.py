@@ -25,7 +25,8 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest, resource_errors, write_bytes
+from dcpred_tasks.storage.atomic_files import resource_errors, write_bytes
+from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
 OUTPUTS = ("label", "decision")

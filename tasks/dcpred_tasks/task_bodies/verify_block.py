@@ -15,7 +15,7 @@ from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
 from dcpred_tasks.scoring.labels import encode_labels, label_coding
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import digest
+from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_model
 

@@ -1,0 +1,27 @@
+"""Digests of bytes, arrays and JSON."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGEST_BYTES = 16
+
+
+def digest(*parts: bytes | NDArray[Any]) -> str:
+    """BLAKE2b of bytes and of the little-endian C-ordered bytes of arrays."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            little = np.ascontiguousarray(part, part.dtype.newbyteorder("<"))
+            state.update(little.reshape(-1).view(np.uint8).data if little.size else b"")
+        else:
+            state.update(part)
+    return state.hexdigest()
+
+
+def digest_json(value: Mapping[str, Any]) -> str:
+    return digest(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
