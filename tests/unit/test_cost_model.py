@@ -6,9 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dcpred.cost import predicted
 from dcpred.cost.predicted import linear_ns, predict_cost
-from dcpred_tasks.engine import row_lanes
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
 from support.models import random_model
@@ -16,10 +14,6 @@ from support.models import random_model
 
 def total(model: Model) -> float:
     return predict_cost(model).ns_per_row
-
-
-def test_what_is_known_of_the_engine() -> None:
-    assert predicted.AT_ONCE == row_lanes.AT_ONCE
 
 
 def test_parts_add_up() -> None:

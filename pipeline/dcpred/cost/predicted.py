@@ -12,11 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.engine.layout import LANES, NARROW, held_features, walks_by_distances
+from dcpred_tasks.engine.layout import AT_ONCE, LANES, NARROW, held_features, walks_by_distances
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
 
-AT_ONCE = 8  # outputs, as in dcpred_tasks.engine.row_lanes, which would load the compiler
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 

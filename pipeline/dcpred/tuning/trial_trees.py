@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dcpred.cost.predicted import AT_ONCE, PredictedCost, predict_cost
+from dcpred.cost.predicted import PredictedCost, predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
@@ -36,6 +36,7 @@ from dcpred.tuning.trial_plan import (
     undivided,
 )
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.task_bodies.try_settings import Gathered, TrialTree, gather_trial, probe_block, try_settings, write_trial_tree

@@ -8,10 +8,10 @@ import numpy as np
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine.centre_lanes import nearest_apart, nearest_child, prefetch_at
 from dcpred_tasks.engine.compilation import CHECKED, compiled, compiled_and_kept, inlined
-from dcpred_tasks.engine.double_precision import exact_leaf, exact_row
+from dcpred_tasks.engine.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
 from dcpred_tasks.engine.few_features import FAR, walk_from_root, walk_rows
-from dcpred_tasks.engine.layout import LANES, NARROW
-from dcpred_tasks.engine.leaf_pass import HUGE, NOWHERE, finish_constant, finish_plain, score_leaves
+from dcpred_tasks.engine.layout import HUGE, LANES, NARROW, NOWHERE
+from dcpred_tasks.engine.leaf_pass import score_leaves
 from dcpred_tasks.engine.llvm import LINE
 from dcpred_tasks.engine.projection import LONG, load, project, to_ask, touch
 from dcpred_tasks.engine.row_conversion import read_row

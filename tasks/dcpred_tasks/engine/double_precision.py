@@ -2,7 +2,7 @@
 
 Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out that their squares
 overflow; and all rows of models with a laplacian or polynomial kernel or with triangle pseudo-landmarks. Operation for operation
-it is model/compact_model.py.
+it is model/compact_model.py. The `finish_…` write what came of such rows, and of those that have no kernel work.
 """
 
 import math
@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.compilation import compiled
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray, Status
+from dcpred_tasks.engine.compilation import compiled, inlined
+from dcpred_tasks.engine.layout import NOWHERE
+from dcpred_tasks.engine.row_conversion import read_row
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import KERNELS
+
+NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.NON_FINITE_FEATURE), int(Status.NON_FINITE_RESULT)
 
 
 class Exact(NamedTuple):
@@ -169,3 +173,64 @@ def _bound(q, first, m, r):
     for i in range(1, m):
         best = max(best, abs(r[i] - q.triangle[first + i])) if q.lower else min(best, r[i] + q.triangle[first + i])
     return best
+
+
+@inlined
+def finish_constant(p, q, leaf, i, out):
+    """Whether the leaf of a row is a constant, which is then written."""
+    if leaf == NOWHERE or q.beta_at[leaf] < q.beta_at[leaf + 1]:
+        return False
+    fine = True
+    for k in range(p.n_outputs):
+        value = q.intercept[leaf, k]
+        if p.regression:
+            out.doubles[i, k] = value
+        else:
+            out.singles[i, k] = np.float32(value)
+            value = np.float64(out.singles[i, k])
+        fine &= np.isfinite(value)
+    return fine
+
+
+@compiled
+def finish_plain(p, q, source, leaf, i, out, room):
+    """A row without kernel work in lanes: not scored, of a constant leaf, or scored in double precision."""
+    if leaf == NOWHERE:
+        _spoil(p, i, out, out.status[i])
+        return
+    if q.beta_at[leaf] < q.beta_at[leaf + 1]:
+        read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
+        if not exact_row(q, room.x):  # of the one leaf of a model without a tree
+            _spoil(p, i, out, NON_FINITE_FEATURE)
+            return
+    exact_values(q, leaf, room.x, room.c, room.r, room.values)
+    _finish(p, leaf, i, out, room)
+
+
+@compiled
+def _finish(p, leaf, i, out, room):
+    """Write the decision values of row i; NaN and status 4 where one of them is not finite."""
+    fine = True
+    for k in range(p.n_outputs):
+        value = room.values[k]
+        if p.regression:
+            if p.bounded[leaf]:
+                value = min(max(value, p.bounds[leaf, 0]), p.bounds[leaf, 1])
+            out.doubles[i, k] = value
+            fine = fine and np.isfinite(value)
+        else:
+            out.singles[i, k] = np.float32(value)
+            fine = fine and np.isfinite(out.singles[i, k])
+    if not fine:
+        _spoil(p, i, out, NON_FINITE_RESULT)
+
+
+@inlined
+def _spoil(p, i, out, status):
+    """NaN for row i, and its status."""
+    out.status[i] = status
+    for k in range(p.n_outputs):
+        if p.regression:
+            out.doubles[i, k] = np.nan
+        else:
+            out.singles[i, k] = np.nan

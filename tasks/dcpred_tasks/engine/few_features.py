@@ -8,18 +8,14 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.engine.centre_lanes import margin, nearest_lane
-from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import LINE, Loop, ask, constant, fma, integer, load, operands, splat, store, takes
-from dcpred_tasks.engine.row_lanes import AT_ONCE, against, every, turn_block
+from dcpred_tasks.engine.layout import AT_ONCE, LANES
+from dcpred_tasks.engine.llvm import Loop, constant, fma, integer, load, number_at, operands, splat, store, takes
+from dcpred_tasks.engine.row_lanes import against, every, turn_block
 
 FAR = 1 << 40  # no child: the row is walked down in double precision
-_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
 _INTS = ir.VectorType(_I32, LANES)
 _ZEROS, _NONE = ir.Constant(_INTS, [0] * LANES), ir.Constant(ir.VectorType(ir.IntType(1), LANES), [0] * LANES)
-
-
-def _number(b: Any, where: Any, index: Any) -> Any:
-    return b.zext(b.load(b.gep(where, [index])), _I64)
 
 
 def _products(b: Any, row: Any, group: Any, n: Any) -> Any:
@@ -94,7 +90,7 @@ def walk_rows(_, order, n, rows, width, even, nodes, half_norms, reach, children
         with loop as (r, (left,), following):
             number = b.load(b.gep(order, [r]))
             i = b.zext(number, _I64)
-            at = _number(b, node, i)
+            at = number_at(b, node, i)
             products = _products(b, b.gep(rows, [b.mul(i, width)]), b.gep(nodes, [b.mul(at, size)]), even)
             length = b.load(b.gep(norm, [i]))
             child = nearest_lane(b, products, half_norms, reach, children, at, length, error, integer(FAR))
@@ -106,27 +102,3 @@ def walk_rows(_, order, n, rows, width, even, nodes, half_norms, reach, children
 
     kinds = (order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf)
     return takes(types.int64, *kinds), generate
-
-
-@intrinsic
-def place_rows(_, numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at):
-    """Of n rows numbers[at : at + n] their leaves, where they lie in memory, and where what their leaf is centred on does. Asks
-    for n_bytes of each of the rows numbers[ahead : ahead + n]."""
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at = operands(
-            context, b, signature, args
-        )
-        with Loop(b, n, []) as (r, _, _):
-            i = _number(b, numbers, b.add(at, r))
-            number = b.load(b.gep(leaf, [i]))
-            b.store(number, b.gep(own_leaf, [r]))
-            b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
-            b.store(b.mul(b.zext(number, _I64), places), b.gep(centre_at, [r]))
-            following = b.add(address, b.mul(_number(b, numbers, b.add(ahead, r)), stride))
-            with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
-                ask(b, b.inttoptr(b.add(following, byte), _I8.as_pointer()))
-        return context.get_dummy_value()
-
-    kinds = (numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at)
-    return takes(types.void, *kinds), generate

@@ -13,6 +13,10 @@ NARROW = 32  # up to so many features, lanes are rows (few_features.py, row_lane
 FEW = 0.65  # share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by side
 MANY = 24  # features from which on any are skipped
 BORDER_ROWS = 0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
+AT_ONCE = 8  # landmarks or outputs in one loop: as many chains as keep two units busy
+UNROLLED = 4  # terms of one output, whose number is padded to a multiple
+HUGE = 1e30  # squares and products of single precision stay finite below it
+NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
 
 
 def held_features(model: Model) -> IntArray:

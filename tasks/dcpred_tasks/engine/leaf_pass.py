@@ -6,15 +6,12 @@ follows is always of 16 rows of one leaf (row_lanes.py).
 
 import numpy as np
 
-from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine.centre_lanes import kernel_values, prefetch, prefetch_at
 from dcpred_tasks.engine.compilation import CHECKED, compiled, inlined
-from dcpred_tasks.engine.double_precision import exact_row, exact_values
-from dcpred_tasks.engine.few_features import place_rows
-from dcpred_tasks.engine.layout import LANES, NARROW
+from dcpred_tasks.engine.layout import HUGE, LANES, NARROW
 from dcpred_tasks.engine.llvm import LINE
 from dcpred_tasks.engine.projection import load, project, to_ask, touch
-from dcpred_tasks.engine.row_conversion import read_row
+from dcpred_tasks.engine.row_conversion import place_rows
 from dcpred_tasks.engine.row_lanes import (
     bounded_lanes,
     column_bounded,
@@ -27,10 +24,6 @@ from dcpred_tasks.engine.row_lanes import (
 )
 
 BLOCK = 64  # rows that go through a leaf's products together
-HUGE = 1e30  # squares and products of single precision stay finite below it
-NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
-
-NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.NON_FINITE_FEATURE), int(Status.NON_FINITE_RESULT)
 
 
 @compiled
@@ -186,64 +179,3 @@ def _check_leaf(p, leaf, row, room):
         touch(room.results, p.present[k] * LANES, LANES)
         touch(p.constant[leaf], p.present[k], 1)
     touch(room.sums, 0, (stop - here) * LANES)
-
-
-@inlined
-def finish_constant(p, q, leaf, i, out):
-    """Whether the leaf of a row is a constant, which is then written."""
-    if leaf == NOWHERE or q.beta_at[leaf] < q.beta_at[leaf + 1]:
-        return False
-    fine = True
-    for k in range(p.n_outputs):
-        value = q.intercept[leaf, k]
-        if p.regression:
-            out.doubles[i, k] = value
-        else:
-            out.singles[i, k] = np.float32(value)
-            value = np.float64(out.singles[i, k])
-        fine &= np.isfinite(value)
-    return fine
-
-
-@compiled
-def finish_plain(p, q, source, leaf, i, out, room):
-    """A row without kernel work in lanes: not scored, of a constant leaf, or scored in double precision."""
-    if leaf == NOWHERE:
-        _spoil(p, i, out, out.status[i])
-        return
-    if q.beta_at[leaf] < q.beta_at[leaf + 1]:
-        read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
-        if not exact_row(q, room.x):  # of the one leaf of a model without a tree
-            _spoil(p, i, out, NON_FINITE_FEATURE)
-            return
-    exact_values(q, leaf, room.x, room.c, room.r, room.values)
-    _finish(p, leaf, i, out, room)
-
-
-@compiled
-def _finish(p, leaf, i, out, room):
-    """Write the decision values of row i; NaN and status 4 where one of them is not finite."""
-    fine = True
-    for k in range(p.n_outputs):
-        value = room.values[k]
-        if p.regression:
-            if p.bounded[leaf]:
-                value = min(max(value, p.bounds[leaf, 0]), p.bounds[leaf, 1])
-            out.doubles[i, k] = value
-            fine = fine and np.isfinite(value)
-        else:
-            out.singles[i, k] = np.float32(value)
-            fine = fine and np.isfinite(out.singles[i, k])
-    if not fine:
-        _spoil(p, i, out, NON_FINITE_RESULT)
-
-
-@inlined
-def _spoil(p, i, out, status):
-    """NaN for row i, and its status."""
-    out.status[i] = status
-    for k in range(p.n_outputs):
-        if p.regression:
-            out.doubles[i, k] = np.nan
-        else:
-            out.singles[i, k] = np.nan

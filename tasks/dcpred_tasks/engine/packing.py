@@ -31,7 +31,9 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.layout import (
+    AT_ONCE,
     LANES,
+    UNROLLED,
     centre_in,
     even,
     factors_fit,
@@ -40,7 +42,6 @@ from dcpred_tasks.engine.layout import (
     product_error,
     walks_by_distances,
 )
-from dcpred_tasks.engine.row_lanes import AT_ONCE, UNROLLED
 from dcpred_tasks.engine.row_layout import Places, aligned, halves, held_places
 from dcpred_tasks.model.compact_model import Model
 

@@ -1,8 +1,9 @@
 """What both passes of the engine do: raw rows are converted, and multiplied with groups of 16 centres or landmarks."""
 
+from dcpred_tasks.engine.centre_lanes import ROWS, distances_own, distances_shared, project_own, project_shared
 from dcpred_tasks.engine.compilation import CHECKED, inlined
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import LINE, ROWS, distances_own, distances_shared, project_own, project_shared
+from dcpred_tasks.engine.llvm import LINE
 from dcpred_tasks.engine.row_conversion import load_rows, load_some
 
 SLAB = 256  # features whose 16 lanes (16 KiB) stay in first-level cache while rows pass by

@@ -23,10 +23,10 @@ from numba.extending import intrinsic
 
 from dcpred_tasks.engine.compilation import compiled
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import Loop, constant, fma, integer, lane_sum, operands, splat, takes
+from dcpred_tasks.engine.llvm import LINE, Loop, ask, constant, fma, integer, lane_sum, number_at, operands, splat, takes
 
 DTYPES = tuple(np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"))
-_F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+_F32, _F64, _I8, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 32, 64))
 
 
 def dtype_code(dtype: "np.dtype[Any]") -> int:
@@ -275,3 +275,27 @@ def load_some(code, address, n, d, index, length, factor, high, low, at, out, wi
 def read_row(code, address, n, out):
     """The n features at an address in double precision."""
     _read_row(code, address, n, out)
+
+
+@intrinsic
+def place_rows(_, numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at):
+    """Of n rows numbers[at : at + n] their leaves, where they lie in memory, and where what their leaf is centred on does. Asks
+    for n_bytes of each of the rows numbers[ahead : ahead + n]."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at = operands(
+            context, b, signature, args
+        )
+        with Loop(b, n, []) as (r, _, _):
+            i = number_at(b, numbers, b.add(at, r))
+            number = b.load(b.gep(leaf, [i]))
+            b.store(number, b.gep(own_leaf, [r]))
+            b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
+            b.store(b.mul(b.zext(number, _I64), places), b.gep(centre_at, [r]))
+            following = b.add(address, b.mul(number_at(b, numbers, b.add(ahead, r)), stride))
+            with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
+                ask(b, b.inttoptr(b.add(following, byte), _I8.as_pointer()))
+        return context.get_dummy_value()
+
+    kinds = (numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at)
+    return takes(types.void, *kinds), generate

@@ -12,11 +12,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.engine.centre_lanes import exponential
-from dcpred_tasks.engine.layout import LANES
+from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.llvm import VECTOR, Loop, call, constant, fma, integer, load, operands, splat, store, takes
 
-AT_ONCE = 8  # landmarks or outputs: as many chains as keep two units busy
-UNROLLED = 4  # terms of one output, whose number is padded to a multiple
 _F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 _DOUBLES = ir.VectorType(_F64, LANES)
 
