@@ -10,8 +10,8 @@ from sklearn.svm import SVC
 
 from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernels import KERNELS, Kernel
-from dcpred_tasks.training.compact_leaf import local_sample
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.local_machine import local_sample
 from dcpred_tasks.training.settings import Settings, make_settings
 
 RBF = Kernel("rbf", 0.5)

@@ -14,15 +14,15 @@ from sklearn.svm import SVC
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
-from dcpred_tasks.training.in_memory import (
+from dcpred_tasks.training.division import (
     MAX_AUTO_LEAVES,
     ROWS_PER_LEAF,
     balanced_factors,
     learn_division,
     n_outputs,
     row_weights,
-    train_rows,
 )
+from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import Survey, survey_rows
 from dcpred_tasks.training.tree_fitting import flatten

@@ -12,7 +12,8 @@ from dcpred.execution.course import Shares
 from dcpred.execution.progress import Step, reporter
 from dcpred.tuning.search import START_OVERLAP, WHOLE_LANDMARKS, expected_tries
 from dcpred.tuning.trial_plan import HELD_ROWS, MANY_ROWS, MOST_TREES, WHOLE, WHOLE_NUMBERS, WHOLE_ROWS, tries_whole
-from dcpred_tasks.training.in_memory import ROWS_PER_LEAF, Watch
+from dcpred_tasks.training.division import ROWS_PER_LEAF
+from dcpred_tasks.training.in_memory import Watch
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import HELD_OUT
 

@@ -61,7 +61,7 @@ from dcpred_tasks.task_bodies.train_model import (
     survey_block,
 )
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.in_memory import Division, balanced_factors, divide, learn_scaling
+from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys

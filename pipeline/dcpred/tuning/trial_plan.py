@@ -8,7 +8,7 @@ import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.training.in_memory import Division
+from dcpred_tasks.training.division import Division
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import HELD_OUT

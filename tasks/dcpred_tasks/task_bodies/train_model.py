@@ -26,7 +26,7 @@ from dcpred_tasks.scratch.training_job import (
 )
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
-from dcpred_tasks.training.in_memory import n_outputs, row_weights
+from dcpred_tasks.training.division import n_outputs, row_weights
 from dcpred_tasks.training.leaf import LeafModel, fit_leaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves

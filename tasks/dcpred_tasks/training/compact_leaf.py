@@ -1,48 +1,19 @@
 """The compact model of one leaf: landmarks, pseudo-landmarks, and the output weights (Hsieh et al. 2014, algorithm 2)."""
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.basis import Basis, sample_pairs, triangle_distances
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.local_machine import ABSENT, LeafRows, labellings, local_sample
 from dcpred_tasks.training.nystrom import nystrom_root
 from dcpred_tasks.training.refinement import Goal, refine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution, joint_ridge, linear_ridge, linear_svm
 from dcpred_tasks.training.tree_fitting import k_means
 
-ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
 GUIDED_ROWS = 8_000  # whose kernel values with all support vectors are held at a time
 START_RIDGE = 1e-4  # of the output weights that refinement starts from
-
-
-@dataclass(frozen=True)
-class LeafRows:
-    """The rows that one leaf is trained on, those of its halo among them.
-
-    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool (n,)
-    """
-
-    X: SingleArray
-    target: NDArray[np.generic]
-    weight: FloatArray
-    halo: NDArray[np.bool_]
-    n_outputs: int
-    task: str
-
-    def compact_weight(self, halo_weight: float) -> FloatArray:
-        """Row weights of the compact fit, in which rows of the halo count less."""
-        return np.where(self.halo, halo_weight, 1.0) * self.weight
-
-
-def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
-    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
-    if rows.n_outputs == 1:
-        return [(0, np.where(rows.target == 1, 1.0, -1.0))]
-    return [(int(c), np.where(rows.target == c, 1.0, -1.0)) for c in np.unique(rows.target)]
 
 
 def fit_compact(
@@ -56,13 +27,6 @@ def fit_compact(
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
     return _refined(rows, weight, local, local_kernel, basis, settings, seed)
-
-
-def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
-    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks; ascending."""
-    if n_rows <= settings.local_rows:
-        return slice(None)
-    return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
 
 
 def _basis(

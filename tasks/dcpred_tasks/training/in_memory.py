@@ -1,8 +1,7 @@
-"""Training in the memory of one process, and the decisions that it shares with training on a Dask cluster."""
+"""Training in the memory of one process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -11,24 +10,17 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.compact_model import Model, Reference
-from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.moments import feature_reference
-from dcpred_tasks.model.scaling import Scaling, fit_scaling
+from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.division import Division, learn_division, n_outputs, row_weights
+from dcpred_tasks.training.leaf import LeafModel, fit_leaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
-from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, thinned
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten, levels_for
-
-ROWS_PER_LEAF = 1_000
-MAX_AUTO_LEAVES = 4_096
+from dcpred_tasks.training.tree_fitting import flatten
 
 # Told the title of each step, how much there is to count in it (None: nothing), of what; gives what is told as that is done.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
@@ -38,100 +30,6 @@ Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Calla
 def unwatched(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
     """For those who need not see what goes on."""
     yield lambda amount: None
-
-
-@dataclass(frozen=True)
-class Division:
-    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features. `reference` says
-    what the sample was like."""
-
-    scaling: Scaling
-    root: Node | int
-    kernels: Kernels
-    reference: Reference
-
-
-def learn_division(
-    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
-) -> Division:
-    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their targets (class numbers or values)
-    and their sample weights > 0."""
-    scaling = learn_scaling(sample, target, weight, survey, settings)
-    return divide(scaling, sample, weight, survey, settings)
-
-
-def learn_scaling(
-    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
-) -> Scaling:
-    """The scaling that the settings ask for; `learned` looks at the targets."""
-    if settings.scaling == "learned":
-        metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, settings.task, settings.seed)
-        scaling = Scaling(metric.shift, metric.factor)
-    else:
-        scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
-    check_scaled(scaling, survey)
-    return scaling
-
-
-def divide(
-    scaling: Scaling, sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
-) -> Division:
-    """The tree and the kernels in scaled features."""
-    rows = scaling(sample)
-    n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
-    root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
-    return Division(scaling, root, _kernels(rows, weight, settings), feature_reference(scaling, sample))
-
-
-def check_scaled(scaling: Scaling, survey: Survey) -> None:
-    """Scaled rows are kept in single precision; the extremes of each feature show whether they fit."""
-    with np.errstate(over="ignore"):
-        fits = np.isfinite(scaling(np.stack([survey.minimum, survey.maximum]))).all(axis=0)
-    if not fits.all():
-        column = int(np.flatnonzero(~fits)[0])
-        raise DataError(
-            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g}, which is too "
-            "large for single precision (infinity after scaling); set scaling to standard or minmax, or rescale it first"
-        )
-
-
-def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
-    """γ "scale" is 1 where the scaling was learned, width and all, else 1 / (n_features × variance) as in scikit-learn; what
-    stands here for "median" is replaced leaf by leaf."""
-    if isinstance(settings.gamma, str):
-        if settings.scaling == "learned":
-            rows = rows[:, rows.any(axis=0)]  # without the features that were left out
-        gamma = 1.0 if settings.scaling == "learned" and settings.kernel == "rbf" else _scale(rows, weight)
-    else:
-        gamma = settings.gamma
-    return Kernels(
-        local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
-        head=Kernel(settings.kernel, settings.head_gamma or gamma, settings.degree, settings.coef0),
-    )
-
-
-def _scale(rows: SingleArray, weight: FloatArray) -> float:
-    if not rows.size:
-        return 1.0
-    moments = [np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)]
-    variance = float(moments[1] - moments[0] ** 2)
-    return 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
-
-
-def n_outputs(n_classes: int) -> int:
-    """1 for regression (no classes) and for two classes."""
-    return n_classes if n_classes > 2 else 1
-
-
-def row_weights(target: NDArray[np.generic], weight: FloatArray | None, class_factors: FloatArray) -> FloatArray:
-    """Sample weight × class weight."""
-    own = np.ones(len(target)) if weight is None else weight.astype(np.float64)
-    return own * class_factors[target.astype(np.int64)] if len(class_factors) else own
-
-
-def balanced_factors(survey: Survey) -> FloatArray:
-    """Class weights of scikit-learn's "balanced": n / (n_classes × count)."""
-    return np.asarray(survey.class_weights.sum() / (len(survey.classes) * survey.class_weights))
 
 
 def train_rows(

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.training.compact_leaf import ABSENT, LeafRows, fit_compact, labellings, local_sample
+from dcpred_tasks.training.compact_leaf import fit_compact
+from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
+from dcpred_tasks.training.solvers import DualSolution
 
 
 @dataclass(frozen=True)
@@ -111,19 +112,6 @@ def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernel
     return Kernels(replace(kernels.local, gamma=gamma), replace(kernels.head, gamma=head))
 
 
-def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
-    """The decision of a leaf whose rows all say the same, or None."""
-    if (target != target[0]).any():
-        return None
-    if task == "regression":
-        return np.array([target[0]], np.float64)
-    if n_outputs == 1:
-        return np.array([2.0 * float(target[0]) - 1.0])
-    decision = np.full(n_outputs, ABSENT)
-    decision[int(target[0])] = 1.0
-    return decision
-
-
 def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
     """A compact model that extrapolates can be far off; the rows of its leaf say what is plausible."""
     return np.array([target.min(), target.max()] if task == "regression" else [], np.float64)
@@ -151,30 +139,6 @@ def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> 
 
 def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
     return np.empty((0, 2), np.int32), np.empty((0, m), MODEL_DTYPE)
-
-
-def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
-    """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
-    seen = local_sample(len(rows.X), settings)
-    own = replace(rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen])
-    found = _trained(own, kernel, settings)
-    dual = np.zeros((len(rows.X), found.dual.shape[1]))
-    dual[seen] = found.dual
-    return DualSolution(dual, found.intercept)
-
-
-def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
-    if rows.task == "regression":
-        return kernel_ridge(kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge)
-    dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
-    constant = constant_decision(rows.target, rows.n_outputs, rows.task)
-    if constant is not None:  # the other classes of the leaf are so few that none was drawn
-        return DualSolution(dual, constant)
-    problems = labellings(rows)
-    solutions = kernel_svms(rows.X, [sign for _, sign in problems], rows.weight, settings.C, kernel)
-    for (output, _), solution in zip(problems, solutions, strict=True):
-        dual[:, output], intercept[output] = solution.dual[:, 0], solution.intercept[0]
-    return DualSolution(dual, intercept)
 
 
 def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int) -> tuple[SingleArray, FloatArray] | None:

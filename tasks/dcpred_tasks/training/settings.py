@@ -27,7 +27,7 @@ class Settings:
     # local kernel machines
     local_rows: int = 8_000  # of a leaf that its local machine is trained on, at most; a Gram matrix takes 8 B × its square
     kernel: str = "rbf"
-    gamma: float | str = "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see in_memory._kernels
+    gamma: float | str = "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see division._kernels
     degree: int = 2
     coef0: float = 1.0
     C: float = 10.0

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.compact_leaf import LeafRows
-from dcpred_tasks.training.leaf import Kernels, compact_model, constant_decision, local_machine
+from dcpred_tasks.training.leaf import Kernels, compact_model
+from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution

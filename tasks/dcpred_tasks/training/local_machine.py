@@ -1,0 +1,83 @@
+"""The local kernel machine of a leaf (Hsieh et al. 2014, eq. 1 and 2), and the rows that it is trained on."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
+
+ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
+
+
+@dataclass(frozen=True)
+class LeafRows:
+    """The rows that one leaf is trained on, those of its halo among them.
+
+    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool (n,)
+    """
+
+    X: SingleArray
+    target: NDArray[np.generic]
+    weight: FloatArray
+    halo: NDArray[np.bool_]
+    n_outputs: int
+    task: str
+
+    def compact_weight(self, halo_weight: float) -> FloatArray:
+        """Row weights of the compact fit, in which rows of the halo count less."""
+        return np.where(self.halo, halo_weight, 1.0) * self.weight
+
+
+def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
+    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
+    if rows.n_outputs == 1:
+        return [(0, np.where(rows.target == 1, 1.0, -1.0))]
+    return [(int(c), np.where(rows.target == c, 1.0, -1.0)) for c in np.unique(rows.target)]
+
+
+def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
+    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks; ascending."""
+    if n_rows <= settings.local_rows:
+        return slice(None)
+    return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
+
+
+def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) -> FloatArray | None:
+    """The decision of a leaf whose rows all say the same, or None."""
+    if (target != target[0]).any():
+        return None
+    if task == "regression":
+        return np.array([target[0]], np.float64)
+    if n_outputs == 1:
+        return np.array([2.0 * float(target[0]) - 1.0])
+    decision = np.full(n_outputs, ABSENT)
+    decision[int(target[0])] = 1.0
+    return decision
+
+
+def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
+    """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
+    seen = local_sample(len(rows.X), settings)
+    own = replace(rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen])
+    found = _trained(own, kernel, settings)
+    dual = np.zeros((len(rows.X), found.dual.shape[1]))
+    dual[seen] = found.dual
+    return DualSolution(dual, found.intercept)
+
+
+def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
+    if rows.task == "regression":
+        return kernel_ridge(kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge)
+    dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
+    constant = constant_decision(rows.target, rows.n_outputs, rows.task)
+    if constant is not None:  # the other classes of the leaf are so few that none was drawn
+        return DualSolution(dual, constant)
+    problems = labellings(rows)
+    solutions = kernel_svms(rows.X, [sign for _, sign in problems], rows.weight, settings.C, kernel)
+    for (output, _), solution in zip(problems, solutions, strict=True):
+        dual[:, output], intercept[output] = solution.dual[:, 0], solution.intercept[0]
+    return DualSolution(dual, intercept)
