@@ -36,30 +36,22 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
+from dcpred_tasks.scratch.leaf_shards import read_counts, write_offsets
 from dcpred_tasks.scratch.training_job import (
     LeafWork,
+    Sample,
     Source,
     StoredDivision,
     TrainJob,
-    read_counts,
+    read_fitted_leaf,
+    read_split,
+    read_survey,
     write_division,
-    write_offsets,
     write_tree,
 )
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.task_bodies.train_model import (
-    Receipt,
-    Sample,
-    fit_leaves,
-    halo_block,
-    read_fitted_leaf,
-    read_split,
-    read_survey,
-    route_block,
-    split_leaf,
-    survey_block,
-)
+from dcpred_tasks.task_bodies.train_model import Receipt, fit_leaves, halo_block, route_block, split_leaf, survey_block
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance

@@ -39,7 +39,8 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
-from dcpred_tasks.task_bodies.try_settings import Gathered, TrialTree, gather_trial, probe_block, try_settings, write_trial_tree
+from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, write_trial_tree
+from dcpred_tasks.task_bodies.try_settings import probe_block, try_settings
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings

@@ -10,28 +10,16 @@ from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.process import peak_memory_bytes, process_name
-from dcpred_tasks.scratch.training_job import (
-    LeafWork,
-    Rows,
-    Source,
-    TrainJob,
-    join_rows,
-    read_division,
-    read_leaf,
-    read_leaves,
-    read_piece,
-    read_tree,
-    write_offsets,
-    write_piece,
-)
+from dcpred_tasks.scratch.leaf_shards import Rows, join_rows, read_leaf, read_leaves, read_piece, write_offsets, write_piece
+from dcpred_tasks.scratch.training_job import LeafWork, Source, TrainJob, read_division, read_tree
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
 from dcpred_tasks.training.leaf import LeafModel, fit_leaf
-from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, split_centres, split_rows
+from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
-from dcpred_tasks.training.survey import Survey, survey_rows
+from dcpred_tasks.training.survey import survey_rows
 
 
 @dataclass(frozen=True)
@@ -62,17 +50,6 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
         | {"rows": np.array(survey.rows, np.uint64)},
     )
     return receipt(stop - start)
-
-
-Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their labels or values, their weights
-
-
-def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
-    """What survey_block wrote: the survey, and the sampled rows."""
-    a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
-    sample = a.pop("sample"), a.pop("sample_target"), a.pop("sample_weight")
-    a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
-    return Survey(**a), sample
 
 
 def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
@@ -111,10 +88,6 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
     write_offsets(job, generation, counts)
     write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
     return receipt(n_rows)
-
-
-def read_split(job: TrainJob, generation: int) -> Split:
-    return Split(**read_arrays(job.split_file(generation)))
 
 
 def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
@@ -168,13 +141,6 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafMod
     with threadpool_limits(1):
         X = division.scaling(rows.X)
         return fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
-
-
-def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, int]:
-    """A fitted leaf, and fold_rows of the rows that came to it."""
-    arrays = read_arrays(job.leaf_file(leaf))
-    rows = int(arrays.pop("rows"))
-    return LeafModel(**arrays), rows
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
