@@ -11,8 +11,7 @@ from threadpoolctl import threadpool_limits
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
-from dcpred.scoring.preflight import check_feature_names
-from dcpred_tasks.artifacts.model_artifact import read_model, read_support
+from dcpred_tasks.artifacts.model_artifact import check_feature_names, read_model, read_support
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_rows, class_numbers

@@ -3,12 +3,10 @@
 The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be resumed by any.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dcpred_tasks.model.compact_model import tile_rows
-from dcpred_tasks.scratch.training_job import LeafWork
-from dcpred_tasks.training.settings import Settings
 
 MIB = 2**20
 PIECE_BYTES = 64 * MIB  # raw rows that a task holds at once
@@ -16,9 +14,6 @@ MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
 MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
-GROUP_ROWS = 2**12  # of small leaves that are gathered and fitted by one task
-ROW_COPIES = 4  # in double precision: as read, scaled, centred, and their kernel values or gradients
-GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
 
@@ -65,28 +60,6 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
     rows = max(PIECE_BYTES // max(n_features * (itemsize + 8), 1), 1)
     block_rows = _whole_chunks(rows, n_rows, input_rows)
     return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))
-
-
-def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
-    """Memory that fitting the largest leaf may take: Gram matrices, its rows, and their kernel values."""
-    rows = min(n_rows, settings.max_leaf_rows)
-    n_basis = settings.landmarks + settings.products + settings.triangle
-    return 8 * (GRAM_COPIES * min(rows, settings.local_rows) ** 2 + ROW_COPIES * rows * (n_basis + n_features))
-
-
-def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
-    """Leaves for one task each, the largest first, since they set the wall time; small neighbours go together."""
-    total = sum(w.n_rows for w in work)
-    room = min(GROUP_ROWS, -(-total // BLOCKS))
-    groups: list[list[LeafWork]] = []
-    filled = room
-    for w in work:
-        if filled + w.n_rows > room:
-            groups.append([])
-            filled = 0
-        groups[-1].append(w)
-        filled += w.n_rows
-    return sorted((tuple(group) for group in groups), key=lambda group: -max(w.n_rows for w in group))
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:

@@ -32,7 +32,8 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, score
-from dcpred.training.train import TrainReport, train
+from dcpred.training.steps import TrainReport
+from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import read_model

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dcpred.execution.workers import InlineWorkers, connect
-from dcpred.training.train import TrainReport, train
+from dcpred.training.steps import TrainReport
+from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
@@ -222,7 +223,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
         return receipt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.train.halo_block", stop_at_third)
+        patch.setattr("dcpred.training.steps.halo_block", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
     monkeypatch.setattr(train_model, "write_piece", write_piece)
@@ -231,10 +232,10 @@ def test_resume_in_the_midst_of_finding_neighbours(
     assert not (tmp_path / "model").exists()
     again: list[int] = []
     monkeypatch.setattr(
-        "dcpred.training.train.halo_block",
+        "dcpred.training.steps.halo_block",
         lambda job, block, generations: (again.append(block), halo_block(job, block, generations))[1],
     )
-    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
     assert done + again == list(range(6))
 
@@ -247,10 +248,10 @@ def test_a_finished_halo_is_not_looked_for_again(tmp_path: Path, some: Classes, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.train.fit_leaves", stop)
+        patch.setattr("dcpred.training.steps.fit_leaves", stop)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
-    monkeypatch.setattr("dcpred.training.train.halo_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.steps.halo_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
 
 
@@ -317,16 +318,16 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeyp
         fitted.extend(work.leaf for work in group)
         return fit_leaves(job, group)
 
-    monkeypatch.setattr("dcpred.training.train.fit_leaves", stop_at_fifth)
+    monkeypatch.setattr("dcpred.training.steps.fit_leaves", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run(data, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     again: list[int] = []
     monkeypatch.setattr(
-        "dcpred.training.train.fit_leaves",
+        "dcpred.training.steps.fit_leaves",
         lambda job, group: (again.extend(work.leaf for work in group), fit_leaves(job, group))[1],
     )
-    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model").hash == expected
     assert again
     assert not set(again) & set(fitted)
@@ -539,13 +540,13 @@ def test_work_that_was_done_outlives_a_refusal(tmp_path: Path, blobs_zarr: Path,
         raise DataError("a chunk went bad")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.train.fit_leaves", refuse)
+        patch.setattr("dcpred.training.steps.fit_leaves", refuse)
         with pytest.raises(DataError):
             run(blobs_zarr, tmp_path / "model")
     assert (tmp_path / "model.scratch" / "rows-0").exists()
     with pytest.raises(SchedulerError):
         run(blobs_zarr, tmp_path / "model", pool=lambda: nullcontext(Blind()))
-    monkeypatch.setattr("dcpred.training.train.route_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
     assert run(blobs_zarr, tmp_path / "model").hash == expected
 
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
-from dcpred.datasets import csv_reader, importing, not_finite, parquet_numpy
+from dcpred.datasets import csv_reader, importing, not_finite, parquet_numpy, table
 from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.storage.zarr_arrays import missing_chunks
@@ -285,7 +285,7 @@ def test_csv_refusals(tmp_path: Path, content: str, target: str | None, words: l
 
 
 def test_strings_that_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reader, "MAX_LABELS", 3)
+    monkeypatch.setattr(table, "MAX_LABELS", 3)
     refused(text(tmp_path, "a,b\n1,w\n1,x\n1,y\n1,z\n"), "'b'", "more than 3", target="b")
 
 

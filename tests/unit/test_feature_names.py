@@ -17,8 +17,7 @@ from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
 from dcpred.cli.main import main
 from dcpred.estimators import out_of_core
 from dcpred.evaluation import evaluate
-from dcpred.scoring.preflight import check_feature_names
-from dcpred_tasks.artifacts.model_artifact import describe_model
+from dcpred_tasks.artifacts.model_artifact import check_feature_names, describe_model
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names, in_training_order
 from support.data import Classes, make_blobs, make_group

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cost import measured
-from dcpred.plan import GROUP_ROWS, MAX_BLOCKS, PIECE_BYTES, leaf_groups, plan_routing, plan_scoring
+from dcpred.plan import MAX_BLOCKS, PIECE_BYTES, plan_routing, plan_scoring
+from dcpred.training.leaf_plan import GROUP_ROWS, leaf_groups
 from dcpred_tasks.scratch.training_job import LeafWork, Source
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings

@@ -15,7 +15,8 @@ from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.execution import progress
 from dcpred.execution.course import MEANS_SECONDS, MEANS_SHARE, Course, Shares
 from dcpred.execution.progress import LINE_COLUMNS, SILENT, Bars, Line, Lines, Reporter, cut, reporter, roughly
-from dcpred.training.forecast import Headway, forecast_training, forecast_tuning
+from dcpred.training.forecast import forecast_training
+from dcpred.tuning.forecast import Headway, forecast_tuning
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers
-from dcpred.training.forecast import forecast_tuning
-from dcpred.training.train import Training, check_training_data
+from dcpred.training.steps import Training
+from dcpred.training.train import check_training_data
 from dcpred.tuning import trial_trees
+from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.search import Budget
 from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
 from dcpred.tuning.trial_trees import TrialTrees

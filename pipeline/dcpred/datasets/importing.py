@@ -1,6 +1,6 @@
 """Data files into Zarr: a group with the arrays X (n_samples, n_features) and, where there is a target, y (n_samples,).
 
-Every format is read as a `Table` (csv_reader.py), which a writer cuts into chunks. Text finds its dtypes in a first pass;
+Every format is read as a `Table` (table.py), which a writer cuts into chunks. Text finds its dtypes in a first pass;
 Parquet and NumPy files keep theirs. Memory is bounded by a chunk and a batch, whatever the size of the file.
 
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 import zarr
 
-from dcpred.datasets.csv_reader import Batch, Table, damaged, read_csv
+from dcpred.datasets.csv_reader import read_csv
 from dcpred.datasets.not_finite import NotFinite, NotFiniteSurvey
 from dcpred.datasets.parquet_numpy import read_npy, read_npz, read_parquet
 from dcpred.datasets.svmlight import read_svmlight
+from dcpred.datasets.table import Batch, Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, new_directory, resource_errors
 from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array, create_group, local_path

@@ -1,4 +1,4 @@
-"""Readers of files that know their dtypes: Parquet, .npy and .npz. Each gives a `Table` (csv_reader.py)."""
+"""Readers of files that know their dtypes: Parquet, .npy and .npz. Each gives a `Table` (table.py)."""
 
 import zipfile
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dcpred.datasets.csv_reader import (
+from dcpred.datasets.table import (
     EXACT_LIMIT,
     Batch,
     Table,

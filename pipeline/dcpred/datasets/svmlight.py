@@ -1,4 +1,4 @@
-"""A streaming reader of svmlight files. It gives a `Table` (csv_reader.py)."""
+"""A streaming reader of svmlight files. It gives a `Table` (table.py)."""
 
 import io
 import re
@@ -11,7 +11,7 @@ import pyarrow as pa
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
-from dcpred.datasets.csv_reader import Batch, Spread, Table, TargetSurvey, first_rounded, no_rows, open_bytes, rounded
+from dcpred.datasets.table import Batch, Spread, Table, TargetSurvey, first_rounded, no_rows, open_bytes, rounded
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 

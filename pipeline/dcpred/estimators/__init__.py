@@ -3,6 +3,7 @@
 May import: dcpred.tuning, dcpred.training, dcpred.execution, dcpred.serving, dcpred.version, and dcpred_tasks.
 """
 
-from dcpred.estimators.classifier import DCPredClassifier, DCPredRegressor
+from dcpred.estimators.classifier import DCPredClassifier
+from dcpred.estimators.regressor import DCPredRegressor
 
 __all__ = ["DCPredClassifier", "DCPredRegressor"]

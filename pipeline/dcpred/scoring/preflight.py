@@ -7,13 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.artifacts.model_artifact import describe_model
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.labels import label_coding
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
 
 RECORD_BYTES = 8 * 2**10
@@ -55,8 +52,3 @@ def check_apart(x: str, output: Path) -> None:
     source, place = Path(os.path.realpath(x)), Path(os.path.realpath(output))  # which take a loop of links as it is
     if source.exists() and place.is_relative_to(source):
         raise DataError(f"scores were to be written to {output}, but that is inside the input {x}; name a place outside")
-
-
-def check_feature_names(x: str, model_path: Path) -> None:
-    """Raise DataError where data and model both name their features, and differently."""
-    check_same_names(feature_names(zarr_arrays.open_array(x)), describe_model(model_path).feature_names, x)

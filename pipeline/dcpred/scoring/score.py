@@ -19,10 +19,10 @@ from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
-from dcpred.scoring.preflight import check_apart, check_feature_names, check_place, output_bytes
+from dcpred.scoring.preflight import check_apart, check_place, output_bytes
 from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.artifacts.model_artifact import read_model, read_self_test
+from dcpred_tasks.artifacts.model_artifact import check_feature_names, read_model, read_self_test
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows

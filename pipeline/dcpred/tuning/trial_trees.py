@@ -14,8 +14,8 @@ from dcpred.cost.predicted import PredictedCost, predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
-from dcpred.training.forecast import Headway, relative_effort
-from dcpred.training.train import Training
+from dcpred.training.steps import Training
+from dcpred.tuning.forecast import Headway, relative_effort
 from dcpred.tuning.search import DEFAULT_BUDGET, LANDMARKS, LEAST_TIMES, START_C, START_OVERLAP, Budget, expected_tries
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,

@@ -21,9 +21,10 @@ import numpy as np
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool
-from dcpred.training.forecast import forecast_tuning
 from dcpred.training.scratch import make_scratch
-from dcpred.training.train import Training, TrainReport, check_training_data, run_hash, train
+from dcpred.training.steps import Training, TrainReport
+from dcpred.training.train import check_training_data, run_hash, train
+from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.search import Budget, Point, chosen_from, frontier, search
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, SettingsError

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, Reference, Support
+from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
@@ -308,3 +309,8 @@ def _altered(path: Path, how: str) -> ModelFormatError:
 
 def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
+
+
+def check_feature_names(x: str, model_path: Path) -> None:
+    """Raise DataError where data and model both name their features, and differently."""
+    check_same_names(feature_names(zarr_arrays.open_array(x)), describe_model(model_path).feature_names, x)

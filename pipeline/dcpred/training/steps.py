@@ -1,0 +1,259 @@
+"""The steps of training, each a set of independent tasks: see train.py."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dcpred.execution.progress import Reporter, Step, counted
+from dcpred.execution.workers import Workers, run_all
+from dcpred.plan import BlockPlan
+from dcpred.training.forecast import forecast_training
+from dcpred.training.leaf_plan import leaf_groups
+from dcpred_tasks.artifacts.model_artifact import write_model
+from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.process import peak_memory_bytes, versions
+from dcpred_tasks.scoring.labels import Label
+from dcpred_tasks.scratch.leaf_shards import read_counts, write_offsets
+from dcpred_tasks.scratch.training_job import (
+    LeafWork,
+    Sample,
+    Source,
+    StoredDivision,
+    TrainJob,
+    read_fitted_leaf,
+    read_split,
+    read_survey,
+    write_division,
+    write_tree,
+)
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies.train_model import Receipt, fit_leaves, halo_block, route_block, split_leaf, survey_block
+from dcpred_tasks.training.assembly import assemble
+from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling
+from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
+from dcpred_tasks.training.settings import settings_dict
+from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
+from dcpred_tasks.training.tree_fitting import flatten
+
+
+@dataclass
+class TrainReport:
+    """What came of a training job. Seconds by step; peak memory of every worker process and of the driver."""
+
+    model: str
+    hash: str
+    n_rows: int
+    n_features: int
+    n_leaves: int
+    n_constant_leaves: int
+    n_landmarks: int
+    largest_leaf_rows: int
+    thinned_leaves: int
+    already_trained: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)  # by process, host:pid
+    driver_peak_memory_bytes: int = 0
+
+
+class Training:
+    """The steps of one job, and what is noted on the way."""
+
+    def __init__(self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None) -> None:
+        self.job, self.plan, self.workers, self.say, self.scaling = job, plan, workers, say, scaling
+        rows, features = zarr_arrays.open_array(job.x).shape
+        self.shares = forecast_training(rows, features, job.settings, workers.n_threads(), learns=scaling is None)
+        self.seconds: dict[str, float] = {}
+        self.worker_peaks: dict[str, int] = {}
+        self.n_generations = 1
+        self.sample_rows = job.settings.sample_rows
+
+    def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
+        survey = self._timed("survey", lambda: self.survey(names))
+        classes = _labels(survey, names)
+        division = self._timed("division", lambda: self._division(survey))
+        counts = self._timed("route", lambda: self._route(division, survey))
+        balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
+        halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root)))
+        self._timed("leaves", lambda: self._leaves(sources, rows, halo))
+        begin = time.perf_counter()
+        leaves, folded = zip(*(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True)
+        if sum(folded) % 2**64 != survey.rows:
+            raise DcpredError("the rows that came to leaves are not those that were surveyed; this is a bug, please report it")
+        stored = self.job.settings
+        model = assemble(
+            leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored, division.reference
+        )
+        self.seconds["model"] = time.perf_counter() - begin
+        report = TrainReport(
+            model=str(path),
+            hash="",
+            n_rows=self.plan.n_rows,
+            n_features=model.n_features,
+            n_leaves=model.n_leaves,
+            n_constant_leaves=int((np.diff(model.landmark_at) == 0).sum()),
+            n_landmarks=len(model.landmarks),
+            largest_leaf_rows=int(rows.max()),
+            thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
+            seconds=self.seconds,
+            worker_peak_memory_bytes=self.worker_peaks,
+            driver_peak_memory_bytes=peak_memory_bytes(),
+        )
+        provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        features = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
+        if isinstance(features, list):
+            provenance["feature_names"] = features
+        report.hash = write_model(path, model, settings_dict(stored), provenance)
+        return report
+
+    def _timed(self, name: str, step: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        with self.say.part(self.shares.of_rest(name)):
+            result = step()
+        self.seconds[name] = time.perf_counter() - begin
+        return result
+
+    def work(
+        self, title: str, body: Callable[..., Receipt], tasks: Sequence[tuple[Any, ...]], total: int, outputs: Sequence[Path]
+    ) -> None:
+        """Run those tasks whose output is not there yet."""
+        todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
+        with self.say.step(title, total, "rows") as advance:
+            run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
+
+    def note(self, receipt: Receipt, advance: Step) -> None:
+        self.worker_peaks[receipt.process] = max(self.worker_peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
+        advance(receipt.n_rows)
+
+    def survey(self, names: tuple[str, ...] | None) -> Survey:
+        """What must be known of all rows; their sample lies in the scratch directory then."""
+        survey = self._survey_with(self.sample_rows)
+        check_survey(survey, self.job.settings.task, names)
+        if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
+            self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
+            survey = self._survey_with(self.sample_rows)
+        return survey
+
+    def _survey_with(self, sample_rows: int) -> Survey:
+        spans = list(self.plan.spans())
+        tasks = [(self.job, *span, sample_rows) for span in spans]
+        outputs = [self.job.survey_file(block, sample_rows) for block, _, _ in spans]
+        self.work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
+        return merge_surveys(read_survey(self.job, block, sample_rows)[0] for block, _, _ in spans)
+
+    def sample(self, survey: Survey) -> Sample:
+        """Raw rows, their class numbers or values, their weights."""
+        parts = [read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans()]
+        sample, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if len(survey.classes):
+            target = np.searchsorted(survey.classes, target)
+        return sample, target, weight
+
+    def _division(self, survey: Survey) -> Division:
+        sample, target, weight = self.sample(survey)
+        settings = self.job.settings
+        balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
+        title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
+        # BLAS and k-means sum in another order with more threads.
+        with self.say.step(title, None, ""), threadpool_limits(1):
+            scaling = self.scaling or learn_scaling(sample, target, weight, survey, settings)
+            division = divide(scaling, sample, weight, survey, settings)
+        stored = StoredDivision(
+            division.scaling,
+            flatten(division.root),
+            division.kernels,
+            survey.classes,
+            balanced_factors(survey) if balanced_classes else np.empty(0),
+        )
+        if not self.job.division_file.exists():
+            write_division(self.job, stored)
+        return division
+
+    def _route(self, division: Division, survey: Survey) -> IntArray:
+        spans = list(self.plan.spans())
+        pieces = [self.job.piece(0, block) for block, _, _ in spans]
+        self.work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
+        counts = [read_counts(piece) for piece in pieces]
+        write_offsets(self.job, 0, counts)
+        total = np.sum(counts, axis=0)
+        self._conserved("routing", int(total.sum()), survey.n_used)
+        return np.asarray(total)
+
+    def _balance(self, division: Division, counts: IntArray) -> tuple[Balanced, list[list[Source]], IntArray]:
+        settings = self.job.settings
+        where: dict[int, Source] = {leaf: Source(0, leaf) for leaf in range(len(counts))}
+        totals: dict[int, int] = dict(enumerate(int(n) for n in counts))
+
+        def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
+            generations = range(self.n_generations, self.n_generations + len(requests))
+            self.n_generations += len(requests)
+            tasks = [(self.job, where[leaf], totals[leaf], g) for (leaf, _), g in zip(requests, generations, strict=True)]
+            for g in generations:
+                self.job.rows(g).mkdir(exist_ok=True)
+            total = sum(totals[leaf] for leaf, _ in requests)
+            outputs = [self.job.split_file(g) for g in generations]
+            self.work(f"dividing {counted(len(requests), 'large leaf', 'large leaves')}", split_leaf, tasks, total, outputs)
+            results = [read_split(self.job, g) for g in generations]
+            for (_, first), g, result in zip(requests, generations, results, strict=True):
+                for child, n in enumerate(result.counts):
+                    where[first + child], totals[first + child] = Source(g, child), int(n)
+            return results
+
+        balanced = balance(division.root, counts, settings.min_leaf_rows, settings.own_leaf_rows, split)
+        n_leaves = flatten(balanced.root).n_leaves
+        sources: list[list[Source]] = [[] for _ in range(n_leaves)]
+        rows = np.zeros(n_leaves, np.int64)
+        for routed, final in enumerate(balanced.final):
+            if final >= 0 and totals.get(routed):
+                sources[final].append(where[routed])
+                rows[final] += totals[routed]
+        self._conserved("balancing", int(rows.sum()), int(counts.sum()))
+        return balanced, sources, rows
+
+    def _halo(self, tree: Tree) -> range:
+        """The generations that hold rows by the leaves nearest to them after their own."""
+        generations = range(self.n_generations, self.n_generations + self.job.settings.overlap - 1)
+        if generations:
+            write_tree(self.job, tree)
+            for generation in generations:
+                self.job.rows(generation).mkdir(exist_ok=True)
+            spans = list(self.plan.spans())
+            outputs = [self.job.piece(generations[-1], block) for block, _, _ in spans]
+            tasks = [(self.job, block, generations) for block, _, _ in spans]
+            self.work("finding neighbouring leaves", halo_block, tasks, self.plan.n_rows, outputs)
+            for generation in generations:
+                pieces = [self.job.piece(generation, block) for block, _, _ in spans]
+                write_offsets(self.job, generation, [read_counts(piece) for piece in pieces])
+        return generations
+
+    def _leaves(self, sources: list[list[Source]], rows: IntArray, halo: range) -> None:
+        work = [
+            LeafWork(leaf, tuple(own), int(n), tuple(Source(generation, leaf) for generation in halo))
+            for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))
+        ]
+        missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
+        with self.say.step(f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows") as advance:
+            groups = [(self.job, group) for group in leaf_groups(missing)]
+            run_all(self.workers, fit_leaves, groups, lambda _, receipt: self.note(receipt, advance))
+
+    @staticmethod
+    def _conserved(step: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise DcpredError(f"{step} kept {found:,} of {expected:,} rows; this is a bug, please report it")
+
+
+def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
+    found: list[Label] = survey.classes.tolist()
+    if names is None:
+        return tuple(found)
+    wrong = [c for c in found if isinstance(c, str) or not (0 <= c < len(names) and c == int(c))]
+    if wrong:
+        raise DataError(f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the attribute")
+    return tuple(names[int(c)] for c in found)
