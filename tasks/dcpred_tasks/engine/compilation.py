@@ -22,10 +22,8 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
 }
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
-SOURCES = (
-    "compilation", "layout", "llvm", "centre_lanes", "row_lanes", "few_features", "row_conversion", "row_layout", "packing",
-    "double_precision", "projection", "leaf_pass", "descent_pass", "engine",
-)  # fmt: skip
+HERE = Path(__file__).parent
+SOURCES = (HERE.parent / "dtypes.py", *sorted(HERE.glob("*.py")))  # status codes are held by machine code
 PATIENCE_SECONDS = 600.0  # with another process that compiles; it takes half a minute on an idle core
 LOOK_SECONDS = 0.1
 
@@ -161,8 +159,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _fingerprint() -> str:
-    here = Path(__file__).parent
     processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     asked = f"{numba.config.CPU_NAME} {numba.config.CPU_FEATURES} {CHECKED}"
-    parts = [numba.__version__, sys.version, processor, asked, *((here / f"{name}.py").read_text() for name in SOURCES)]
+    parts = [numba.__version__, sys.version, processor, asked, *(source.read_text() for source in SOURCES)]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
