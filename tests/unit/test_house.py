@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted([*ROOT.glob("pipeline/dcpred/**/*.py"), *ROOT.glob("tasks/dcpred_tasks/**/*.py")])
+SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
+SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))
 DASK_MODULES = {"workers", "task_window", "out_of_core"}  # the only ones that build or run graphs
+ROOMS = [path for path in SOURCES if path.name == "__init__.py" and path.parents[1] not in SOURCE_ROOTS]
+ROOT_ROOM = "the root of dcpred_tasks"  # its single modules, which every room of it may import
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
@@ -65,6 +69,24 @@ def test_sources(path: Path) -> None:
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
             assert lines <= MAX_FUNCTION_LINES, node.name
+
+
+@pytest.mark.parametrize("path", ROOMS, ids=lambda p: p.parent.relative_to(ROOT).as_posix())
+def test_a_room_says_what_it_is_for_and_imports_nothing_else(path: Path) -> None:
+    """Its docstring names what it may import: rooms and modules of dcpred, rooms of dcpred_tasks, or a whole package."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert "May import: " in said
+    allowed = {name.rstrip(".") for name in re.findall(r"dcpred[\w.]*", said.partition("May import: ")[2].replace(ROOT_ROOM, ""))}
+    package, own = path.parts[-3], ".".join(path.parts[-3:-1])
+    for module in path.parent.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in ("dcpred", "dcpred_tasks"):
+                continue
+            parts = (node.module or "").split(".")
+            target = ".".join(parts[:2] if len(parts) > 1 else [*parts, node.names[0].name])
+            of_root = target.startswith("dcpred_tasks.") and (SOURCE_ROOTS[0] / f"{target.replace('.', '/')}.py").exists()
+            fine = target == own or parts[0] in allowed or target in allowed or (package == "dcpred_tasks" and of_root)
+            assert fine, f"{module.name} imports {target}"
 
 
 def test_serving_imports_neither_scikit_learn_nor_dask() -> None:

@@ -1,4 +1,7 @@
-"""The command line. `run` is the console script `dcpred`, `main` its group of commands."""
+"""The command line. `run` is the console script `dcpred`, `main` its group of commands.
+
+May import: every room of dcpred, and dcpred_tasks.
+"""
 
 from dcpred.cli.main import main, run
 

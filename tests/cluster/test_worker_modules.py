@@ -1,0 +1,27 @@
+"""What a worker process holds: it runs task bodies, and nothing of the client."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from dcpred.execution.workers import DaskWorkers, connect
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.training.settings import make_settings
+from support.data import make_blobs, make_group
+
+LOADED = "sorted(name for name in __import__('sys').modules if name.split('.')[0] in ('dcpred', 'sklearn'))"
+
+
+def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_path: Path) -> None:
+    blobs = make_blobs(300, n_features=3, n_classes=2, seed=0)
+    data = make_group(tmp_path / "data.zarr", blobs.X, blobs.y, chunk_rows=100)
+    with connect(1) as workers:
+        assert isinstance(workers, DaskWorkers)
+        train(f"{data}/X", f"{data}/y", tmp_path / "model", make_settings({"n_leaves": 2}), lambda: nullcontext(workers))
+        (trained,) = workers.client.run(eval, LOADED).values()
+        assert not [name for name in trained if name.startswith("dcpred")]
+    with connect(1) as workers:
+        assert isinstance(workers, DaskWorkers)
+        score(tmp_path / "model", f"{data}/X", tmp_path / "scores", lambda: nullcontext(workers))
+        (scored,) = workers.client.run(eval, LOADED).values()
+        assert scored == []
