@@ -67,7 +67,7 @@ class ServedModel:
         """Decision values (n_samples, n_outputs)."""
         if is_lazy(X):
             raise DataError(
-                f"X is a Dask collection ({type(X).__name__}), but a served model predicts rows in memory; use "
+                f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in memory; use "
                 "X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred score`, or pass X.compute()"
             )
         check_one_table(X, "X")

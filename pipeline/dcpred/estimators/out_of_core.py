@@ -50,7 +50,7 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
             raise DataError(
                 f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or {name}.compute()"
             )
-    names = feature_names(X)  # of data in memory, too: it refuses columns whose names do not tell them apart
+    names = feature_names(X)  # also refuses columns in memory whose names do not tell them apart
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
     return taken[0], taken[1], taken[2], names if is_out_of_core(taken[0]) else None
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from math import exp
 
 MEANS_SECONDS, MEANS_SHARE = 5.0, 0.1  # before which a guess at the time left would mean nothing
-MEMORY = 0.05  # of the job: with so much more done, a guess is two thirds new
-LEAST = 1e-9  # of the job, to divide by
+MEMORY = 0.05  # share of the job after which a guess is two thirds new
+LEAST = 1e-9  # share of the job below which nothing is divided by it
 
 
 class Course:
@@ -19,7 +19,7 @@ class Course:
     def __init__(self, now: float) -> None:
         self.begin = now
         self.done = 0.0
-        self._end = 1.0  # of the part at hand
+        self._end = 1.0  # where the part at hand ends
         self._whole_seconds = 0.0  # a guess at what the whole job takes
 
     @contextmanager

@@ -17,7 +17,7 @@ from rich.text import Text
 from dcpred.execution.course import Course
 
 LINE_SECONDS = 5.0
-LINE_COLUMNS = 80  # of a line in a log
+LINE_COLUMNS = 80  # width of a line in a log
 BAR_COLUMNS, BAR_FROM_COLUMNS = 12, 60  # a narrower terminal has no room for it
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 COMPILING = "compiling the scoring engine, once per machine (half a minute if idle)"

@@ -9,8 +9,8 @@ from dcpred.tuning.trial_plan import HELD_ROWS, MANY_ROWS, MOST_TREES, WHOLE, WH
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import HELD_OUT
 
-START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)  # of a search
-LEAF_ROWS = 200  # of trees that are tried, as a rule
+START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)  # what a search starts from
+LEAF_ROWS = 200  # mean rows of a leaf in trees that are tried
 
 
 def relative_effort(settings: Settings, start: Settings) -> float:

@@ -96,7 +96,7 @@ class TrialTrees:
         self.short, self.budget, self.named = short, budget or DEFAULT_BUDGET, budget is not None
         self.job = training.job
         self.trees: list[GrownTree] = []
-        self.gathered: list[Gathered] = []  # of each tree
+        self.gathered: list[Gathered] = []  # one for each tree
         self.attempted: set[tuple[str, int]] = set()  # scaling and number of leaves, also of trees that were left out
         self.cheapest = ""
         self.headway = Headway(0.0)
@@ -247,7 +247,7 @@ class TrialTrees:
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         """Of a mean row: those of constant leaves only walk down the tree."""
         grown, outputs, weight = self.trees[tree], n_outputs(len(self.survey.classes)), self.trees[tree].stands_for
-        if outputs > 1:  # of many classes a leaf has few
+        if outputs > 1:  # a leaf has rows of a few classes only
             outputs = min(outputs, AT_ONCE * round(float(np.average(-(-self.gathered[tree].targets // AT_ONCE), weights=weight))))
         full, walk = (
             predict_cost(outline(s, m, grown.division, grown.counts, outputs))

@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {
 CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
 HERE = Path(__file__).parent
 SOURCES = (HERE.parent / "dtypes.py", *sorted(HERE.glob("*.py")))  # status codes are held by machine code
-PATIENCE_SECONDS = 600.0  # with another process that compiles; it takes half a minute on an idle core
+PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (half a minute on an idle core)
 LOOK_SECONDS = 0.1
 
 

@@ -28,7 +28,7 @@ from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage.digests import digest
 
 ZSTD_LEVEL = 1
-DATA_DIMENSIONS = ("sample", "feature")  # of X; targets and weights have the first
+DATA_DIMENSIONS = ("sample", "feature")  # X has both, targets and weights the first
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 # What Zarr raises for metadata that are none, or are damaged.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)

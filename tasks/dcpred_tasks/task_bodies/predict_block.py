@@ -15,7 +15,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 
-MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}  # by the kind of a dtype
+MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}  # keys: kinds of dtypes
 WITHOUT_SCORE = "holds NaN, infinity or a value too large"
 
 

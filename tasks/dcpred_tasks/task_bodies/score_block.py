@@ -30,7 +30,7 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
 OUTPUTS = ("label", "decision")
-DIMENSIONS = ("sample", "output")  # of `decision`; the other arrays have the first
+DIMENSIONS = ("sample", "output")  # `decision` has both, the other arrays the first
 LISTED_ROWS = 100  # bad rows named in a commit record
 
 
