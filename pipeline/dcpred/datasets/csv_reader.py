@@ -41,7 +41,7 @@ from dcpred.datasets.table import (
 )
 from dcpred_tasks.errors import DataError
 
-BATCH_BYTES = 2**20  # of text; Arrow reads some 32 blocks of CSV ahead, and importing takes 100 MiB (2026-11)
+BATCH_BYTES = 2**20  # bytes of text; Arrow reads some 32 blocks of CSV ahead, and importing takes 100 MiB (2026-11)
 HEADER_LENGTHS = 32  # a CSV row may be this many times as long as its first line, where BATCH_BYTES are too few
 CSV_NO_NUMBER = re.compile(r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S)
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")  # a number, or missing
@@ -63,7 +63,7 @@ class CsvFile:
 
     path: Path
     names: list[str]
-    offset: int  # of the first row, in bytes
+    offset: int  # byte at which the first row begins
     types: dict[int, Any]
 
     def batches(self) -> Iterator[dict[int, Any]]:

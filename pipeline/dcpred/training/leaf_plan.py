@@ -6,7 +6,7 @@ from dcpred.plan import BLOCKS
 from dcpred_tasks.scratch.training_job import LeafWork
 from dcpred_tasks.training.settings import Settings
 
-GROUP_ROWS = 2**12  # of small leaves that are gathered and fitted by one task
+GROUP_ROWS = 2**12  # most rows of small leaves that one task gathers and fits
 ROW_COPIES = 4  # in double precision: as read, scaled, centred, and their kernel values or gradients
 GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
 

@@ -7,7 +7,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.model.compact_model import Reference
 from dcpred_tasks.model.scaling import Scaling
 
-REFERENCE_ROWS = 2**12  # that are converted at once
+REFERENCE_ROWS = 2**12  # rows converted at once
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
