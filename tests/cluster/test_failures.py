@@ -451,6 +451,7 @@ from dcpred.cli import main
 plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
 def slow(run, block, quarantine):
     from dcpred_tasks.task_bodies.score_block import score_block
+    Path(run.output).with_name("begun").touch()
     time.sleep(float({seconds}))
     return score_block(run, block, quarantine)
 if __name__ == "__main__":
@@ -493,10 +494,10 @@ def test_a_signal_ends_in_order_and_says_how_to_go_on(tmp_path: Path, model: Pat
 def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -> None:
     process = _start(tmp_path, model, data, 8.0)
     try:
-        _wait_for_lease(tmp_path / "out")
-        time.sleep(3)
+        _wait_for(tmp_path / "begun")
         process.send_signal(signal.SIGTERM)
         time.sleep(1)
+        assert process.poll() is None, "one signal waits for the block in flight"
         done = set((tmp_path / "out").glob("blocks/*.json"))
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
@@ -506,9 +507,9 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -
     assert set((tmp_path / "out").glob("blocks/*.json")) == done, "the block in flight was not waited for"
 
 
-def _wait_for_lease(output: Path) -> None:
-    end = time.monotonic() + 60
-    while not (output / "scores.zarr").exists():
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 120
+    while not path.exists():
         assert time.monotonic() < end
         time.sleep(0.05)
 
