@@ -1,6 +1,7 @@
 """dcpred: kernel machines that predict almost as fast as a linear model, on Dask and Zarr.
 
-Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, the estimators scikit-learn and Dask too.
+Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, the estimators
+scikit-learn and Dask too.
 """
 
 from importlib import import_module
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from dcpred.serving import ServedModel, load_model
 
 __all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "load_model"]
-_HOMES = {"DCPredClassifier": "estimators", "DCPredRegressor": "estimators", "ServedModel": "serving", "load_model": "serving"}
+_HOMES = {
+    "DCPredClassifier": "estimators",
+    "DCPredRegressor": "estimators",
+    "ServedModel": "serving",
+    "load_model": "serving",
+}
 
 
 def __getattr__(name: str) -> Any:

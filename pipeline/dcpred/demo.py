@@ -1,4 +1,6 @@
-"""`dcpred demo`: the whole job on real digits, as a person would run it, beside a linear model and an exact SVM."""
+"""`dcpred demo`: the whole job on real digits, as a person would run it, beside a linear model and an exact
+SVM.
+"""
 
 import time
 from functools import partial
@@ -39,14 +41,19 @@ SETTINGS = Settings(
 
 
 def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
-    """Everything into the new directory `out`; a second run goes on from what is there. Returns the figures."""
+    """Everything into the new directory `out`; a second run goes on from what is there. Returns the
+    figures.
+    """
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
     _claim(out)
     data, held_out = out / "digits.zarr", out / "held-out.zarr"
     _write(data, digits.X_train, digits.y_train)
     _write(held_out, digits.X_test, digits.y_test)
-    say.say(f"{len(digits.X_train):,} digits of {digits.X_train.shape[1]} pixels, {len(digits.X_test)} originals held out")
+    say.say(
+        f"{len(digits.X_train):,} digits of {digits.X_train.shape[1]} pixels, {len(digits.X_test)} originals"
+        " held out"
+    )
     pool = partial(connect, n_workers, None)
     model, scores = out / "model", out / "scores"
     trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
@@ -76,7 +83,9 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
 def _claim(out: Path) -> None:
     known = {"digits.zarr", "held-out.zarr", "model", "model.scratch", "scores"}
     if out.exists() and any(entry.name.split(".partial-")[0] not in known for entry in out.iterdir()):
-        raise PlanConflictError(f"the demonstration was to be written to {out}, but it holds other files; use --out DIR")
+        raise PlanConflictError(
+            f"the demonstration was to be written to {out}, but it holds other files; use --out DIR"
+        )
     out.mkdir(parents=True, exist_ok=True)
 
 
@@ -87,11 +96,15 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
         group = zarr_arrays.create_group(partial_path)
         for name, value in (("X", X), ("y", y)):
             names = zarr_arrays.DATA_DIMENSIONS[: value.ndim]
-            zarr_arrays.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[...] = value
+            zarr_arrays.create_array(group, name, value.shape, value.dtype, CHUNK_ROWS, dimensions=names)[
+                ...
+            ] = value
 
 
 def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:
-    """(accuracy on the held-out originals, µs per predicted row) of a linear model and of an exact kernel SVM."""
+    """(accuracy on the held-out originals, µs per predicted row) of a linear model and of an exact kernel
+    SVM.
+    """
     X, y = digits.X_train[:RIVAL_ROWS].astype(np.float64), digits.y_train[:RIVAL_ROWS]
     X_test = digits.X_test.astype(np.float64)
     found = {}

@@ -55,12 +55,14 @@ class _Targets:
         return self.squares - self.total**2 / max(self.n, 1)
 
 
-def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = True, say: Reporter = SILENT) -> dict[str, Any]:
+def evaluate(
+    path: Path, x: str, y: str, *, early: bool = False, cost: bool = True, say: Reporter = SILENT
+) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, in this process, piece by piece.
 
-    Returns accuracy (or rmse and r2), n_samples, n_bad (rows with NaN or infinity, left out), with `early` the same quality of
-    the local models as early_accuracy (or early_rmse, early_r2), and with `cost` the fields of `Cost`, which takes two or three
-    seconds. Raises RefusedErrors.
+    Returns accuracy (or rmse and r2), n_samples, n_bad (rows with NaN or infinity, left out), with `early`
+    the same quality of the local models as early_accuracy (or early_rmse, early_r2), and with `cost` the
+    fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
     """
     model = read_model(path)
     if early:
@@ -70,7 +72,9 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     check_feature_names(x, path)
     _check(X, target, x, y)
-    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs)
+    plan = plan_scoring(
+        X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
+    )
     names = target.attrs.get("labels")
     if not is_compiled():
         with say.step(COMPILING, None, ""):
@@ -93,7 +97,9 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
             advance(len(rows))
     n = plan.n_rows - n_bad
     if n == 0:
-        raise DataError(f"none of the {plan.n_rows:,} rows of {x} could be scored (NaN or infinity); clean the data")
+        raise DataError(
+            f"none of the {plan.n_rows:,} rows of {x} could be scored (NaN or infinity); clean the data"
+        )
     result: dict[str, Any] = {"model": str(path), "data": x, "n_samples": plan.n_rows, "n_bad": n_bad}
     result |= _quality(compact, targets, n, model.task, "")
     if early:
@@ -101,7 +107,9 @@ def evaluate(path: Path, x: str, y: str, *, early: bool = False, cost: bool = Tr
     if not cost:
         return result
     say.say("measuring the cost")
-    return result | asdict(measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows))))
+    return result | asdict(
+        measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows)))
+    )
 
 
 def _quality(tally: _Tally, targets: _Targets, n: int, task: str, prefix: str) -> dict[str, float | None]:
@@ -116,15 +124,17 @@ def _check(X: Any, target: Any, x: str, y: str) -> None:
         raise DataError(f"X at {x} has no rows, so that there is nothing to evaluate; pass data with rows")
     if target.shape != (X.shape[0],):
         raise DataError(
-            f"y must hold one value for each row of X, shape ({X.shape[0]},), but y at {y} has shape {target.shape}; "
-            "correct the one that is wrong"
+            f"y must hold one value for each row of X, shape ({X.shape[0]},), but y at {y} has shape"
+            f" {target.shape}; correct the one that is wrong"
         )
     for address, array in ((x, X), (y, target)):
         zarr_arrays.check_complete(address, array)
 
 
 def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:
-    """Class numbers of labels as a data set holds them. Raises DataError for a label that training did not see."""
+    """Class numbers of labels as a data set holds them. Raises DataError for a label that training did not
+    see.
+    """
     if isinstance(names, list):
         number = {name: i for i, name in enumerate(model.classes)}
         table = np.array([number.get(str(name), -1) for name in names] + [-1], np.int64)
@@ -141,7 +151,9 @@ def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) 
     unseen = np.flatnonzero(found < 0)
     if len(unseen):
         row = int(unseen[0])
-        label = names[int(raw[row])] if isinstance(names, list) and 0 <= int(raw[row]) < len(names) else raw[row]
+        label = (
+            names[int(raw[row])] if isinstance(names, list) and 0 <= int(raw[row]) < len(names) else raw[row]
+        )
         raise DataError(
             f"row {first_row + row} has the label {label!s}, which the model was not trained on (it knows "
             f"{_listed(model.classes)}); remove such rows or train with that class"

@@ -18,7 +18,9 @@ from dcpred_tasks.storage.digests import digest_json
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
-    """A description that JSON can hold; its "kind" is data, model, scores or training. Raises RefusedErrors."""
+    """A description that JSON can hold; its "kind" is data, model, scores or training. Raises
+    RefusedErrors.
+    """
     if (path / "model.json").exists():
         return _model(path)
     if (path / "plan.json").exists():
@@ -28,7 +30,9 @@ def inspect_path(path: Path) -> dict[str, Any]:
         run = read_own_json(path / "job.json").get("run")
         return {"kind": "training", "path": str(path), "run": run, "fitted_leaves": leaves}
     if not path.exists():
-        raise DataError(f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path")
+        raise DataError(
+            f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path"
+        )
     return _data(path)
 
 
@@ -59,7 +63,9 @@ def _model(path: Path) -> dict[str, Any]:
         "n_landmarks": len(model.landmarks),
         "landmarks_per_leaf": {"min": int(landmarks.min()), "max": int(landmarks.max())},
         "n_products": len(model.pairs),
-        "n_triangle": int(sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))),
+        "n_triangle": int(
+            sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
+        ),
         "support_vectors": arrays["support_vectors"]["shape"][0] if described.has_support else None,
         "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
@@ -71,9 +77,14 @@ def _model(path: Path) -> dict[str, Any]:
 
 
 def _cost(model: Model) -> dict[str, float]:
-    """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate` measures it."""
+    """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate`
+    measures it.
+    """
     cost = predict_cost(model)
-    parts = {name: round(getattr(cost, name) / cost.linear, 1) for name in ("convert", "descend", "landmarks", "outputs")}
+    parts = {
+        name: round(getattr(cost, name) / cost.linear, 1)
+        for name in ("convert", "descend", "landmarks", "outputs")
+    }
     return {"cost_ratio": round(cost.cost_ratio, 1), **parts}
 
 
@@ -84,7 +95,10 @@ def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str
         remarks.append(f"{n_leaves} leaves of {settings['n_leaves']} asked for: more would hold too few rows")
     fewer = int(((landmarks > 0) & (landmarks < settings["landmarks"])).sum())
     if fewer:
-        remarks.append(f"{fewer} leaves have fewer than {settings['landmarks']} landmarks: they have no more distinct rows")
+        remarks.append(
+            f"{fewer} leaves have fewer than {settings['landmarks']} landmarks: they have no more distinct"
+            " rows"
+        )
     return remarks
 
 
@@ -111,7 +125,8 @@ def _data(path: Path) -> dict[str, Any]:
         node = zarr_arrays.open_any(path)
     except DataError:
         raise DataError(
-            f"a data set, a model or an output was asked for at {path}, but it holds none of them; check the path"
+            f"a data set, a model or an output was asked for at {path}, but it holds none of them; check the"
+            " path"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
     return {

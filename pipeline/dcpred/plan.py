@@ -1,6 +1,7 @@
 """How work is cut: frozen arithmetic, without I/O, that prints itself.
 
-The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be resumed by any.
+The cut depends on the data and on fixed constants, never on the number of workers, so that a run can be
+resumed by any.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """Rows in blocks, and blocks in pieces. `chunk_rows` rows are read at once and written as one output chunk."""
+    """Rows in blocks, and blocks in pieces. `chunk_rows` rows are read at once and written as one output
+    chunk.
+    """
 
     n_rows: int
     chunk_rows: int
@@ -48,8 +51,8 @@ def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
     block_rows = -(-wanted // chunk_rows) * chunk_rows
     tile = min(tile_rows(n_features), chunk_rows)
-    # of scoring by the plain definition: float64 rows, their copies while they are sorted by leaf, and float32 rows of one tile;
-    # the engine takes a few MiB
+    # of scoring by the plain definition: float64 rows, their copies while they are sorted by leaf, and
+    # float32 rows of one tile; the engine takes a few MiB
     work = tile * n_features * (8 + 8 + 8 + 4)
     return BlockPlan(n_rows, chunk_rows, block_rows, chunk_rows * (row_bytes + 12 * n_outputs + 16) + work)
 
@@ -63,6 +66,8 @@ def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:
-    """At most `most` rows, fewer where that would leave most workers idle, in whole input chunks and at least one."""
+    """At most `most` rows, fewer where that would leave most workers idle, in whole input chunks and at least
+    one.
+    """
     even = max(-(-n_rows // BLOCKS), MIN_BLOCK_ROWS)
     return min(max(min(most, even) // input_rows, 1) * input_rows, max(n_rows, 1))

@@ -20,15 +20,17 @@ from dcpred_tasks.task_bodies.predict_block import check_scored
 class ServedModel:
     """A model that predicts. X is (n_samples, n_features) of any real dtype, raw (the model scales it).
 
-    `feature_names_in_`, object (n_features,), is there where the model was trained on named features. A frame, or an
-    xarray.DataArray whose second dimension is labelled, is then put into the order of training by name, and refused (DataError)
-    where names are missing or further ones are there. pandas.NA in a frame is taken as NaN. Dask collections are refused:
-    nothing is computed in silence.
+    `feature_names_in_`, object (n_features,), is there where the model was trained on named features. A
+    frame, or an xarray.DataArray whose second dimension is labelled, is then put into the order of training
+    by name, and refused (DataError) where names are missing or further ones are there. pandas.NA in a frame
+    is taken as NaN. Dask collections are refused: nothing is computed in silence.
     """
 
     feature_names_in_: NDArray[np.object_]
 
-    def __init__(self, model: Model, path: Path | None = None, feature_names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, model: Model, path: Path | None = None, feature_names: Sequence[str] | None = None
+    ) -> None:
         self.model = model
         self.path = path
         if feature_names is not None:
@@ -53,22 +55,26 @@ class ServedModel:
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels (n_samples,), or float64 values for regression.
 
-        No class for a row without a score (NaN, infinity or a value too large): raises DataError, which names the row."""
+        No class for a row without a score (NaN, infinity or a value too large): raises DataError, which names
+        the row.
+        """
         return self._predict(X, early=False)
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
-        """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what the compact
-        model approximates.
+        """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what
+        the compact model approximates.
 
-        Raises DataError for a row without a score, and if the model was saved without its support vectors."""
+        Raises DataError for a row without a score, and if the model was saved without its support vectors.
+        """
         return self._predict(X, early=True)
 
     def _decision(self, X: ArrayLike, early: bool) -> Scores:
         """Decision values (n_samples, n_outputs)."""
         if is_lazy(X):
             raise DataError(
-                f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in memory; use "
-                "X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred score`, or pass X.compute()"
+                f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in"
+                " memory; use X.map_blocks(model.predict, ...), for a DataFrame map_partitions, or `dcpred"
+                " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
         if early and self.model.support is None and self.path is not None:
@@ -83,7 +89,9 @@ class ServedModel:
 
 
 def load_model(path: str | Path) -> ServedModel:
-    """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot be trusted."""
+    """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot
+    be trusted.
+    """
     where = Path(path)
     described = describe_model(where)
     return ServedModel(read_model(where), where, described.feature_names)

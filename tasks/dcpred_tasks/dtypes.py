@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MODEL_DTYPE = np.float32  # what is fitted is stored in single precision: half the bytes, and what the engine reads
+# what is fitted is stored in single precision: half the bytes, and what the engine reads
+MODEL_DTYPE = np.float32
 ACC_DTYPE = np.float64  # |x|² − 2x·u + |u|² cancels when x is near u
 SCORE_DTYPE = np.float32  # of decision values
 VALUE_DTYPE = np.float64  # of a regression: single precision would lose the digits of a target far from zero

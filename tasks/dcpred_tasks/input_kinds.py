@@ -1,4 +1,6 @@
-"""What kind of data a caller hands in, and frames as matrices, without an import of the library that they come from."""
+"""What kind of data a caller hands in, and frames as matrices, without an import of the library that they
+come from.
+"""
 
 import sys
 from typing import Any
@@ -14,12 +16,15 @@ NUMBERS = "biuf"  # kinds of dtypes
 def is_a(data: Any, name: str) -> bool:
     """Whether `data` is of a class of another library, named as in "xarray.DataArray"."""
     library, _, class_name = name.rpartition(".")
-    found = getattr(sys.modules.get(library), class_name, None)  # nobody has such data before the library was imported
+    # nobody has such data before the library was imported
+    found = getattr(sys.modules.get(library), class_name, None)
     return found is not None and isinstance(data, found)
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether this is a Dask collection, or an xarray object that holds one or was opened and not yet read."""
+    """Whether this is a Dask collection, or an xarray object that holds one or was opened and not yet
+    read.
+    """
     if isinstance(data, type) or not hasattr(data, "__dask_graph__"):
         return False
     if is_a(data, "xarray.DataArray") or is_a(data, "xarray.Dataset"):
@@ -28,33 +33,51 @@ def is_lazy(data: Any) -> bool:
 
 
 def is_unread(data: Any) -> bool:
-    """Whether this is an xarray object, without Dask, that reads some of its values from a file when they are asked for."""
+    """Whether this is an xarray object, without Dask, that reads some of its values from a file when they are
+    asked for.
+    """
     if is_a(data, "xarray.Dataset"):
         return any(is_unread(array) for array in data.data_vars.values())
-    if not is_a(data, "xarray.DataArray") or is_a(data.variable, "xarray.IndexVariable"):  # an index is always in memory
+    if not is_a(data, "xarray.DataArray") or is_a(
+        data.variable, "xarray.IndexVariable"
+    ):  # an index is always in memory
         return False
-    return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)  # there is no public name for it
+    # there is no public name for it
+    return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)
 
 
 def check_one_table(data: Any, name: str) -> None:
-    """Raise DataError for what is not one array or frame: a Dataset of xarray, and a polars query that was not run."""
+    """Raise DataError for what is not one array or frame: a Dataset of xarray, and a polars query that was
+    not run.
+    """
     if is_a(data, "xarray.Dataset"):
-        raise DataError(f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as {name}['features']")
+        raise DataError(
+            f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as"
+            f" {name}['features']"
+        )
     if is_a(data, "polars.LazyFrame"):
-        raise DataError(f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()")
+        raise DataError(
+            f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()"
+        )
 
 
 def as_matrix(X: Any) -> NDArray[Any]:
-    """X as a NumPy array. A frame whose columns are numbers of several kinds, or hold pandas.NA, becomes float64 with NaN.
+    """X as a NumPy array. A frame whose columns are numbers of several kinds, or hold pandas.NA, becomes
+    float64 with NaN.
 
-    Raises DataError for a column of such a frame that does not hold numbers."""
+    Raises DataError for a column of such a frame that does not hold numbers.
+    """
     array = np.asarray(X)
     if array.dtype.kind in NUMBERS or array.ndim != 2:
         return array
     columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False))
-    if not columns or not all(hasattr(dtype, "kind") for _, dtype in columns):  # no frame that is made as those of pandas are
+    if not columns or not all(
+        hasattr(dtype, "kind") for _, dtype in columns
+    ):  # no frame that is made as those of pandas are
         return array
     for column, dtype in columns:
         if dtype.kind not in NUMBERS:
-            raise DataError(f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first")
+            raise DataError(
+                f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first"
+            )
     return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -1,9 +1,10 @@
-"""Bulk scoring: many rows of covtype with small noise, int16, on two workers; the same job that only reads, beside it.
+"""Bulk scoring: many rows of covtype with small noise, int16, on two workers; the same job that only reads,
+beside it.
 
     python tests/benchmarks/bulk.py [--rows 50_000_000] [--model MODEL] [--work DIR] [--quick]
 
-Prints one Markdown table: rows/s, the ratio to the job that only reads and decompresses (same workers, same blocks, measured
-before and after), and the memory of every process early and late in the run.
+Prints one Markdown table: rows/s, the ratio to the job that only reads and decompresses (same workers, same
+blocks, measured before and after), and the memory of every process early and late in the run.
 """
 
 import argparse
@@ -32,14 +33,24 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.settings import make_settings
 
-SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 1024, "landmarks": 16, "products": 0, "head_gamma": 2e-5}
+SETTINGS = {
+    "scaling": "none",
+    "gamma": 7e-5,
+    "C": 16,
+    "n_leaves": 1024,
+    "landmarks": 16,
+    "products": 0,
+    "head_gamma": 2e-5,
+}
 SETTINGS |= {"refine": False}  # as in the paper
 CHUNK_ROWS = 65_536
 MIB = 2**20
 
 
 def make_rows(path: Path, n_rows: int) -> None:
-    """covtype over and over, every copy with other noise of −2…2 in the ten numeric columns; written chunk by chunk."""
+    """covtype over and over, every copy with other noise of −2…2 in the ten numeric columns; written chunk by
+    chunk.
+    """
     X = covtype(data_folder())[0]
     group = zarr_arrays.create_group(path)
     array = zarr_arrays.create_array(group, "X", (n_rows, X.shape[1]), X.dtype, CHUNK_ROWS)
@@ -54,15 +65,16 @@ def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
     source = zarr_arrays.open_array(run.x)
     return sum(
-        int(zarr_arrays.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start) for start, stop in run.pieces(block)
+        int(zarr_arrays.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start)
+        for start, stop in run.pieces(block)
     )
 
 
 def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
     """Nanoseconds per row of each step, in this process and one thread, on the first chunks.
 
-    The engine's steps are told apart by models that lack the later ones: one leaf that is a constant; the whole tree with such
-    leaves; everything.
+    The engine's steps are told apart by models that lack the later ones: one leaf that is a constant; the
+    whole tree with such leaves; everything.
     """
     none = np.zeros(model.n_leaves + 1, np.int64)
     constant = replace(model, landmark_at=none, pair_at=none, triangle_at=none, beta_at=none)
@@ -130,7 +142,9 @@ class MemoryWatch:
         self.thread.join()
 
     def early_and_late(self) -> list[tuple[str, float, float]]:
-        """(process, MiB at most in the second quarter of the run, in the last quarter), for those that lived through both."""
+        """(process, MiB at most in the second quarter of the run, in the last quarter), for those that lived
+        through both.
+        """
         n = len(self.samples)
         early, late = self.samples[n // 4 : max(n // 2, 1)], self.samples[3 * n // 4 :]
         lasting = sorted(set.intersection(*(set(s) for s in early + late)))
@@ -145,7 +159,9 @@ class MemoryWatch:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=lambda s: int(s.replace("_", "")), default=50_000_000)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--work", type=Path, default=Path("benchmark-bulk"))
@@ -192,7 +208,9 @@ def main() -> None:
     table.add("only reading", f"{read_seconds:.1f} s, {rows / read_seconds:,.0f} rows/s")
     table.add("scoring / only reading", f"{score_seconds / read_seconds:.2f}")
     table.add("whole call, with start of workers and verification", f"{report.seconds:.1f} s")
-    table.add("worker seconds: read, score, write", ", ".join(f"{spent[k]:.1f}" for k in ("read", "score", "write")))
+    table.add(
+        "worker seconds: read, score, write", ", ".join(f"{spent[k]:.1f}" for k in ("read", "score", "write"))
+    )
     for name, ns in breakdown(read_model(model), data, min(32, -(-rows // CHUNK_ROWS))).items():
         table.add(f"one thread, {name}", f"{ns:.0f} ns/row")
     table.add("write, of the job", f"{1e9 * spent['write'] / rows:.0f} ns/row")
@@ -200,7 +218,8 @@ def main() -> None:
         table.add(f"memory of {name}, second quarter → last quarter", f"{early:,.0f} → {late:,.0f} MiB")
     table.add(
         "peak of any worker, of the driver",
-        f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f}, {report.driver_peak_memory_bytes / MIB:,.0f} MiB",
+        f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f},"
+        f" {report.driver_peak_memory_bytes / MIB:,.0f} MiB",
     )
     table.add("planned memory per task", f"{plan.task_bytes / MIB:,.0f} MiB")
     table.show()

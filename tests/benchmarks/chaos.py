@@ -1,9 +1,10 @@
-"""Scoring under attack: real processes are killed, stopped and starved at random times, until every run has come to its end.
+"""Scoring under attack: real processes are killed, stopped and starved at random times, until every run has
+come to its end.
 
     python tests/benchmarks/chaos.py [--runs 1000] [--seed 0] [--attacks kill-driver,…] [--work DIR] [--quick]
 
-Each run scores the 20,000 rows of letter into a directory of its own, in 16 blocks, is attacked, is run again after every end
-that was not its own, and is compared file by file with a run that was left in peace. Attacks:
+Each run scores the 20,000 rows of letter into a directory of its own, in 16 blocks, is attacked, is run again
+after every end that was not its own, and is compared file by file with a run that was left in peace. Attacks:
 
     kill-driver, term-driver    SIGKILL or SIGTERM to the driver (which scores by itself), up to three times
     kill-worker, term-worker    SIGKILL or SIGTERM to one of two worker processes, up to three times
@@ -11,7 +12,7 @@ that was not its own, and is compared file by file with a run that was left in p
     full-disk                   a limit on the size of files (RLIMIT_FSIZE): writes fail part-way
     bad-reads                   a third of all reads time out, others are slow
     two-drivers                 two drivers at once on one directory, one of them killed
-    stop-driver                 SIGSTOP to the driver while a second one tries, now and then with the lock taken away; SIGCONT
+    stop-driver                 SIGSTOP to the driver while a second one tries, at times without a lock
 """
 
 import argparse
@@ -92,7 +93,12 @@ class Arena:
 
 
 def small_plan() -> None:
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS, plan.BLOCK_ROWS = 1, CHUNK_ROWS, N_BLOCKS, 20_000 // N_BLOCKS
+    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS, plan.BLOCK_ROWS = (
+        1,
+        CHUNK_ROWS,
+        N_BLOCKS,
+        20_000 // N_BLOCKS,
+    )
 
 
 def _drive(args: tuple[Path, str, Path], fault: str, seed: int) -> None:
@@ -278,13 +284,25 @@ ATTACKS: dict[str, Attack] = {
     "two-drivers": two_drivers,
     "stop-driver": stop_driver,
 }
-OFTEN = ("kill-driver", "term-driver", "full-disk", "bad-reads", "two-drivers", "stop-driver")  # runs under these take less time
+# runs under these take less time
+OFTEN = (
+    "kill-driver",
+    "term-driver",
+    "full-disk",
+    "bad-reads",
+    "two-drivers",
+    "stop-driver",
+)
 
 
 def contents(output: Path) -> dict[str, bytes]:
     """The stored scores, without what attempts that were cut off left."""
     root = output / "scores.zarr"
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and ".partial" not in p.name}
+    return {
+        str(p.relative_to(root)): p.read_bytes()
+        for p in root.rglob("*")
+        if p.is_file() and ".partial" not in p.name
+    }
 
 
 def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) -> None:
@@ -308,12 +326,16 @@ def prepare(work: Path) -> Arena:
     train_data = write_group(work / "train.zarr", X, y, 5_000)
     write_group(work / "data.zarr", np.concatenate([X, X_test]), np.concatenate([y, y_test]), INPUT_ROWS)
     settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
-    train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, lambda: nullcontext(InlineWorkers()))
+    train(
+        f"{train_data}/X", f"{train_data}/y", work / "model", settings, lambda: nullcontext(InlineWorkers())
+    )
     return Arena(work / "model", work / "data.zarr", random.Random())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--attacks", help="names with commas; all otherwise: " + ",".join(ATTACKS))
@@ -342,7 +364,11 @@ def main() -> None:
         for number, name in enumerate(order):
             output, tally, begin = args.work / f"run-{number}", tallies[name], time.monotonic()
             toll = ATTACKS[name](arena, output)
-            tally.runs, tally.hits, tally.resumes = tally.runs + 1, tally.hits + toll.hits, tally.resumes + toll.resumes
+            tally.runs, tally.hits, tally.resumes = (
+                tally.runs + 1,
+                tally.hits + toll.hits,
+                tally.resumes + toll.resumes,
+            )
             tally.seconds.append(time.monotonic() - begin)
             harm = (tally.lost, tally.wrong, tally.twice)
             examine(output, right, peace, tally)
@@ -372,7 +398,16 @@ def _order(wanted: list[str], n_runs: int, chance: random.Random) -> list[str]:
 
 
 def show(tallies: dict[str, Tally]) -> None:
-    table = Table("attack", "runs", "hits", "run again", "rows lost", "rows wrong", "blocks with two values", "s per run")
+    table = Table(
+        "attack",
+        "runs",
+        "hits",
+        "run again",
+        "rows lost",
+        "rows wrong",
+        "blocks with two values",
+        "s per run",
+    )
     total: Counter[str] = Counter()
     for name, t in tallies.items():
         if not t.runs:
@@ -383,7 +418,10 @@ def show(tallies: dict[str, Tally]) -> None:
     table.add("all", *(f"{total[k]:,}" for k in ("runs", "hits", "resumes", "lost", "wrong", "twice")), "")
     table.show()
     if not total["lost"] + total["wrong"] + total["twice"]:
-        print(f"\nNone in {total['runs']:,} runs: fewer than {3 / total['runs']:.2%} of runs, with 95 % confidence (3/n).")
+        print(
+            f"\nNone in {total['runs']:,} runs: fewer than {3 / total['runs']:.2%} of runs, with 95 %"
+            " confidence (3/n)."
+        )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ def letter(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int8], NDArray[n
 
 
 def covtype(folder: Path, seed: int = 0) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
-    """Class 2 against the rest in random order: the first 522,910 rows to train on, the other 58,102 to test on."""
+    """Class 2 against the rest in random order: the first 522,910 rows to train on, the other 58,102 to test
+    on.
+    """
     with np.load(folder / "covtype.npz") as data:
         order = np.random.default_rng(seed).permutation(len(data["y"]))
         return np.ascontiguousarray(data["X"])[order], (data["y"] == 2).astype(np.int8)[order]

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/covtype.py [--workers 2] [--work DIR] [--quick]
 
-Trains, evaluates the compact model and the local SVMs on the 58,102 test rows, and prints time and memory of every step.
-The settings were chosen on the last 40,000 training rows.
+Trains, evaluates the compact model and the local SVMs on the 58,102 test rows, and prints time and memory of
+every step. The settings were chosen on the last 40,000 training rows.
 """
 
 import argparse
@@ -24,7 +24,14 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
-COMMON = {"scaling": "none", "gamma": 7e-5, "C": 16, "keep_support_vectors": True, "refine": False}  # as in the paper
+# as in the paper
+COMMON = {
+    "scaling": "none",
+    "gamma": 7e-5,
+    "C": 16,
+    "keep_support_vectors": True,
+    "refine": False,
+}
 CHOICES = {
     "large leaves": {"n_leaves": 16, "head_gamma": 7e-6, "landmarks": 32, "products": 128},
     "1,024 leaves": {"n_leaves": 1024, "head_gamma": 2e-5, "landmarks": 16, "products": 64},
@@ -35,7 +42,9 @@ MIB = 2**20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-covtype"))
     parser.add_argument("--quick", action="store_true", help="20,000 training rows, 16 leaves")
@@ -48,25 +57,42 @@ def main() -> None:
     del X, y
     choices = {"large leaves": CHOICES["large leaves"]} if args.quick else CHOICES
     table = Table(
-        "tree", "leaves", "local SVMs (early), %", "compact, %", "cost", "training", "of which leaves", "peak worker, driver"
+        "tree",
+        "leaves",
+        "local SVMs (early), %",
+        "compact, %",
+        "cost",
+        "training",
+        "of which leaves",
+        "peak worker, driver",
     )
     for name, choice in choices.items():
         model = args.work / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(model, ignore_errors=True)
         begin = time.perf_counter()
-        report = train(f"{data}/X", f"{data}/y", model, make_settings(COMMON | choice), partial(connect, args.workers, None))
+        report = train(
+            f"{data}/X",
+            f"{data}/y",
+            model,
+            make_settings(COMMON | choice),
+            partial(connect, args.workers, None),
+        )
         seconds = time.perf_counter() - begin
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)
-        cost = measure_cost(read_model(model), zarr_arrays.open_array(f"{held}/X")[:COST_ROWS], **({} if args.quick else LONG))
+        cost = measure_cost(
+            read_model(model), zarr_arrays.open_array(f"{held}/X")[:COST_ROWS], **({} if args.quick else LONG)
+        )
         table.add(
             name,
-            f"{report.n_leaves:,} ({report.n_constant_leaves} constant), largest {report.largest_leaf_rows:,}",
+            f"{report.n_leaves:,} ({report.n_constant_leaves} constant), largest"
+            f" {report.largest_leaf_rows:,}",
             f"{100 * found['early_accuracy']:.2f}",
             f"{100 * found['accuracy']:.2f}",
             f"{cost.cost_ratio:.0f} × {1e3 * cost.linear_us_per_row:.0f} ns",
             f"{seconds:.0f} s",
             f"{report.seconds['leaves']:.0f} s",
-            f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f}, {peak_memory_bytes() / MIB:,.0f} MiB",
+            f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f},"
+            f" {peak_memory_bytes() / MIB:,.0f} MiB",
         )
     table.show()
 

@@ -1,11 +1,12 @@
-"""Damage of every kind at random places of finished outputs: how much of it `dcpred verify` finds, and false alarms.
+"""Damage of every kind at random places of finished outputs: how much of it `dcpred verify` finds, and false
+alarms.
 
     python tests/benchmarks/damage.py [--trials 100] [--work DIR] [--seed 0] [--quick]
 
-Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, and with rows given up, of
-20 blocks each. In each trial an output is copied and verified (a finding is a false alarm), then damaged and verified at every
-level that promises to find that damage. Level sample scores all rows again where it alone promises something, else one. Exit
-code 1 if anything is missed, or any alarm false.
+Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, and with
+rows given up, of 20 blocks each. In each trial an output is copied and verified (a finding is a false alarm),
+then damaged and verified at every level that promises to find that damage. Level sample scores all rows again
+where it alone promises something, else one. Exit code 1 if anything is missed, or any alarm false.
 """
 
 import argparse
@@ -28,7 +29,14 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 
-KINDS = (("two classes", 2), ("three classes", 3), ("regression", 0), ("not finite", 3), ("labels", 2), ("given up", 3))
+KINDS = (
+    ("two classes", 2),
+    ("three classes", 3),
+    ("regression", 0),
+    ("not finite", 3),
+    ("labels", 2),
+    ("given up", 3),
+)
 N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
 
 
@@ -42,7 +50,11 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
     for name, classes in KINDS:
         folder = work / name
         X = rng.normal(0, 2, (N_ROWS, N_FEATURES)).astype(np.float32)
-        y = np.sin(X[:, 0]) + X[:, 1] if not classes else (np.abs(X[:, 0]).astype(int) + (X[:, 1] > 0)) % classes
+        y = (
+            np.sin(X[:, 0]) + X[:, 1]
+            if not classes
+            else (np.abs(X[:, 0]).astype(int) + (X[:, 1] > 0)) % classes
+        )
         if name == "not finite":
             X[rng.choice(N_ROWS, 90, replace=False), rng.integers(N_FEATURES, size=90)] = np.nan
         group = zarr_arrays.create_group(folder / "data.zarr")
@@ -52,13 +64,28 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
         known = zarr_arrays.create_group(folder / "known.zarr")
         for key, value in (("X", X[finite][:800]), ("y", y[finite][:800])):
             zarr_arrays.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
-        settings = {"landmarks": 6, "products": 4, "n_leaves": 4} | ({} if classes else {"task": "regression"})
-        train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", make_settings(settings), inline)
+        settings = {"landmarks": 6, "products": 4, "n_leaves": 4} | (
+            {} if classes else {"task": "regression"}
+        )
+        train(
+            f"{folder}/known.zarr/X",
+            f"{folder}/known.zarr/y",
+            folder / "model",
+            make_settings(settings),
+            inline,
+        )
         if name == "given up":
             (folder / "data.zarr" / "X" / "c" / "7" / "0").unlink()
         wanted = ("label",) if name == "labels" else None
         tolerance = Tolerance(quarantine=name == "given up")
-        score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline, outputs=wanted, tolerance=tolerance)
+        score(
+            folder / "model",
+            f"{folder}/data.zarr/X",
+            folder / "out",
+            inline,
+            outputs=wanted,
+            tolerance=tolerance,
+        )
         outputs.append(folder / "out")
     return outputs
 
@@ -68,13 +95,17 @@ def alarms(report: VerifyReport) -> int:
 
 
 def is_found(injury: Injury, report: VerifyReport) -> bool:
-    """Whether the damage is named as what it is, and the output not called good for it; what does no harm, not called bad."""
+    """Whether the damage is named as what it is, and the output not called good for it; what does no harm,
+    not called bad.
+    """
     named = any(finding.kind in injury.kinds for finding in report.findings)
     return named and (not alarms(report) if injury.kinds == (Kind.LEFTOVER,) else not report.ok)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, default=Path("benchmark-damage"))
     parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
     parser.add_argument("--seed", type=int, default=0)
@@ -95,8 +126,13 @@ def main() -> None:
             shutil.copytree(outputs[rng.integers(len(outputs))], copy)
             false += sum(alarms(verify(copy, level, inline, rows=rows)) > 0 for level in injury.levels)
             injury.inflict(copy, rng)
-            found.update(level for level in injury.levels if is_found(injury, verify(copy, level, inline, rows=rows)))
-        shown = [f"{found[level]} of {trials}" if level in injury.levels else "–" for level in ("fast", "sample", "full")]
+            found.update(
+                level for level in injury.levels if is_found(injury, verify(copy, level, inline, rows=rows))
+            )
+        shown = [
+            f"{found[level]} of {trials}" if level in injury.levels else "–"
+            for level in ("fast", "sample", "full")
+        ]
         table.add(injury.name, *shown, f"{false} of {trials * len(injury.levels)}")
         missed += trials * len(injury.levels) - found.total()
         n_false, n_clean = n_false + false, n_clean + trials * len(injury.levels)

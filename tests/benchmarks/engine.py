@@ -1,17 +1,19 @@
-"""The scoring engine: what a row costs, in linear predictions, for models of many shapes; and its rivals on letter.
+"""The scoring engine: what a row costs, in linear predictions, for models of many shapes; and its rivals on
+letter.
 
     python tests/benchmarks/engine.py [--full] [--plot FILE.png] [--work DIR] [--stream-mib 256] [--quick]
 
-The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes (dcpred.cost.measured),
-in the same thread of the same process, interleaved, medians.
-"cost" streams over at least 256 MiB of float32 rows, of which 64 MiB are distinct; "in cache" goes over 512 KiB of them again
-and again. Every model's decision values are first compared with those of the plain definition in NumPy.
+The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes
+(dcpred.cost.measured), in the same thread of the same process, interleaved, medians.
+"cost" streams over at least 256 MiB of float32 rows, of which 64 MiB are distinct; "in cache" goes over 512
+KiB of them again and again. Every model's decision values are first compared with those of the plain
+definition in NumPy.
 
-First the synthetic models of synthetic.py: four shapes that are watched most, then one factor at a time around 54 features, 1024
-leaves in three levels, 16 landmarks, no products, one output, among them models whose scaling gives most features the factor 0;
---full gives the cross product. Then letter, A–M against N–Z: all rivals predict the same raw float32 rows. LightGBM and
-scikit-learn-intelex are measured where they are installed, and the plot is made where matplotlib is:
-`pip install ".[benchmarks]"`.
+First the synthetic models of synthetic.py: four shapes that are watched most, then one factor at a time
+around 54 features, 1024 leaves in three levels, 16 landmarks, no products, one output, among them models
+whose scaling gives most features the factor 0; --full gives the cross product. Then letter, A–M against N–Z:
+all rivals predict the same raw float32 rows. LightGBM and scikit-learn-intelex are measured where they are
+installed, and the plot is made where matplotlib is: `pip install ".[benchmarks]"`.
 """
 
 import argparse
@@ -55,9 +57,18 @@ HEADLINE = (Shape(54, 256), Shape(54, 1024), Shape(784, 256), Shape(16, 256))
 
 # letter: features are whole numbers from 0 to 15, so that this γ is 8 in features from 0 to 1
 GAMMA = 8.0 / 15**2
-LOCAL = {"scaling": "minmax", "n_leaves": 128, "gamma": 4.0, "C": 4.0, "landmark_floor": 0.1, "random_state": 0}
+LOCAL = {
+    "scaling": "minmax",
+    "n_leaves": 128,
+    "gamma": 4.0,
+    "C": 4.0,
+    "landmark_floor": 0.1,
+    "random_state": 0,
+}
 HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper
-BLOCK_BYTES = MIB  # kernel values that the exact machine holds at a time: half of a second-level cache of 2 MiB
+BLOCK_BYTES = (
+    MIB  # kernel values that the exact machine holds at a time: half of a second-level cache of 2 MiB
+)
 
 Predict = Callable[[NDArray[Any]], Any]
 
@@ -113,18 +124,22 @@ def optional(name: str) -> Any:
         return None
 
 
-# --- timing -----------------------------------------------------------------------------------------------------------------
+# -- timing --------------------------------------------------------------------------------------------------
 
 
 def measure(predict: Predict, rows: NDArray[Any], linear_rows: SingleArray, budget: Budget) -> Cost:
     """rows  (n_samples, n_features), the stream; linear_rows  the same as float32"""
     few = max(CACHE_BYTES // linear_rows[:1].nbytes, 1)
     linear_rows = padded_rows(linear_rows)
-    return Cost(_time(predict, rows, linear_rows, budget), _time(predict, rows[:few], linear_rows[:few], budget))
+    return Cost(
+        _time(predict, rows, linear_rows, budget), _time(predict, rows[:few], linear_rows[:few], budget)
+    )
 
 
 def _time(predict: Predict, rows: NDArray[Any], linear_rows: SingleArray, budget: Budget) -> Timing:
-    """The predictor takes one part of the rows after another, so that its time is bounded; short calls are looped."""
+    """The predictor takes one part of the rows after another, so that its time is bounded; short calls are
+    looped.
+    """
     w = np.linspace(-1, 1, linear_rows.shape[1], dtype=np.float32)
 
     def linear(X: SingleArray) -> SingleArray:
@@ -168,7 +183,7 @@ def repeated(rows: NDArray[Any], n_rows: int) -> NDArray[Any]:
     return np.tile(rows, (-(-n_rows // len(rows)), 1))[:n_rows]
 
 
-# --- synthetic models -------------------------------------------------------------------------------------------------------
+# -- synthetic models ----------------------------------------------------------------------------------------
 
 
 def shapes(full: bool, quick: bool) -> list[Shape]:
@@ -191,7 +206,9 @@ def shapes(full: bool, quick: bool) -> list[Shape]:
 
 
 @lru_cache(maxsize=1)
-def synthetic_stream(n_features: int, dtype: str, stream_bytes: int) -> tuple[Cloud, NDArray[Any], SingleArray]:
+def synthetic_stream(
+    n_features: int, dtype: str, stream_bytes: int
+) -> tuple[Cloud, NDArray[Any], SingleArray]:
     """(cloud, rows, the same rows in float32)."""
     cloud, row_bytes = Cloud(n_features, dtype), 4 * n_features
     distinct = cloud.rows(min(DISTINCT_BYTES, stream_bytes) // row_bytes, seed=2)
@@ -205,7 +222,9 @@ def compare(model: Model, rows: NDArray[Any]) -> None:
     right, right_status = compact_model.score_rows(model, rows)
     error = np.abs(found - right).max() / max(float(right.std()), 1e-6)
     if not (error <= TOLERANCE and np.array_equal(found_status, right_status)):
-        raise SystemExit(f"the engine does not agree with the definition: off by {error:.1e} standard deviations")
+        raise SystemExit(
+            f"the engine does not agree with the definition: off by {error:.1e} standard deviations"
+        )
 
 
 def measure_shapes(wanted: list[Shape], budget: Budget) -> Iterator[tuple[Shape, Cost]]:
@@ -218,15 +237,19 @@ def measure_shapes(wanted: list[Shape], budget: Budget) -> Iterator[tuple[Shape,
         model = make_model(shape, cloud)
         compare(model, rows[:CHECKED_ROWS])
         cost = measure(partial(scorer.score_rows, model), rows, linear_rows, budget)
-        say(f"{number}/{len(wanted)} {shape}: cost {cost.stream.cost:.1f}, {time.perf_counter() - begin:.1f} s")
+        say(
+            f"{number}/{len(wanted)} {shape}: cost {cost.stream.cost:.1f},"
+            f" {time.perf_counter() - begin:.1f} s"
+        )
         yield shape, cost
 
 
-# --- rivals on letter -------------------------------------------------------------------------------------------------------
+# -- rivals on letter ----------------------------------------------------------------------------------------
 
 
 class ExactMachine:
-    """A fitted SVC of two classes in single precision: blocks of rows whose kernel values stay in cache, exp in place.
+    """A fitted SVC of two classes in single precision: blocks of rows whose kernel values stay in cache, exp
+    in place.
 
     One matrix product gives the whole exponent, −γ‖x − u‖² = [2γx, −γ‖x‖², 1] · [u, 1, −γ‖u‖²].
     """
@@ -294,7 +317,10 @@ class Letter:
             fitted = DCPredClassifier(**(LOCAL | HEAD | leaves), products=products).fit(self.X, self.y)  # type: ignore[arg-type]
             model: Model = fitted.model_
             compare(model, self.X_test[:CHECKED_ROWS])
-            for engine, score in (("engine", scorer.score_rows), ("NumPy definition", compact_model.score_rows)):
+            for engine, score in (
+                ("engine", scorer.score_rows),
+                ("NumPy definition", compact_model.score_rows),
+            ):
                 labels = compact_model.class_numbers(score(model, self.X_test)[0])
                 kind = f"{model.n_leaves} leaves × {HEAD['landmarks']} landmarks, {products} products"
                 yield Rival(f"dcpred, {kind}: {engine}", partial(score, model), self.accuracy(labels))
@@ -334,7 +360,9 @@ class Letter:
         """End the benchmark unless labels are the same, but for a few on the border."""
         share = float(np.mean(np.asarray(labels).ravel() == right))
         if share < 0.995:
-            raise SystemExit(f"{name} predicts only {share:.1%} of the labels of the machine that it stands for")
+            raise SystemExit(
+                f"{name} predicts only {share:.1%} of the labels of the machine that it stands for"
+            )
 
 
 def measure_rivals(data: Letter, budget: Budget) -> Iterator[tuple[Rival, Cost]]:
@@ -345,7 +373,7 @@ def measure_rivals(data: Letter, budget: Budget) -> Iterator[tuple[Rival, Cost]]
         yield rival, cost
 
 
-# --- results ----------------------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 
 def add(table: Table, first: list[str], cost: Cost, accuracy: str) -> None:
@@ -360,7 +388,9 @@ def number(value: float) -> str:
 
 
 def plot(path: Path, synthetic: list[tuple[Shape, Cost]], rivals: list[tuple[Rival, Cost]]) -> None:
-    """Cost against leaves, landmarks and features, streaming (solid) and in cache (dashed); rivals beside them."""
+    """Cost against leaves, landmarks and features, streaming (solid) and in cache (dashed); rivals beside
+    them.
+    """
     if optional("matplotlib") is None:
         return
     figure = import_module("matplotlib.figure").Figure(figsize=(13, 10), layout="constrained")
@@ -374,17 +404,25 @@ def plot(path: Path, synthetic: list[tuple[Shape, Cost]], rivals: list[tuple[Riv
     landmarks.set(xlabel="landmarks", title="1,024 leaves, no products, one output")
     features.set(xlabel="features", title="16 landmarks, no products, one output")
     marks(beside, rivals)
-    figure.suptitle("Cost of a row in linear predictions: streaming (solid) and in cache (dashed); one thread")
+    figure.suptitle(
+        "Cost of a row in linear predictions: streaming (solid) and in cache (dashed); one thread"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     say(f"plot: {path}")
 
 
-def lines(axes: Any, synthetic: list[tuple[Shape, Cost]], field: str, wanted: list[tuple[str, Shape]]) -> None:
+def lines(
+    axes: Any, synthetic: list[tuple[Shape, Cost]], field: str, wanted: list[tuple[str, Shape]]
+) -> None:
     """One line of each shape over the values of one field."""
     ticks = set()
     for label, shape in wanted:
-        own = {getattr(s, field): cost for s, cost in synthetic if replace(shape, **{field: getattr(s, field)}) == s}
+        own = {
+            getattr(s, field): cost
+            for s, cost in synthetic
+            if replace(shape, **{field: getattr(s, field)}) == s
+        }
         at = sorted(own)
         if not at:
             continue
@@ -420,17 +458,29 @@ def marks(axes: Any, rivals: list[tuple[Rival, Cost]]) -> None:
         text = f"{number(cost.stream.cost)}×   {rival.accuracy:.1f} %"
         axes.text(cost.stream.cost * 1.1, -place, text, va="center", fontsize=9)
     most = max(cost.stream.cost for _, cost in rivals)
-    axes.set(xscale="log", xlim=(0.5, 30 * most), yticks=[], xlabel="linear predictions", title="letter: cost and test accuracy")
+    axes.set(
+        xscale="log",
+        xlim=(0.5, 30 * most),
+        yticks=[],
+        xlabel="linear predictions",
+        title="letter: cost and test accuracy",
+    )
     axes.set_ylim(0.6 - len(rivals), 0.8)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--full", action="store_true", help="the cross product of all shapes: hours")
-    parser.add_argument("--plot", type=Path, help="where the plot goes; engine.png in the work folder otherwise")
+    parser.add_argument(
+        "--plot", type=Path, help="where the plot goes; engine.png in the work folder otherwise"
+    )
     parser.add_argument("--work", type=Path, default=Path("benchmark-engine"))
     parser.add_argument("--stream-mib", type=int, default=256)
-    parser.add_argument("--quick", action="store_true", help="a few small models, little training, short streams")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few small models, little training, short streams"
+    )
     args = parser.parse_args()
     budget = Budget(4 * MIB, 0.2) if args.quick else Budget(args.stream_mib * MIB, 5.0)
     columns = ("leaves", "features", "landmarks", "products", "outputs", "dtype")
@@ -440,7 +490,10 @@ def main() -> None:
         synthetic = list(measure_shapes(shapes(args.full, args.quick), budget))
         rivals = list(measure_rivals(Letter(args.quick), budget))
     share = (time.process_time() - begin[1]) / (time.perf_counter() - begin[0])
-    say(f"this process had {share:.0%} of a core" + ("; others were at work, so measure again" if share < 0.95 else ""))
+    say(
+        f"this process had {share:.0%} of a core"
+        + ("; others were at work, so measure again" if share < 0.95 else "")
+    )
     for shape, cost in synthetic:
         levels = " × ".join(map(str, ARITIES[shape.n_leaves]))
         leaves = f"{shape.n_leaves:,} ({levels})" if levels else "1"

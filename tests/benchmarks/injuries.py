@@ -1,4 +1,5 @@
-"""Kinds of damage to a finished output, at random places, with the levels of `dcpred verify` that promise to find each.
+"""Kinds of damage to a finished output, at random places, with the levels of `dcpred verify` that promise to
+find each.
 
 Used by damage.py and by tests/cluster/test_verification.py.
 """
@@ -42,7 +43,9 @@ def pick(files: Iterable[Path], rng: Random) -> Path:
 
 
 def chunks(output: Path) -> list[Path]:
-    return [path for path in (output / "scores.zarr").rglob("*") if path.is_file() and path.name != "zarr.json"]
+    return [
+        path for path in (output / "scores.zarr").rglob("*") if path.is_file() and path.name != "zarr.json"
+    ]
 
 
 def block_records(output: Path) -> list[Path]:
@@ -71,7 +74,9 @@ def swap(output: Path, rng: Random, same_size: bool) -> None:
     pairs = [
         (a, b)
         for a, b in combinations(files, 2)
-        if (len(a[1]) == len(b[1])) == same_size and a[1] != b[1] and (not same_size or array[a[0]] == array[b[0]])
+        if (len(a[1]) == len(b[1])) == same_size
+        and a[1] != b[1]
+        and (not same_size or array[a[0]] == array[b[0]])
     ]
     (one, first), (two, second) = pairs[rng.integers(len(pairs))]
     one.write_bytes(second)
@@ -163,13 +168,19 @@ def other_manifest(output: Path, rng: Random) -> None:
 
 def other_plan(output: Path, rng: Random) -> None:
     name = rng.choice(["block_rows", "n_rows", "chunk_rows"])
-    alter_json(output / "plan.json", lambda value: value.update({str(name): value[name] + int(rng.integers(1, 50))}))
+    alter_json(
+        output / "plan.json", lambda value: value.update({str(name): value[name] + int(rng.integers(1, 50))})
+    )
 
 
 def leave_partial(output: Path, rng: Random) -> None:
     where = pick([*chunks(output), *block_records(output), output / "manifest.json"], rng)
     other = rng.bytes(6).hex()
-    name = f"{where.name}.partial-{other}" if rng.random() < 0.5 else f"{where.stem}.{rng.bytes(16).hex()}.partial"
+    name = (
+        f"{where.name}.partial-{other}"
+        if rng.random() < 0.5
+        else f"{where.stem}.{rng.bytes(16).hex()}.partial"
+    )
     (where.parent / name).write_bytes(rng.bytes(9))
 
 
@@ -181,7 +192,9 @@ def foreign_file(output: Path, rng: Random) -> None:
 
 
 def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], None]) -> None:
-    """Other values in a block, with a record and a manifest that agree with them: what only values themselves can tell."""
+    """Other values in a block, with a record and a manifest that agree with them: what only values themselves
+    can tell.
+    """
     ledger = open_ledger(output)
     run = ledger.run
     receipt = commit_records.read_receipt(run, int(rng.integers(ledger.n_blocks)))
@@ -200,7 +213,11 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     new = replace(receipt, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
     run.record(receipt.block).unlink()
     commit_records.commit(run, new)
-    ledger.finish(make_manifest(Ledger(run, ledger.n_blocks), BlockPlan(run.n_rows, run.chunk_rows, run.block_rows, 0), 0))
+    ledger.finish(
+        make_manifest(
+            Ledger(run, ledger.n_blocks), BlockPlan(run.n_rows, run.chunk_rows, run.block_rows, 0), 0
+        )
+    )
 
 
 def wrong_scores(values: dict[str, Any]) -> None:
@@ -252,7 +269,9 @@ INJURIES = (
     Injury("a chunk with a byte more", EVERY, SIZES, on_chunk(append)),
     Injury("an emptied chunk", EVERY, SIZES, on_chunk(lambda path, rng: path.write_bytes(b"") and None)),
     Injury("a deleted chunk", EVERY, (Kind.MISSING_CHUNK,), on_chunk(delete)),
-    Injury("swapped chunks of equal size", ("full",), (Kind.WRONG_VALUES,), lambda o, rng: swap(o, rng, True)),
+    Injury(
+        "swapped chunks of equal size", ("full",), (Kind.WRONG_VALUES,), lambda o, rng: swap(o, rng, True)
+    ),
     Injury("swapped chunks of other sizes", EVERY, SIZES, lambda o, rng: swap(o, rng, False)),
     Injury("one value written again", ("full",), VALUES, write_one_value),
     Injury("a chunk of fill values", ("full",), VALUES, fill_chunk),
@@ -261,14 +280,34 @@ INJURIES = (
     Injury("a deleted record", EVERY, (Kind.MISSING_RECORD,), on_record(delete)),
     Injury("a flipped bit in a record", EVERY, RECORD, on_record(flip)),
     Injury("a truncated record", EVERY, RECORD, on_record(truncate)),
-    Injury("a record copied over another", EVERY, (Kind.FOREIGN_RECORD,), lambda o, rng: copy_record(o, rng, False)),
-    Injury("a record copied beyond the last", EVERY, (Kind.RECORD_OF_NO_BLOCK,), lambda o, rng: copy_record(o, rng, True)),
+    Injury(
+        "a record copied over another",
+        EVERY,
+        (Kind.FOREIGN_RECORD,),
+        lambda o, rng: copy_record(o, rng, False),
+    ),
+    Injury(
+        "a record copied beyond the last",
+        EVERY,
+        (Kind.RECORD_OF_NO_BLOCK,),
+        lambda o, rng: copy_record(o, rng, True),
+    ),
     Injury("a record of another run", EVERY, (Kind.FOREIGN_RECORD,), record_of_another_run),
     Injury("a conflicting record", EVERY, (Kind.CONFLICT,), conflicting_record),
-    Injury("a flipped bit in zarr.json", EVERY, (Kind.METADATA,), lambda o, rng: flip(pick(metadata(o), rng), rng)),
+    Injury(
+        "a flipped bit in zarr.json",
+        EVERY,
+        (Kind.METADATA,),
+        lambda o, rng: flip(pick(metadata(o), rng), rng),
+    ),
     Injury("a deleted zarr.json", EVERY, (Kind.METADATA,), lambda o, rng: pick(metadata(o), rng).unlink()),
     Injury("other metadata of an array", EVERY, (Kind.METADATA,), other_metadata),
-    Injury("a flipped bit in the manifest", EVERY, (Kind.MANIFEST,), lambda o, rng: flip(o / "manifest.json", rng)),
+    Injury(
+        "a flipped bit in the manifest",
+        EVERY,
+        (Kind.MANIFEST,),
+        lambda o, rng: flip(o / "manifest.json", rng),
+    ),
     Injury("a manifest of other counts", EVERY, (Kind.MANIFEST,), other_manifest),
     Injury("a plan of other blocks", EVERY, (Kind.MANIFEST,), other_plan),
     Injury("a row of status 0, committed", EVERY, (Kind.STATUS,), committed(unscored)),

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/letter.py [--seeds 10] [--quick]
 
-Test accuracy on the last 5,000 rows, mean and standard deviation over seeds (the split is fixed; the seed moves the tree,
-k-means and the products). The settings were chosen by 5-fold cross-validation on the 15,000 training rows.
+Test accuracy on the last 5,000 rows, mean and standard deviation over seeds (the split is fixed; the seed
+moves the tree, k-means and the products). The settings were chosen by 5-fold cross-validation on the 15,000
+training rows.
 """
 
 import argparse
@@ -18,8 +19,8 @@ from dcpred.cost.measured import measure_cost
 
 TREE = {"scaling": "minmax", "n_leaves": 128}
 HEAD = {"landmarks": 24, "head_gamma": 3.0, "head_C": 32.0, "refine": False}  # as in the paper
-# Cross-validation chose the first for landmarks with products, the second for landmarks alone. A hard SVM has its α² on few
-# rows at the border; a soft one spreads it, and then landmarks by α² alone cover the leaf.
+# Cross-validation chose the first for landmarks with products, the second for landmarks alone. A hard SVM has
+# its α² on few rows at the border; a soft one spreads it, and then landmarks by α² alone cover the leaf.
 LOCALS = {
     "hard (γ=4, C=4, floor 0.1)": ({"gamma": 4.0, "C": 4.0}, 0.1),
     "soft (γ=2, C=1, floor 0)": ({"gamma": 2.0, "C": 1.0}, 0.0),
@@ -34,7 +35,9 @@ PAPER = "95.90 at 12.8×"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="one seed")
     args = parser.parse_args()
@@ -62,7 +65,10 @@ def main() -> None:
     beside = Table("beside it", "test accuracy, %")
     beside.add("linear SVM", f"{100 * linear:.2f}")
     beside.add("exact SVM (C=10, γ=8)", f"{100 * exact:.2f}")
-    beside.add("local SVMs of the same leaves (early prediction)", f"{100 * np.mean(model.predict_early(X_test) == y_test):.2f}")
+    beside.add(
+        "local SVMs of the same leaves (early prediction)",
+        f"{100 * np.mean(model.predict_early(X_test) == y_test):.2f}",
+    )
     beside.add("DC-Pred++ as the paper prints it (another split: 12,000 / 6,000)", PAPER)
     cost = measure_cost(model.model_, X, **({"stream_bytes": 2**22} if args.quick else LONG))
     beside.add("leaves", str(model.n_leaves_))

@@ -18,7 +18,9 @@ def scaled(name: str, X: Rows) -> Scaling:
     """A scaling; "none" centres and divides all features by one number, which single precision needs."""
     if name == "none":
         return Scaling(X.mean(axis=0, dtype=np.float64), np.full(X.shape[1], unit_gamma(X) ** 0.5))
-    return fit_scaling(name, X, np.ones(len(X)), X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64))
+    return fit_scaling(
+        name, X, np.ones(len(X)), X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    )
 
 
 def same(d: int) -> Scaling:
@@ -32,10 +34,19 @@ def unit_gamma(Z: Rows) -> float:
 class Blocked:
     """Σ_j φ_j(x) W_jk + b_k for rows in blocks: scale, one matrix product for all φ, one for the outputs."""
 
-    def __init__(self, scaling: Scaling, right: Rows, W: NDArray[Any], b: NDArray[Any] | float, gamma: float = 0.0) -> None:
-        """right  (d + 2, n), see `gaussian`; or (d + 1, n) for the cosines of random Fourier features, where gamma is 0"""
+    def __init__(
+        self, scaling: Scaling, right: Rows, W: NDArray[Any], b: NDArray[Any] | float, gamma: float = 0.0
+    ) -> None:
+        """right  (d + 2, n), see `gaussian`; or (d + 1, n) for the cosines of random Fourier features, where
+        gamma is 0
+        """
         self.shift, self.factor = scaling.shift.astype(np.float32), scaling.factor.astype(np.float32)
-        self.right, self.W, self.b, self.gamma = right, np.asarray(W, np.float32), np.asarray(b, np.float32), np.float32(gamma)
+        self.right, self.W, self.b, self.gamma = (
+            right,
+            np.asarray(W, np.float32),
+            np.asarray(b, np.float32),
+            np.float32(gamma),
+        )
         self.rows = max(BLOCK_BYTES // (4 * right.shape[1]), 16)
         self.left = np.ones((self.rows, len(right)), np.float32)
         self.features = np.empty((self.rows, right.shape[1]), np.float32)
@@ -61,7 +72,9 @@ class Blocked:
 def gaussian(scaling: Scaling, U: Rows, W: NDArray[Any], b: NDArray[Any] | float, gamma: float) -> Blocked:
     """Gaussian kernel values of scaled points U: −γ‖z − u‖² = [z, ‖z‖², 1] · [2γu, −γ, −γ‖u‖²]."""
     norms = np.einsum("ij,ij->i", U, U)
-    right = np.vstack([2 * gamma * U.T, np.full((1, len(U)), -gamma), -gamma * norms[None]]).astype(np.float32)
+    right = np.vstack([2 * gamma * U.T, np.full((1, len(U)), -gamma), -gamma * norms[None]]).astype(
+        np.float32
+    )
     return Blocked(scaling, right, W, b, gamma)
 
 
@@ -73,10 +86,14 @@ def kernel(A: Rows, U: Rows, gamma: float) -> NDArray[np.float64]:
 
 
 def solve(G: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With a jitter that rounding needs; G is overwritten. OpenBLAS has crashed in large ones with two threads."""
+    """With a jitter that rounding needs; G is overwritten. OpenBLAS has crashed in large ones with two
+    threads.
+    """
     with threadpool_limits(1):
         G[np.diag_indices_from(G)] += 1e-10 * np.trace(G) / len(G)
-        return np.asarray(cho_solve(cho_factor(G, overwrite_a=True, check_finite=False), right, check_finite=False))
+        return np.asarray(
+            cho_solve(cho_factor(G, overwrite_a=True, check_finite=False), right, check_finite=False)
+        )
 
 
 def pair_weights(machine: Any) -> NDArray[np.float64]:

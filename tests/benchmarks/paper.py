@@ -1,14 +1,17 @@
-"""The paper's table 1 and the points of its figure 3 (Hsieh et al. 2014), ours beside what it prints, and rivals beside both.
+"""The paper's table 1 and the points of its figure 3 (Hsieh et al. 2014), ours beside what it prints, and
+rivals beside both.
 
-    python tests/benchmarks/paper.py [--sets letter,covtype,...] [--seeds 3] [--workers 2] [--work DIR] [--quick]
+    python tests/benchmarks/paper.py [--sets letter,covtype,...] [--seeds 3] [--workers 2] [--work DIR]
+    [--quick]
                                      [--no-rivals] [--no-curves] [--tuned | --default]
 
-Every figure of ours comes from `train` on Zarr by Dask workers and from `evaluate`: accuracy or RMSE on the test rows, and the
-cost in linear predictions. The training time is that of `train`, everything but the start of the worker processes. The judged
-point of each set runs once for every seed (a seed moves everything, and the split where it is random); the other points of the
-curves run with the first seed. Rivals are trained once for every random split, once for a fixed one, and kept in
-WORK/rivals.json with how they were chosen; so is the best scaling that is not learned. `--tuned` lets `dcpred tune` choose,
-`--default` trains without settings. Plots are written to WORK where matplotlib is installed (`pip install ".[benchmarks]"`).
+Every figure of ours comes from `train` on Zarr by Dask workers and from `evaluate`: accuracy or RMSE on the
+test rows, and the cost in linear predictions. The training time is that of `train`, everything but the start
+of the worker processes. The judged point of each set runs once for every seed (a seed moves everything, and
+the split where it is random); the other points of the curves run with the first seed. Rivals are trained once
+for every random split, once for a fixed one, and kept in WORK/rivals.json with how they were chosen; so is
+the best scaling that is not learned. `--tuned` lets `dcpred tune` choose, `--default` trains without
+settings. Plots are written to WORK where matplotlib is installed (`pip install ".[benchmarks]"`).
 """
 
 import argparse
@@ -44,7 +47,12 @@ from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.learned_scaling import KERNEL_REACH, NEIGHBOURS
 from dcpred_tasks.training.settings import make_settings
 
-OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = "ours", "without learned scaling", "without refinement", "without overlap"
+OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
+    "ours",
+    "without learned scaling",
+    "without refinement",
+    "without overlap",
+)
 # The paper's compact model, pseudo-landmarks and all.
 NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "products": 64}
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
@@ -109,12 +117,17 @@ class Place:
         model, seconds, leaves = self.train(settings)
         found = evaluation.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
         quality = 100 * found["accuracy"] if "accuracy" in found else found["rmse"]
-        result = Result(quality, found["cost_ratio"], predict_cost(read_model(model)).cost_ratio, seconds, leaves)
-        say(f"    {quality:.4g} at {result.cost:.1f} (predicted {result.predicted:.1f}), {seconds:.1f} s, {leaves:,} leaves")
+        result = Result(
+            quality, found["cost_ratio"], predict_cost(read_model(model)).cost_ratio, seconds, leaves
+        )
+        say(
+            f"    {quality:.4g} at {result.cost:.1f} (predicted {result.predicted:.1f}), {seconds:.1f} s,"
+            f" {leaves:,} leaves"
+        )
         return result
 
 
-# --- the settings of ours ---------------------------------------------------------------------------------------------------
+# -- the settings of ours ------------------------------------------------------------------------------------
 
 
 def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
@@ -127,7 +140,9 @@ def default(dataset: DataSet, place: Place) -> dict[str, object]:
     return _searched(dataset, place, None, short=True)
 
 
-def _searched(dataset: DataSet, place: Place, budget: tune.Budget | None, *, short: bool) -> dict[str, object]:
+def _searched(
+    dataset: DataSet, place: Place, budget: tune.Budget | None, *, short: bool
+) -> dict[str, object]:
     group, model = place.work / "train.zarr", place.work / "tuned"
     start = make_settings({"task": "regression" if dataset.regression else "classification"})
     pool = partial(nullcontext, place.workers)
@@ -163,8 +178,10 @@ def rescaled(settings: Values, other: Values) -> dict[str, object]:
 
 
 def best_unlearned(dataset: DataSet, place: Place) -> dict[str, Any]:
-    """The best scaling that is not learned and its width, on a validation part of at most 20,000 training rows and 5,000 others;
-    the tree has as many rows to a leaf as on all. `unit` is the γ that stands for 1 of the learned scaling."""
+    """The best scaling that is not learned and its width, on a validation part of at most 20,000 training
+    rows and 5,000 others; the tree has as many rows to a leaf as on all. `unit` is the γ that stands for 1 of
+    the learned scaling.
+    """
     order = np.random.default_rng(place.seed).permutation(len(place.split.y))
     held, fit = np.split(order, [min(HELD_ROWS, len(order) // 5)])
     fit = fit[: QUICK_ROWS // 3 if place.quick else TRIED_ROWS]
@@ -175,7 +192,11 @@ def best_unlearned(dataset: DataSet, place: Place) -> dict[str, Any]:
     scored = []
     for scaling, factor in product(SCALINGS, FACTORS[1:2] if place.quick else FACTORS):
         unit = factor * reach_gamma(X[fit], scaling, dataset.regression)
-        tried = {**settings, **rescaled(settings, {"scaling": scaling, "unit": unit}), "n_leaves": max(int(leaves), 1)}
+        tried = {
+            **settings,
+            **rescaled(settings, {"scaling": scaling, "unit": unit}),
+            "n_leaves": max(int(leaves), 1),
+        }
         model = read_model(place.train(tried, "tried.zarr")[0])
         decision = scorer.score_rows(model, X[held])[0]
         if dataset.regression:
@@ -197,10 +218,12 @@ def reach_gamma(X: np.ndarray[Any, Any], scaling: str, regression: bool) -> floa
     return float(KERNEL_REACH["regression" if regression else "classification"] / np.median(distance) ** 2)
 
 
-# --- running ----------------------------------------------------------------------------------------------------------------
+# -- running -------------------------------------------------------------------------------------------------
 
 
-def study(dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: Cache, choose: Choose | None) -> Findings:
+def study(
+    dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: Cache, choose: Choose | None
+) -> Findings:
     found = Findings(dataset, key=(OURS, dataset.point if choose is None else choose.__name__))
     work, chosen = args.work / dataset.name, dict[str, object]()
     for seed in range(args.seeds):
@@ -236,7 +259,9 @@ def add_rivals(found: Findings, args: argparse.Namespace, cache: Cache) -> None:
         split = dataset.load(data_folder(), seed)
         split = split.first(QUICK_ROWS) if args.quick else split
         job = Job(split, dataset.regression, dataset.exact_rows, seed, args.workers, args.quick)
-        jobs: list[tuple[str, Callable[[], Rival | None]]] = [(f.__name__, partial(f, job)) for f in (linear, exact, trees)]
+        jobs: list[tuple[str, Callable[[], Rival | None]]] = [
+            (f.__name__, partial(f, job)) for f in (linear, exact, trees)
+        ]
         if dataset.regression:
             jobs += [(f"{f.__name__} {cost}", partial(f, job, cost)) for f in (fourier, nystroem)]
         for name, make in jobs:
@@ -245,35 +270,50 @@ def add_rivals(found: Findings, args: argparse.Namespace, cache: Cache) -> None:
                 found.rivals.setdefault(rival.name, []).append(rival)
 
 
-# --- results ----------------------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------
 
 
 def judge(found: Findings) -> list[tuple[str, str]]:
     """(what is aimed at, "met" or what it misses)."""
     goal, regression = found.dataset.target, found.dataset.regression
 
-    def verdict(wanted: float | None, cost: float, seconds: float | None = None, strictly: bool = False) -> str:
+    def verdict(
+        wanted: float | None, cost: float, seconds: float | None = None, strictly: bool = False
+    ) -> str:
         if wanted is None:
             return "not judged"
         quality = found.mean("quality")
         good = quality < wanted if strictly else quality <= wanted if regression else quality >= wanted
         over = {"RMSE" if regression else "accuracy": not good, "cost": found.mean("cost") > cost}
         over["time"] = seconds is not None and found.mean("seconds") > seconds
-        return "missed: " + ", ".join(name for name, one in over.items() if one) if any(over.values()) else "met"
+        return (
+            "missed: " + ", ".join(name for name, one in over.items() if one) if any(over.values()) else "met"
+        )
 
     verdicts = []
     if goal.quality is not None:
         wanted = f"RMSE ≤ {goal.quality:g}" if regression else f"≥ {goal.quality:g} %"
         in_time = f", ≤ {goal.seconds:g} s" if goal.seconds else ""
-        verdicts.append((f"{wanted} at ≤ {goal.cost:g}{in_time}", verdict(goal.quality, goal.cost, goal.seconds)))
+        verdicts.append(
+            (f"{wanted} at ≤ {goal.cost:g}{in_time}", verdict(goal.quality, goal.cost, goal.seconds))
+        )
     if goal.stretch:
         more, less = goal.stretch
         verdicts.append((f"stretch ≥ {more:g} % at ≤ {less:g}", verdict(more, less)))
     if goal.beats_rivals:
-        for name, sign in (("exact kernel ridge", "≤"), ("random Fourier features", "<"), ("k-means Nyström", "<")):
+        for name, sign in (
+            ("exact kernel ridge", "≤"),
+            ("random Fourier features", "<"),
+            ("k-means Nyström", "<"),
+        ):
             other = found.rival(name)
             shown = "" if other is None else f" ({other:.4g})"
-            verdicts.append((f"RMSE {sign} {name}{shown} at ≤ {goal.cost:g}", verdict(other, goal.cost, strictly=sign == "<")))
+            verdicts.append(
+                (
+                    f"RMSE {sign} {name}{shown} at ≤ {goal.cost:g}",
+                    verdict(other, goal.cost, strictly=sign == "<"),
+                )
+            )
     return verdicts
 
 
@@ -288,7 +328,12 @@ def cells(found: Findings, key: tuple[str, str]) -> list[str]:
     results = found.results[key]
     quality = spread([r.quality for r in results], found.dataset.regression)
     cost, predicted = (np.mean([getattr(r, name) for r in results]) for name in ("cost", "predicted"))
-    return [quality, number(float(cost)), number(float(predicted)), f"{np.mean([r.seconds for r in results]):.1f}"]
+    return [
+        quality,
+        number(float(cost)),
+        number(float(predicted)),
+        f"{np.mean([r.seconds for r in results]):.1f}",
+    ]
 
 
 def show(studies: list[Findings]) -> None:
@@ -300,7 +345,9 @@ def show(studies: list[Findings]) -> None:
     table_1 = Table("table 1 (page 7), as printed", "method", "accuracy, %", "cost", "training, s")
     for found in studies:
         dataset, regression = found.dataset, found.dataset.regression
-        theirs = [f"{value:,g}" for p in dataset.printed[:1] for value in (p.accuracy, p.cost, p.seconds)] or ["–"] * 3
+        theirs = [
+            f"{value:,g}" for p in dataset.printed[:1] for value in (p.accuracy, p.cost, p.seconds)
+        ] or ["–"] * 3
         aims = ("; ".join(words) for words in zip(*judge(found), strict=True))
         first.add(dataset.title, *cells(found, found.key), *theirs, *aims)
         for curve, point in found.results:
@@ -326,8 +373,16 @@ def plot(path: Path, found: Findings) -> None:
     names = list(dict.fromkeys(curve for curve, _ in found.results))
     for name in names:
         several = [results for (curve, _), results in found.results.items() if curve == name]
-        at = sorted((float(np.mean([r.cost for r in own])), float(np.mean([r.quality for r in own]))) for own in several)
-        axes.plot(*zip(*at, strict=True), "o-" if name == OURS else "o--", lw=2.5 if name == OURS else 1.2, label=name)
+        at = sorted(
+            (float(np.mean([r.cost for r in own])), float(np.mean([r.quality for r in own])))
+            for own in several
+        )
+        axes.plot(
+            *zip(*at, strict=True),
+            "o-" if name == OURS else "o--",
+            lw=2.5 if name == OURS else 1.2,
+            label=name,
+        )
     for place, (name, own) in enumerate(found.rivals.items()):
         quality, cost = float(np.mean([r.quality for r in own])), float(np.mean([r.cost for r in own]))
         axes.plot(cost, quality, "s", color=f"C{4 + place}", label=name)
@@ -336,7 +391,11 @@ def plot(path: Path, found: Findings) -> None:
     for p in dataset.printed:
         axes.plot(p.cost, p.accuracy, "*" if p.name == "DC-Pred++" else "x", color="black", ms=9)
         axes.annotate(p.name, (p.cost, p.accuracy), xytext=(5, -10), textcoords="offset points", fontsize=8)
-    axes.set(xscale="log", xlabel="linear predictions", ylabel="test RMSE" if dataset.regression else "test accuracy, %")
+    axes.set(
+        xscale="log",
+        xlabel="linear predictions",
+        ylabel="test RMSE" if dataset.regression else "test accuracy, %",
+    )
     axes.set_title(f"{dataset.title}" + (" (black: as the paper prints it)" if dataset.printed else ""))
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
@@ -345,16 +404,22 @@ def plot(path: Path, found: Findings) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", help="names with commas; all otherwise: " + ",".join(s.name for s in SETS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-paper"))
     parser.add_argument("--no-rivals", action="store_true")
     parser.add_argument("--no-curves", action="store_true", help="only the judged points")
-    parser.add_argument("--quick", action="store_true", help="letter and cpusmall, 2,000 rows, one seed, no LightGBM")
+    parser.add_argument(
+        "--quick", action="store_true", help="letter and cpusmall, 2,000 rows, one seed, no LightGBM"
+    )
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--tuned", action="store_const", const=tuned, dest="choose", help="settings by `dcpred tune`")
+    way.add_argument(
+        "--tuned", action="store_const", const=tuned, dest="choose", help="settings by `dcpred tune`"
+    )
     way.add_argument("--default", action="store_const", const=default, dest="choose", help="no settings")
     args = parser.parse_args()
     if args.quick:
@@ -366,12 +431,16 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     cache = Cache(args.work / ("quick.json" if args.quick else "rivals.json"))
     with ExitStack() as stack:
-        # The quick form streams over less: from cache, a linear prediction takes a fifth, and costs look high.
+        # The quick form streams over less: from cache, a linear prediction takes a fifth, and costs look
+        # high.
         how = {"stream_bytes": 4 * MIB} if args.quick else LONG
         stack.enter_context(mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)))
         started: AbstractContextManager[Workers] = connect(args.workers)
         workers = stack.enter_context(started)
-        studies = [study(quick(known[name]) if args.quick else known[name], args, workers, cache, args.choose) for name in wanted]
+        studies = [
+            study(quick(known[name]) if args.quick else known[name], args, workers, cache, args.choose)
+            for name in wanted
+        ]
     show(studies)
     if optional("matplotlib") is not None:
         for found in studies[: 1 if args.quick else None]:

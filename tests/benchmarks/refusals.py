@@ -1,6 +1,7 @@
-"""Wrong inputs and environments: each is refused with one sentence before anything is written. Prints the list.
+"""Wrong inputs and environments: each is refused with one sentence before anything is written. Prints the
+list.
 
-    python tests/benchmarks/refusals.py [--quick]
+python tests/benchmarks/refusals.py [--quick]
 """
 
 import argparse
@@ -58,7 +59,16 @@ class Bench:
         return ["score", str(self.model), str(self.data), str(self.out), "--workers", "1", *more]
 
     def train(self, *more: str) -> list[str]:
-        return ["train", str(self.data), str(self.folder / "new"), "--workers", "1", "--set", "n_leaves=4", *more]
+        return [
+            "train",
+            str(self.data),
+            str(self.folder / "new"),
+            "--workers",
+            "1",
+            "--set",
+            "n_leaves=4",
+            *more,
+        ]
 
     def write(self, name: str, values: NDArray[np.generic]) -> None:
         """Another array in place of one of the data."""
@@ -134,21 +144,45 @@ CASES: dict[str, tuple[Case, int, str]] = {
     "a folder that is no model": (instead("model", "data.zarr"), 3, "holds no model.json"),
     "model.json altered": (case(lambda b: edit(b.model / "model.json", model={})), 3, "altered"),
     "model.json is no JSON": (case(lambda b: (b.model / "model.json").write_text("{")), 3, "not valid JSON"),
-    "model of a newer format": (case(lambda b: edit(b.model / "model.json", version=99)), 3, "install a newer dcpred"),
-    "flipped bit in the model": (case(lambda b: flip(largest(b.model / "arrays.zarr" / "landmarks"))), 3, "altered"),
+    "model of a newer format": (
+        case(lambda b: edit(b.model / "model.json", version=99)),
+        3,
+        "install a newer dcpred",
+    ),
+    "flipped bit in the model": (
+        case(lambda b: flip(largest(b.model / "arrays.zarr" / "landmarks"))),
+        3,
+        "altered",
+    ),
     "data that do not exist": (instead("data", "nowhere.zarr"), 3, "does not exist"),
     "data that are a file": (instead("data", "model/model.json"), 3, "is a file"),
     "an array that is not there": (case(nothing, "--x", "Z"), 3, "array Z was asked for"),
-    "too many features": (case(lambda b: b.write("X", rows(9, 7))), 3, "7 features, but the model was trained with 4"),
+    "too many features": (
+        case(lambda b: b.write("X", rows(9, 7))),
+        3,
+        "7 features, but the model was trained with 4",
+    ),
     "one dimension": (case(lambda b: b.write("X", np.zeros(9))), 3, "1 dimensions"),
     "complex numbers": (case(lambda b: b.write("X", np.zeros((9, 4), complex))), 3, "complex numbers"),
     "no rows": (case(lambda b: b.write("X", np.zeros((0, 4)))), 3, "has no rows"),
-    "other feature names": (case(lambda b: named(b, ["a", "b", "d", "c"])), 3, "2 'd' for 'c', 3 'c' for 'd'"),
+    "other feature names": (
+        case(lambda b: named(b, ["a", "b", "d", "c"])),
+        3,
+        "2 'd' for 'c', 3 'c' for 'd'",
+    ),
     "a missing chunk": (case(lambda b: (b.data / "X" / "c" / "3" / "0").unlink()), 3, "is missing"),
     "an unknown output": (case(nothing, "--outputs", "labels"), 3, "output 'labels' was asked for"),
     "no output": (case(nothing, "--outputs", ","), 3, "no outputs were asked for"),
-    "a folder of other files": (case(lambda b: (b.out.mkdir(), (b.out / "mine").touch())), 3, "holds other files"),
-    "the output of another plan": (case(lambda b: shutil.copytree(b.done, b.out), "--outputs", "label"), 3, "another plan"),
+    "a folder of other files": (
+        case(lambda b: (b.out.mkdir(), (b.out / "mine").touch())),
+        3,
+        "holds other files",
+    ),
+    "the output of another plan": (
+        case(lambda b: shutil.copytree(b.done, b.out), "--outputs", "label"),
+        3,
+        "another plan",
+    ),
     "a file where the output is to be": (case(lambda b: b.out.touch()), 3, "other files"),
     "an output inside the input": (
         lambda b: ["score", str(b.model), str(b.data), str(b.data / "X" / "out"), "--workers", "1"],
@@ -156,7 +190,14 @@ CASES: dict[str, tuple[Case, int, str]] = {
         "inside the input",
     ),
     "a scheduler that does not answer": (
-        lambda b: ["score", str(b.model), str(b.data), str(b.out), "--scheduler", f"tcp://127.0.0.1:{free_port()}"],
+        lambda b: [
+            "score",
+            str(b.model),
+            str(b.data),
+            str(b.out),
+            "--scheduler",
+            f"tcp://127.0.0.1:{free_port()}",
+        ],
         3,
         "does not answer",
     ),
@@ -165,17 +206,41 @@ CASES: dict[str, tuple[Case, int, str]] = {
         3,
         "is no address",
     ),
-    "workers and a scheduler": (case(nothing, "--scheduler", "tcp://127.0.0.1:1"), 2, "one excludes the other"),
+    "workers and a scheduler": (
+        case(nothing, "--scheduler", "tcp://127.0.0.1:1"),
+        2,
+        "one excludes the other",
+    ),
     "a negative limit": (case(nothing, "--max-bad-rows", "-1"), 3, "use 0 or more"),
     "training: no target": (case(nothing, "--y", "target", do="train"), 3, "array target was asked for"),
-    "training: NaN in X": (case(spoilt(lambda X: X.__setitem__((7, 2), np.nan)), do="train"), 3, "row 7, column 2"),
-    "training: infinity in X": (case(spoilt(lambda X: X.__setitem__((9, 0), np.inf)), do="train"), 3, "has inf in row 9"),
+    "training: NaN in X": (
+        case(spoilt(lambda X: X.__setitem__((7, 2), np.nan)), do="train"),
+        3,
+        "row 7, column 2",
+    ),
+    "training: infinity in X": (
+        case(spoilt(lambda X: X.__setitem__((9, 0), np.inf)), do="train"),
+        3,
+        "has inf in row 9",
+    ),
     "training: one class": (case(with_target(np.ones(N_ROWS, int)), do="train"), 3, "only one class"),
-    "training: targets of other length": (case(with_target(np.ones(9, int)), do="train"), 3, "one value for each row"),
-    "training: complex targets": (case(with_target(np.ones(N_ROWS, complex)), do="train"), 3, "dtype complex128"),
+    "training: targets of other length": (
+        case(with_target(np.ones(9, int)), do="train"),
+        3,
+        "one value for each row",
+    ),
+    "training: complex targets": (
+        case(with_target(np.ones(N_ROWS, complex)), do="train"),
+        3,
+        "dtype complex128",
+    ),
     "training: an unknown setting": (case(nothing, "--set", "leaves=4", do="train"), 3, "leaves"),
     "training: a setting out of range": (case(nothing, "--set", "landmarks=-1", do="train"), 3, "landmarks"),
-    "training: weights that are not there": (case(nothing, "--sample-weight", "w", do="train"), 3, "array w was asked for"),
+    "training: weights that are not there": (
+        case(nothing, "--sample-weight", "w", do="train"),
+        3,
+        "array w was asked for",
+    ),
     "status of something else": (lambda b: ["status", str(b.data)], 3, "holds no plan.json"),
     "verification of something else": (lambda b: ["verify", str(b.model)], 3, "plan.json"),
 }
@@ -223,7 +288,11 @@ def ask(args: list[str]) -> tuple[int, str]:
 
 
 def contents(folder: Path) -> set[tuple[str, int]]:
-    return {(str(p.relative_to(folder)), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
+    return {
+        (str(p.relative_to(folder)), p.stat().st_mtime_ns)
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
 
 
 def prepare(folder: Path) -> Bench:
@@ -240,7 +309,9 @@ def prepare(folder: Path) -> Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
     parser.parse_args()
     table, wrong = Table("what is wrong", "exit code", "what is said"), []

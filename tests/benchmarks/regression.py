@@ -2,9 +2,9 @@
 
     python tests/benchmarks/regression.py [--seeds 5] [--quick]
 
-Test RMSE on a random fifth of the rows, mean over seeds (a seed moves the split and everything else). Settings of both were
-chosen on validation rows taken from the training rows. The exact machine uses all training rows; its Gram matrix of
-cal_housing takes 2 GiB.
+Test RMSE on a random fifth of the rows, mean over seeds (a seed moves the split and everything else).
+Settings of both were chosen on validation rows taken from the training rows. The exact machine uses all
+training rows; its Gram matrix of cal_housing takes 2 GiB.
 """
 
 import argparse
@@ -51,12 +51,16 @@ def exact_ridge(X: Rows, y: Rows, X_test: Rows, scaling: str, gamma: float, ridg
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one seed, 4,000 rows")
     args = parser.parse_args()
     threadpool_limits(1)  # OpenBLAS has crashed in a Cholesky decomposition of this size with two threads
-    table = Table("data", "linear", "exact kernel ridge", "compact", "local (early)", "compact / exact", "of each seed")
+    table = Table(
+        "data", "linear", "exact kernel ridge", "compact", "local (early)", "compact / exact", "of each seed"
+    )
     for name, (ours, rivals) in JOBS.items():
         with np.load(data_folder() / f"{name}.npz") as data:
             X, y = data["X"].astype(np.float64), data["y"].astype(np.float64)
@@ -76,7 +80,15 @@ def main() -> None:
             )
         linear, exact, compact, early = np.mean(found, axis=0)
         each = " ".join(f"{row[2] / row[1]:.3f}" for row in found)
-        table.add(name, f"{linear:,.4g}", f"{exact:,.5g}", f"{compact:,.5g}", f"{early:,.5g}", f"{compact / exact:.3f}", each)
+        table.add(
+            name,
+            f"{linear:,.4g}",
+            f"{exact:,.5g}",
+            f"{compact:,.5g}",
+            f"{early:,.5g}",
+            f"{compact / exact:.3f}",
+            each,
+        )
     table.show()
 
 

@@ -1,12 +1,14 @@
 """What surviving costs: resuming, the ledger and its verification, and workers that die.
 
-    python tests/benchmarks/resilience.py [--rows 4000000] [--blocks 1000,10000,100000] [--every 30] [--seconds 180]
+    python tests/benchmarks/resilience.py [--rows 4000000] [--blocks 1000,10000,100000] [--every 30]
+    [--seconds 180]
                                           [--block-rows 65536] [--quick]
 
 resume    seconds until what is left is known (one listing), and of fast verification, by the number of blocks
-overhead  seconds of a scoring job by what they go into: commit records, statistics and verification beside the rest; with
+overhead  seconds of a scoring job by what they go into: commit records, statistics and verification beside
+the rest; with
           blocks as they are planned, and with smaller ones, which pay as much for a block
-deaths    a worker is killed every so many seconds: work that was lost, and seconds from a death to the next commit
+deaths    a worker is killed every so many seconds: work that was lost, seconds from a death to a commit
 """
 
 import argparse
@@ -51,7 +53,13 @@ def prepare(work: Path, n_rows: int) -> tuple[Path, Path]:
 
 def resuming(work: Path, output: Path, counts: list[int]) -> Table:
     """Records of one block, multiplied."""
-    table = Table("blocks", "to know what is left, s", "status, s", "to read every record and compare, s", "of records, MB")
+    table = Table(
+        "blocks",
+        "to know what is left, s",
+        "status, s",
+        "to read every record and compare, s",
+        "of records, MB",
+    )
     real = open_ledger(output)
     receipt = read_receipt(real.run, 0)
     assert receipt is not None
@@ -77,7 +85,11 @@ def resuming(work: Path, output: Path, counts: list[int]) -> Table:
         assert state.done_blocks == n_blocks - len(left)
         size = sum(p.stat().st_size for p in (folder / "blocks").iterdir())
         table.add(
-            f"{n_blocks:,}", f"{listed - begin:.2f}", f"{asked - listed:.2f}", f"{checked - asked:.1f}", f"{size / 1e6:,.0f}"
+            f"{n_blocks:,}",
+            f"{listed - begin:.2f}",
+            f"{asked - listed:.2f}",
+            f"{checked - asked:.1f}",
+            f"{size / 1e6:,.0f}",
         )
         shutil.rmtree(folder)
     return table
@@ -91,7 +103,9 @@ def _write_records(run: Any, receipt: BlockReceipt, n_blocks: int) -> None:
         if block % 10:
             start, stop = run.rows(block)
             path = run.record(block)
-            path.write_text(json.dumps({**vars(receipt), "block": block, "start": start, "stop": stop, "checksum": ""}))
+            path.write_text(
+                json.dumps({**vars(receipt), "block": block, "start": start, "stop": stop, "checksum": ""})
+            )
 
 
 def overhead(work: Path, model: Path, data: Path, name: str) -> tuple[Path, Table]:
@@ -127,7 +141,9 @@ def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) ->
 
     def kill() -> None:
         while not stopped.wait(every):
-            victims = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+            victims = [
+                p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())
+            ]
             if victims:
                 victims[len(killed) % len(victims)].send_signal(signal.SIGKILL)
                 killed.append(time.time())
@@ -151,7 +167,14 @@ def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) ->
         stopped.set()
         peace = _peace(work, model, data, workers)
     gaps = [min((c for c in commits if c > k), default=k) - k for k in killed]
-    columns = ("deaths", "jobs", "useful time of workers, %", "in peace, %", "from a death to the next commit, s: median", "most")
+    columns = (
+        "deaths",
+        "jobs",
+        "useful time of workers, %",
+        "in peace, %",
+        "from a death to the next commit, s: median",
+        "most",
+    )
     table = Table(*columns)
     share = 100 * useful / (2 * wall)
     shown = (f"{len(killed)}", f"{number}", f"{share:.0f}", f"{peace:.0f}")
@@ -166,7 +189,9 @@ def _peace(work: Path, model: Path, data: Path, workers: Any) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--blocks", default="1000,10000,100000")
     parser.add_argument("--every", type=float, default=30.0)

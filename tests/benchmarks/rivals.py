@@ -1,7 +1,9 @@
-"""The rivals of paper.py, each with its settings chosen on a validation part of the training rows, and its cost.
+"""The rivals of paper.py, each with its settings chosen on a validation part of the training rows, and its
+cost.
 
-Every rival predicts raw float32 rows, scaling included. Cost is that of engine.measure. Kernel machines and random features do
-float32 matrix products on blocks of rows that stay in cache, which is far faster than scikit-learn's own `predict`.
+Every rival predicts raw float32 rows, scaling included. Cost is that of engine.measure. Kernel machines and
+random features do float32 matrix products on blocks of rows that stay in cache, which is far faster than
+scikit-learn's own `predict`.
 """
 
 import json
@@ -36,7 +38,9 @@ Predict = Callable[[Rows], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rival:
-    """Accuracy in percent or RMSE, cost in linear predictions, seconds of training with the settings that were chosen."""
+    """Accuracy in percent or RMSE, cost in linear predictions, seconds of training with the settings that
+    were chosen.
+    """
 
     name: str
     quality: float
@@ -123,17 +127,23 @@ class Job:
             rows = repeated(X, -(-budget.stream_bytes // X[:1].nbytes))
             return measure(predict, rows, rows, budget).stream.cost
 
-    def finish(self, name: str, begin: float, predict: Predict, note: str, labels: Predict | None = None) -> Rival:
+    def finish(
+        self, name: str, begin: float, predict: Predict, note: str, labels: Predict | None = None
+    ) -> Rival:
         """Judge on the test rows. labels  what makes predictions of what `predict` returns"""
         seconds = time.perf_counter() - begin
         whole = self.whole
-        quality = self.quality(labels(predict(whole.X_held)) if labels else predict(whole.X_held), whole.y_held)
+        quality = self.quality(
+            labels(predict(whole.X_held)) if labels else predict(whole.X_held), whole.y_held
+        )
         rival = Rival(name, quality, self.cost(predict), seconds, note)
-        say(f"  {rival.name}: {rival.quality:.4g}, cost {rival.cost:.4g}, {rival.seconds:.1f} s; {rival.note}")
+        say(
+            f"  {rival.name}: {rival.quality:.4g}, cost {rival.cost:.4g}, {rival.seconds:.1f} s; {rival.note}"
+        )
         return rival
 
 
-# --- linear -----------------------------------------------------------------------------------------------------------------
+# -- linear --------------------------------------------------------------------------------------------------
 
 
 def linear(job: Job) -> Rival:
@@ -155,7 +165,9 @@ def linear(job: Job) -> Rival:
 
     def labels(part: Part) -> Predict:
         classes = np.unique(part.y)
-        return lambda out: out if job.regression else classes[(out > 0).astype(int) if out.ndim == 1 else out.argmax(axis=1)]
+        return lambda out: (
+            out if job.regression else classes[(out > 0).astype(int) if out.ndim == 1 else out.argmax(axis=1)]
+        )
 
     part = job.validation(NEXT_ROWS)
 
@@ -169,7 +181,7 @@ def linear(job: Job) -> Rival:
     return job.finish("linear", begin, lambda X: X @ W + b, f"{scaling}, C = {C:g}", labels(job.whole))
 
 
-# --- exact kernel machines --------------------------------------------------------------------------------------------------
+# -- exact kernel machines -----------------------------------------------------------------------------------
 
 
 def exact(job: Job) -> Rival:
@@ -190,11 +202,18 @@ def exact(job: Job) -> Rival:
         return job.best(tries, lambda *one: job.quality(fit(part, *one)(part.X_held), part.y_held))
 
     scaling, width, ridge = search(FIRST_ROWS, product((*SCALINGS, "none"), (1 / 16, *WIDTHS), RIDGES))
-    scaling, width, ridge = search(6_000, product([scaling], [width / 2, width, 2 * width], [ridge / 3, ridge, 3 * ridge]))
+    scaling, width, ridge = search(
+        6_000, product([scaling], [width / 2, width, 2 * width], [ridge / 3, ridge, 3 * ridge])
+    )
     n = min(job.exact_rows, len(job.whole.y))
     begin = time.perf_counter()
     predict = fit(job.whole.first(n), scaling, width, ridge)
-    return job.finish("exact kernel ridge", begin, predict, f"{scaling}, γ = {width:.3g} × scale, λ = {ridge:.2g}, {job.rows(n)}")
+    return job.finish(
+        "exact kernel ridge",
+        begin,
+        predict,
+        f"{scaling}, γ = {width:.3g} × scale, λ = {ridge:.2g}, {job.rows(n)}",
+    )
 
 
 def _exact_svm(job: Job) -> Rival:
@@ -217,19 +236,28 @@ def _exact_svm(job: Job) -> Rival:
 
     scaling, width, C = search(FIRST_ROWS, product((*SCALINGS, "none"), (*WIDTHS, 256.0), [10.0]))
     if not job.quick:
-        scaling, width, C = search(NEXT_ROWS, product([scaling], [width / 2, width, 2 * width, 4 * width], [1.0, 10.0, 100.0]))
+        scaling, width, C = search(
+            NEXT_ROWS, product([scaling], [width / 2, width, 2 * width, 4 * width], [1.0, 10.0, 100.0])
+        )
     n = min(job.exact_rows, len(job.whole.y))
     begin = time.perf_counter()
     machine, scale, gamma = fit(job.whole.first(n), scaling, width, C)
-    predict = gaussian(scale, machine.support_vectors_.astype(np.float32), pair_weights(machine), machine.intercept_, gamma)
+    predict = gaussian(
+        scale, machine.support_vectors_.astype(np.float32), pair_weights(machine), machine.intercept_, gamma
+    )
     few = job.whole.X_held[:300]
     if np.mean(votes(machine, predict(few)) == machine.predict(scale(few).astype(np.float64))) < 0.99:
-        raise SystemExit("the blocked exact machine does not predict what the machine that it stands for does")
-    note = f"{scaling}, γ = {width:.3g} × scale, C = {C:g}, {job.rows(n)}: {len(machine.support_):,} support vectors"
+        raise SystemExit(
+            "the blocked exact machine does not predict what the machine that it stands for does"
+        )
+    note = (
+        f"{scaling}, γ = {width:.3g} × scale, C = {C:g}, {job.rows(n)}: {len(machine.support_):,} support"
+        " vectors"
+    )
     return job.finish("exact SVM", begin, predict, note, lambda out: votes(machine, out))
 
 
-# --- trees ------------------------------------------------------------------------------------------------------------------
+# -- trees ---------------------------------------------------------------------------------------------------
 
 
 def trees(job: Job) -> Rival | None:
@@ -245,31 +273,41 @@ def trees(job: Job) -> Rival | None:
     def fit(part: Part, rate: float, least: int) -> Any:
         y = part.y if job.regression else np.searchsorted(classes, part.y)
         fixed = {"num_leaves": 127, "num_threads": job.workers, "verbose": -1, "seed": 0}
-        return lightgbm.train(goal | fixed | {"learning_rate": rate, "min_data_in_leaf": least}, lightgbm.Dataset(part.X, y), 500)
+        return lightgbm.train(
+            goal | fixed | {"learning_rate": rate, "min_data_in_leaf": least},
+            lightgbm.Dataset(part.X, y),
+            500,
+        )
 
     def labels(out: NDArray[Any]) -> NDArray[Any]:
         return out if job.regression else classes[out.argmax(axis=1) if many else (out > 0.5).astype(int)]
 
     part = job.validation(NEXT_ROWS)
     grid = product(RATES, [20] if many else [20, 100])
-    rate, least = job.best(grid, lambda *one: job.quality(labels(fit(part, *one).predict(part.X_held)), part.y_held))
+    rate, least = job.best(
+        grid, lambda *one: job.quality(labels(fit(part, *one).predict(part.X_held)), part.y_held)
+    )
     begin = time.perf_counter()
     booster = fit(job.whole, rate, least)
     note = f"rate {rate:g}, {least} rows in a leaf or more"
     return job.finish("LightGBM, 500 × 127", begin, lambda X: booster.predict(X, num_threads=1), note, labels)
 
 
-# --- approximations at a cost, for regression -------------------------------------------------------------------------------
+# -- approximations at a cost, for regression ----------------------------------------------------------------
 
 
 def fourier(job: Job, cost: float) -> Rival:
-    """Random Fourier features √2 cos(ω·z + φ), ω of variance 2γ, and ridge regression: as many as the cost allows."""
+    """Random Fourier features √2 cos(ω·z + φ), ω of variance 2γ, and ridge regression: as many as the cost
+    allows.
+    """
     d = job.whole.X.shape[1]
     n = affordable(job, lambda m: Blocked(same(d), np.zeros((d + 1, m), np.float32), np.ones(m), 0.0), cost)
 
     def features(Z: Rows, gamma: float) -> tuple[Rows, NDArray[np.float64], Callable[..., Blocked]]:
         rng = np.random.default_rng(job.seed)
-        turn = np.vstack([np.sqrt(2 * gamma) * rng.standard_normal((d, n)), rng.uniform(0, 2 * np.pi, (1, n))]).astype(np.float32)
+        turn = np.vstack(
+            [np.sqrt(2 * gamma) * rng.standard_normal((d, n)), rng.uniform(0, 2 * np.pi, (1, n))]
+        ).astype(np.float32)
         return np.cos(Z @ turn[:-1] + turn[-1]), np.eye(n), lambda scale, W, b: Blocked(scale, turn, W, b)
 
     return _approximation(job, "random Fourier features", n, features)
@@ -278,22 +316,34 @@ def fourier(job: Job, cost: float) -> Rival:
 def nystroem(job: Job, cost: float) -> Rival:
     """Nyström with k-means centres and ridge regression: as many as the cost allows."""
     d = job.whole.X.shape[1]
-    n = affordable(job, lambda m: gaussian(same(d), np.zeros((m, d), np.float32), np.ones(m), 0.0, 1e-30), cost)
+    n = affordable(
+        job, lambda m: gaussian(same(d), np.zeros((m, d), np.float32), np.ones(m), 0.0, 1e-30), cost
+    )
     known: dict[tuple[float, int], Rows] = {}  # centres do not depend on γ
 
-    def features(Z: Rows, gamma: float) -> tuple[NDArray[np.float64], NDArray[np.float64], Callable[..., Blocked]]:
+    def features(
+        Z: Rows, gamma: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], Callable[..., Blocked]]:
         key = float(Z.sum()), len(Z)
         if key not in known:
             few = Z[:KMEANS_ROWS]
-            known[key] = KMeans(min(n, len(few)), n_init=1, random_state=job.seed).fit(few).cluster_centers_.astype(np.float32)
+            known[key] = (
+                KMeans(min(n, len(few)), n_init=1, random_state=job.seed)
+                .fit(few)
+                .cluster_centers_.astype(np.float32)
+            )
         U = known[key]
         return kernel(Z, U, gamma), kernel(U, U, gamma), lambda scale, W, b: gaussian(scale, U, W, b, gamma)
 
     return _approximation(job, "k-means Nyström", n, features)
 
 
-def _approximation(job: Job, name: str, n: int, features: Callable[..., tuple[Any, Any, Callable[..., Blocked]]]) -> Rival:
-    """β = (ΦᵀΦ + λ M)⁻¹ Φᵀ(y − ȳ): M is the identity for random features, the kernel of the centres for Nyström."""
+def _approximation(
+    job: Job, name: str, n: int, features: Callable[..., tuple[Any, Any, Callable[..., Blocked]]]
+) -> Rival:
+    """β = (ΦᵀΦ + λ M)⁻¹ Φᵀ(y − ȳ): M is the identity for random features, the kernel of the centres for
+    Nyström.
+    """
 
     def fit(part: Part, scaling: str, width: float, ridge: float) -> Blocked:
         scale = scaled(scaling, part.X)

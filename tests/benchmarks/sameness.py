@@ -1,9 +1,10 @@
-"""The same training and scoring on 1 and 2 workers, and with different chunks of the input: every bit of model and scores.
+"""The same training and scoring on 1 and 2 workers, and with different chunks of the input: every bit of
+model and scores.
 
     python tests/benchmarks/sameness.py [--work DIR] [--quick]
 
-Trains covtype (522,910 rows) and scores its rows four times, and compares the hashes, which cover every array of the model, and
-every value of label, decision and status.
+Trains covtype (522,910 rows) and scores its rows four times, and compares the hashes, which cover every array
+of the model, and every value of label, decision and status.
 """
 
 import argparse
@@ -23,12 +24,21 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
-SETTINGS = {"scaling": "none", "gamma": 7e-5, "C": 16, "n_leaves": 256, "head_gamma": 2e-5, "keep_support_vectors": True}
+SETTINGS = {
+    "scaling": "none",
+    "gamma": 7e-5,
+    "C": 16,
+    "n_leaves": 256,
+    "head_gamma": 2e-5,
+    "keep_support_vectors": True,
+}
 # workers, rows of a chunk, rows of a shard
 VARIANTS = ((1, 65_536, None), (2, 65_536, None), (2, 20_000, None), (2, 4_096, 131_072))
 
 
-def write(path: Path, X: NDArray[np.int16], y: NDArray[np.int8], chunk_rows: int, shard_rows: int | None) -> None:
+def write(
+    path: Path, X: NDArray[np.int16], y: NDArray[np.int8], chunk_rows: int, shard_rows: int | None
+) -> None:
     shutil.rmtree(path, ignore_errors=True)
     group = zarr_arrays.create_group(path)
     zarr_arrays.create_array(group, "X", X.shape, X.dtype, chunk_rows, shard_rows=shard_rows)[...] = X
@@ -44,27 +54,47 @@ def hash_of(group: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, default=Path("benchmark-sameness"))
     parser.add_argument("--quick", action="store_true", help="10,000 rows, two variants")
     args = parser.parse_args()
     X, y = covtype(data_folder())
     n, variants = (10_000, VARIANTS[1:3]) if args.quick else (N_TRAIN, VARIANTS)
     args.work.mkdir(parents=True, exist_ok=True)
-    table = Table("workers", "rows of a chunk", "rows of a shard", "leaves", "hash of the model", "blocks", "hash of the scores")
+    table = Table(
+        "workers",
+        "rows of a chunk",
+        "rows of a shard",
+        "leaves",
+        "hash of the model",
+        "blocks",
+        "hash of the scores",
+    )
     hashes = set()
     for workers, chunk_rows, shard_rows in variants:
         data, model = args.work / "data.zarr", args.work / "model"
         write(data, X[:n], y[:n], chunk_rows // (20 if args.quick else 1), shard_rows)
         shutil.rmtree(model, ignore_errors=True)
-        report = train(f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), partial(connect, workers, None))
+        report = train(
+            f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), partial(connect, workers, None)
+        )
         output = args.work / "scores"
         shutil.rmtree(output, ignore_errors=True)
         scored = score(model, f"{data}/X", output, partial(connect, workers, None))
         values = hash_of(output / "scores.zarr")
         hashes.add((report.hash, values))
         shards = f"{shard_rows:,}" if shard_rows else "–"
-        table.add(str(workers), f"{chunk_rows:,}", shards, f"{report.n_leaves:,}", report.hash, f"{scored.n_blocks:,}", values)
+        table.add(
+            str(workers),
+            f"{chunk_rows:,}",
+            shards,
+            f"{report.n_leaves:,}",
+            report.hash,
+            f"{scored.n_blocks:,}",
+            values,
+        )
     table.show()
     if len(hashes) > 1:
         raise SystemExit("models or scores differ")

@@ -1,9 +1,11 @@
-"""The data sets of paper.py: loader, split, what the paper prints, the settings that are tried, and what is aimed at.
+"""The data sets of paper.py: loader, split, what the paper prints, the settings that are tried, and what is
+aimed at.
 
-Table 1 is on page 7 of Hsieh, Si and Dhillon (NIPS 2014), copied from two extractions of its text that agree. The values of
-figure 3 are drawn, not printed, and its text does not hold them; what stands here for regression is table 2 (page 8), the
-sizes of the splits. Its Letter has 12,000 / 6,000 rows, which the public 15,000 / 5,000 split does not give; it does not say
-which task of letter and usps it means; Kddcup is the full set of 4,898,431 rows, here its public tenth.
+Table 1 is on page 7 of Hsieh, Si and Dhillon (NIPS 2014), copied from two extractions of its text that agree.
+The values of figure 3 are drawn, not printed, and its text does not hold them; what stands here for
+regression is table 2 (page 8), the sizes of the splits. Its Letter has 12,000 / 6,000 rows, which the public
+15,000 / 5,000 split does not give; it does not say which task of letter and usps it means; Kddcup is the full
+set of 4,898,431 rows, here its public tenth.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +55,9 @@ class Target:
     quality: float | None = None
     seconds: float | None = None
     stretch: tuple[float, float] | None = None  # (quality, cost)
-    beats_rivals: bool = False  # an RMSE of at most the exact machine's, below those of rivals at the same cost
+    beats_rivals: bool = (
+        False  # an RMSE of at most the exact machine's, below those of rivals at the same cost
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class DataSet:
         return {**task, **self.base, **self.points[point]}
 
 
-# --- loaders ----------------------------------------------------------------------------------------------------------------
+# -- loaders -------------------------------------------------------------------------------------------------
 
 
 def _covtype_two(folder: Path, seed: int) -> Split:
@@ -120,10 +124,13 @@ def _kdd(folder: Path, seed: int) -> Split:
         def part(which: str) -> tuple[NDArray[Any], NDArray[Any]]:
             codes = data[f"X_cat_{which}"]
             hot = [codes[:, [column]] == np.arange(n) for column, n in enumerate(n_codes)]
-            return np.hstack([data[f"X_num_{which}"], *hot], dtype=np.float32), (data[f"y_{which}"] != normal).astype(np.int8)
+            return np.hstack([data[f"X_num_{which}"], *hot], dtype=np.float32), (
+                data[f"y_{which}"] != normal
+            ).astype(np.int8)
 
         X, y = part("train")
-        order = np.random.default_rng(seed).permutation(len(y))  # the file is in order of time; --quick takes the first rows
+        # the file is in order of time; --quick takes the first rows
+        order = np.random.default_rng(seed).permutation(len(y))
         return Split(X[order], y[order], *part("test"))
 
 
@@ -138,30 +145,74 @@ def _regression(name: str, unit: float) -> Callable[[Path, int], Split]:
     return load
 
 
-# --- the sets ---------------------------------------------------------------------------------------------------------------
+# -- the sets ------------------------------------------------------------------------------------------------
 
 
 def _table(*blocks: tuple[float, float, float]) -> tuple[Printed, ...]:
     """A row of table 1: (cost, accuracy, seconds) of its six columns."""
     names = ("DC-Pred++", "LDKL", "k-means Nyström", "AESVM", "STPRtool", "Fastfood")
-    return tuple(Printed(name, accuracy, cost, seconds) for name, (cost, accuracy, seconds) in zip(names, blocks, strict=True))
+    return tuple(
+        Printed(name, accuracy, cost, seconds)
+        for name, (cost, accuracy, seconds) in zip(names, blocks, strict=True)
+    )
 
 
-LETTER = _table((12.8, 95.90, 1.2), (29, 95.78, 243), (140, 87.58, 3.8), (1542, 80.97, 55.2), (50, 85.9, 47.7), (50, 89.9, 15))
-COVTYPE = _table(
-    (18.8, 95.19, 372), (35, 89.53, 4095), (200, 73.63, 1442), (3157, 75.81, 204), (50, 82.14, 77400), (60, 66.8, 256)
+LETTER = _table(
+    (12.8, 95.90, 1.2),
+    (29, 95.78, 243),
+    (140, 87.58, 3.8),
+    (1542, 80.97, 55.2),
+    (50, 85.9, 47.7),
+    (50, 89.9, 15),
 )
-USPS = _table((14.4, 95.56, 2), (12.01, 95.96, 19), (200, 92.53, 4.8), (5787, 85.97, 55.3), (50, 93.6, 34.5), (80, 94.39, 12))
-KDD = _table((11.8, 92.3, 154), (26, 92.2, 997), (200, 87, 1481), (604, 92.1, 2717), (50, 89.8, 4925), (80, 91.1, 970))
-A9A = _table((12.5, 83.9, 6.3), (32, 81.95, 490), (50, 83.9, 1.28), (4859, 81.9, 33.17), (50, 82.32, 69.1), (80, 61.9, 59.9))
+COVTYPE = _table(
+    (18.8, 95.19, 372),
+    (35, 89.53, 4095),
+    (200, 73.63, 1442),
+    (3157, 75.81, 204),
+    (50, 82.14, 77400),
+    (60, 66.8, 256),
+)
+USPS = _table(
+    (14.4, 95.56, 2),
+    (12.01, 95.96, 19),
+    (200, 92.53, 4.8),
+    (5787, 85.97, 55.3),
+    (50, 93.6, 34.5),
+    (80, 94.39, 12),
+)
+KDD = _table(
+    (11.8, 92.3, 154), (26, 92.2, 997), (200, 87, 1481), (604, 92.1, 2717), (50, 89.8, 4925), (80, 91.1, 970)
+)
+A9A = _table(
+    (12.5, 83.9, 6.3),
+    (32, 81.95, 490),
+    (50, 83.9, 1.28),
+    (4859, 81.9, 33.17),
+    (50, 82.32, 69.1),
+    (80, 61.9, 59.9),
+)
 
-LEARNED: Values = {"scaling": "learned", "gamma": 2.0, "head_gamma": 1.0, "C": 32.0, "landmarks": 16, "products": 0}
-# covtype, letter: what `dcpred tune` chose within the target's budget from the training rows of seed 0 (covtype then without the
-# products it chose, to train in time). cal_housing, house_16H, mnist, a9a, kdd: from `dcpred train` without settings. letter26,
-# usps and cpusmall: by hand, on rows held out of the training rows. covtype7: those of covtype.
+LEARNED: Values = {
+    "scaling": "learned",
+    "gamma": 2.0,
+    "head_gamma": 1.0,
+    "C": 32.0,
+    "landmarks": 16,
+    "products": 0,
+}
+# covtype, letter: what `dcpred tune` chose within the target's budget from the training rows of seed 0
+# (covtype then without the products it chose, to train in time). cal_housing, house_16H, mnist, a9a, kdd:
+# from `dcpred train` without settings. letter26, usps and cpusmall: by hand, on rows held out of the training
+# rows. covtype7: those of covtype.
 FOREST: Values = {
-    **LEARNED, "overlap": 3, "gamma": 6.4, "head_gamma": 3.2, "C": 2.0, "refine_ridge": 1e-4,
-}  # fmt: skip
+    **LEARNED,
+    "overlap": 3,
+    "gamma": 6.4,
+    "head_gamma": 3.2,
+    "C": 2.0,
+    "refine_ridge": 1e-4,
+}
 LETTERS: Values = {**LEARNED, "overlap": 3, "C": 128.0, "refine_ridge": 1e-4, "min_leaf_rows": 14}
 RIDGE: Values = {**LEARNED, "ridge": 0.01, "refine_ridge": 0.1, "overlap": 3}
 FOREST_POINTS: Mapping[str, Values] = {
@@ -174,68 +225,162 @@ FOREST_POINTS: Mapping[str, Values] = {
 
 def _leaves(*counts: int, landmarks: tuple[int, ...] = (16,)) -> dict[str, Values]:
     word = {1: "leaf"}
-    return {f"{n:,} {word.get(n, 'leaves')}, {m} landmarks": {"n_leaves": n, "landmarks": m} for m in landmarks for n in counts}
+    return {
+        f"{n:,} {word.get(n, 'leaves')}, {m} landmarks": {"n_leaves": n, "landmarks": m}
+        for m in landmarks
+        for n in counts
+    }
 
 
-# fmt: off
 SETS: tuple[DataSet, ...] = (
     DataSet(
-        "covtype", "covtype, class 2 / rest", _covtype_two, FOREST, FOREST_POINTS, "4,096 leaves",
-        Target(8, 98.3, 120, stretch=(98.6, 6)), random_split=True, printed=COVTYPE,
+        "covtype",
+        "covtype, class 2 / rest",
+        _covtype_two,
+        FOREST,
+        FOREST_POINTS,
+        "4,096 leaves",
+        Target(8, 98.3, 120, stretch=(98.6, 6)),
+        random_split=True,
+        printed=COVTYPE,
     ),
     DataSet(
-        "covtype7", "covtype, 7 classes", _covtype_seven, FOREST, FOREST_POINTS, "4,096 leaves",
-        Target(12, 96.8, stretch=(97.6, 12)), random_split=True, exact_rows=40_000,
+        "covtype7",
+        "covtype, 7 classes",
+        _covtype_seven,
+        FOREST,
+        FOREST_POINTS,
+        "4,096 leaves",
+        Target(12, 96.8, stretch=(97.6, 12)),
+        random_split=True,
+        exact_rows=40_000,
     ),
     DataSet(
-        "letter", "letter, A–M / N–Z", _letter_two, LETTERS, _leaves(16, 64, 256, landmarks=(16, 32)),
-        "256 leaves, 16 landmarks", Target(12, 97.5, stretch=(98.2, 12)), printed=LETTER,
+        "letter",
+        "letter, A–M / N–Z",
+        _letter_two,
+        LETTERS,
+        _leaves(16, 64, 256, landmarks=(16, 32)),
+        "256 leaves, 16 landmarks",
+        Target(12, 97.5, stretch=(98.2, 12)),
+        printed=LETTER,
     ),
     DataSet(
-        "letter26", "letter, 26 classes", _letter_all,
-        {**LETTERS, "gamma": 0.5, "head_gamma": 0.25, "C": 16.0, "guide": 0.5, "overlap": 4, "min_leaf_rows": 8,
-         "refine_steps": 200},
-        _leaves(64, 256, landmarks=(16, 32, 48)), "256 leaves, 32 landmarks", Target(25, 96.5, stretch=(97.5, 25)),
+        "letter26",
+        "letter, 26 classes",
+        _letter_all,
+        {
+            **LETTERS,
+            "gamma": 0.5,
+            "head_gamma": 0.25,
+            "C": 16.0,
+            "guide": 0.5,
+            "overlap": 4,
+            "min_leaf_rows": 8,
+            "refine_steps": 200,
+        },
+        _leaves(64, 256, landmarks=(16, 32, 48)),
+        "256 leaves, 32 landmarks",
+        Target(25, 96.5, stretch=(97.5, 25)),
     ),
     DataSet(
-        "usps", "usps, 10 classes", _shipped("usps"),
+        "usps",
+        "usps, 10 classes",
+        _shipped("usps"),
         {**LEARNED, "gamma": 8.0, "head_gamma": 4.0, "C": 16.0, "refine_epochs": 60, "local_rows": 2_000},
-        _leaves(1, landmarks=(16, 32, 64, 96, 128)), "1 leaf, 96 landmarks", Target(12, 95.3), printed=USPS,
+        _leaves(1, landmarks=(16, 32, 64, 96, 128)),
+        "1 leaf, 96 landmarks",
+        Target(12, 95.3),
+        printed=USPS,
     ),
     DataSet(
-        "mnist", "mnist, 10 classes", _shipped("mnist"),
-        {**LEARNED, "gamma": 8.0, "head_gamma": 4.0, "C": 16.0, "refine_ridge": 1e-4, "refine_epochs": 40,
-         "max_leaf_rows": 100_000, "local_rows": 2_000},
-        _leaves(1, landmarks=(64, 128, 256, 384)), "1 leaf, 256 landmarks", Target(20, 98.2),
+        "mnist",
+        "mnist, 10 classes",
+        _shipped("mnist"),
+        {
+            **LEARNED,
+            "gamma": 8.0,
+            "head_gamma": 4.0,
+            "C": 16.0,
+            "refine_ridge": 1e-4,
+            "refine_epochs": 40,
+            "max_leaf_rows": 100_000,
+            "local_rows": 2_000,
+        },
+        _leaves(1, landmarks=(64, 128, 256, 384)),
+        "1 leaf, 256 landmarks",
+        Target(20, 98.2),
     ),
     DataSet(
-        "a9a", "a9a", _shipped("a9a"),
+        "a9a",
+        "a9a",
+        _shipped("a9a"),
         {**LEARNED, "C": 16.0, "refine_epochs": 40, "max_leaf_rows": 100_000, "local_rows": 2_000},
-        _leaves(1, landmarks=(8, 16, 32, 64)), "1 leaf, 32 landmarks", Target(8, 85.0), exact_rows=32_561, printed=A9A,
+        _leaves(1, landmarks=(8, 16, 32, 64)),
+        "1 leaf, 32 landmarks",
+        Target(8, 85.0),
+        exact_rows=32_561,
+        printed=A9A,
     ),
     DataSet(
-        "kdd", "kddcup99 (10 %), normal / attack", _kdd,
-        {"scaling": "standard", "products": 0, "gamma": 0.004464, "head_gamma": 0.002232, "C": 16.0, "overlap": 2,
-         "refine_ridge": 1e-4},
-        _leaves(256, 1024, 4096, landmarks=(8, 16)), "4,096 leaves, 16 landmarks", Target(8, 92.8), printed=KDD,
+        "kdd",
+        "kddcup99 (10 %), normal / attack",
+        _kdd,
+        {
+            "scaling": "standard",
+            "products": 0,
+            "gamma": 0.004464,
+            "head_gamma": 0.002232,
+            "C": 16.0,
+            "overlap": 2,
+            "refine_ridge": 1e-4,
+        },
+        _leaves(256, 1024, 4096, landmarks=(8, 16)),
+        "4,096 leaves, 16 landmarks",
+        Target(8, 92.8),
+        printed=KDD,
     ),
     DataSet(
-        "cpusmall", "cpusmall", _regression("cpusmall", 1),
-        {**LEARNED, "gamma": 1.0, "head_gamma": 0.5, "ridge": 0.03, "refine_ridge": 1e-4, "refine_steps": 500},
-        _leaves(1, 4, 16, landmarks=(16, 32)), "1 leaf, 32 landmarks",
-        Target(10, beats_rivals=True), random_split=True, regression=True, exact_rows=12_000,
+        "cpusmall",
+        "cpusmall",
+        _regression("cpusmall", 1),
+        {
+            **LEARNED,
+            "gamma": 1.0,
+            "head_gamma": 0.5,
+            "ridge": 0.03,
+            "refine_ridge": 1e-4,
+            "refine_steps": 500,
+        },
+        _leaves(1, 4, 16, landmarks=(16, 32)),
+        "1 leaf, 32 landmarks",
+        Target(10, beats_rivals=True),
+        random_split=True,
+        regression=True,
+        exact_rows=12_000,
     ),
     DataSet(
-        "cal_housing", "cal_housing, 100,000 dollars", _regression("cal_housing", DOLLARS),
+        "cal_housing",
+        "cal_housing, 100,000 dollars",
+        _regression("cal_housing", DOLLARS),
         {**RIDGE, "gamma": 2.0, "head_gamma": 1.0, "min_leaf_rows": 16},
-        _leaves(16, 64, 256, landmarks=(16, 32)), "256 leaves, 16 landmarks", Target(10, 0.47, beats_rivals=True),
-        random_split=True, regression=True, exact_rows=12_000,
+        _leaves(16, 64, 256, landmarks=(16, 32)),
+        "256 leaves, 16 landmarks",
+        Target(10, 0.47, beats_rivals=True),
+        random_split=True,
+        regression=True,
+        exact_rows=12_000,
     ),
     DataSet(
-        "house_16H", "house_16H, 100,000 dollars", _regression("house_16H", DOLLARS),
-        {**RIDGE, "gamma": 8.0, "head_gamma": 4.0, "max_leaf_rows": 20_000}, _leaves(16, 64, landmarks=(16, 32, 48)),
-        "16 leaves, 32 landmarks", Target(10, beats_rivals=True),
-        random_split=True, regression=True, exact_rows=12_000,
+        "house_16H",
+        "house_16H, 100,000 dollars",
+        _regression("house_16H", DOLLARS),
+        {**RIDGE, "gamma": 8.0, "head_gamma": 4.0, "max_leaf_rows": 20_000},
+        _leaves(16, 64, landmarks=(16, 32, 48)),
+        "16 leaves, 32 landmarks",
+        Target(10, beats_rivals=True),
+        random_split=True,
+        regression=True,
+        exact_rows=12_000,
     ),
 )
-# fmt: on

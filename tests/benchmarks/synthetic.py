@@ -17,7 +17,13 @@ from dcpred_tasks.model.tree import Tree
 
 LATENT = 8  # dimensions of the cloud
 NOISE = 0.3
-ARITIES: dict[int, tuple[int, ...]] = {1: (), 64: (4, 16), 256: (16, 16), 1024: (4, 16, 16), 4096: (16, 16, 16)}
+ARITIES: dict[int, tuple[int, ...]] = {
+    1: (),
+    64: (4, 16),
+    256: (16, 16),
+    1024: (4, 16, 16),
+    4096: (16, 16, 16),
+}
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,17 @@ class Shape:
     @property
     def nbytes(self) -> int:
         """Bytes of the model, about: landmarks and output weights."""
-        return 4 * self.n_leaves * (self.landmarks * self.n_features + (self.landmarks + self.pairs) * self.outputs)
+        return (
+            4
+            * self.n_leaves
+            * (self.landmarks * self.n_features + (self.landmarks + self.pairs) * self.outputs)
+        )
 
 
 class Cloud:
-    """Normal rows of a few dimensions through a random linear map, with noise; each feature has its own shift and width.
-    Integers fill their range."""
+    """Normal rows of a few dimensions through a random linear map, with noise; each feature has its own shift
+    and width. Integers fill their range.
+    """
 
     def __init__(self, n_features: int, dtype: str = "float32", seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -77,11 +88,15 @@ class Cloud:
         X += rng.standard_normal((n, len(self.map)), np.float32) @ self.map
         X *= self.width
         X += self.shift
-        return (np.rint(X).clip(self.low, self.high) if self.dtype.kind in "iu" else X).astype(self.dtype, copy=False)
+        return (np.rint(X).clip(self.low, self.high) if self.dtype.kind in "iu" else X).astype(
+            self.dtype, copy=False
+        )
 
 
 def make_model(shape: Shape, cloud: Cloud, seed: int = 1) -> Model:
-    """A model for rows of the cloud: the tree, landmarks and γ from a sample of them, the output weights at random."""
+    """A model for rows of the cloud: the tree, landmarks and γ from a sample of them, the output weights at
+    random.
+    """
     rng = np.random.default_rng(seed)
     raw = cloud.rows(max(20_000, 8 * shape.n_leaves), seed)
     scaling = fit_scaling("standard", raw, np.ones(len(raw)), raw.min(axis=0), raw.max(axis=0))
@@ -115,8 +130,12 @@ def make_model(shape: Shape, cloud: Cloud, seed: int = 1) -> Model:
     )
 
 
-def grow_tree(X: SingleArray, arities: tuple[int, ...], rng: np.random.Generator) -> tuple[Tree, list[IntArray]]:
-    """A tree whose centres are rows of their node, and the rows of each leaf, those of the node above for a leaf without any."""
+def grow_tree(
+    X: SingleArray, arities: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Tree, list[IntArray]]:
+    """A tree whose centres are rows of their node, and the rows of each leaf, those of the node above for a
+    leaf without any.
+    """
     starts, children, leaves = [0], [], []
     centres = [np.zeros((0, X.shape[1]), np.float32)]
     pending = deque([(np.arange(len(X)), arities)])  # breadth first: it gives nodes and leaves their numbers
@@ -147,5 +166,12 @@ def grow_tree(X: SingleArray, arities: tuple[int, ...], rng: np.random.Generator
 
 def typical_squared_distance(X: SingleArray, leaves: list[IntArray], rng: np.random.Generator) -> float:
     """The mean ‖x − x'‖² of two rows of one leaf."""
-    pairs = np.array([rng.choice(own, 2, replace=False) for own in leaves for _ in range(-(-256 // len(leaves))) if len(own) > 1])
+    pairs = np.array(
+        [
+            rng.choice(own, 2, replace=False)
+            for own in leaves
+            for _ in range(-(-256 // len(leaves)))
+            if len(own) > 1
+        ]
+    )
     return float(((X[pairs[:, 0]] - X[pairs[:, 1]]) ** 2).sum(axis=1).mean())

@@ -54,7 +54,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [",".join([*(f"{v:.3f}" for v in row), name]) for row, name in zip(blobs.X, names, strict=True)]
     (folder / "trees.csv").write_text("a,b,c,d,kind\n" + "\n".join(lines) + "\n")
     dcpred("import", folder / "trees.csv", folder / "trees.zarr", "--target", "kind", "--chunk-rows", 400)
-    dcpred("train", folder / "trees.zarr", folder / "model", *SMALL, "--set", "keep_support_vectors=true", "--workers", 1)
+    dcpred(
+        "train",
+        folder / "trees.zarr",
+        folder / "model",
+        *SMALL,
+        "--set",
+        "keep_support_vectors=true",
+        "--workers",
+        1,
+    )
     return folder
 
 
@@ -88,12 +97,20 @@ def test_inspect(place: Path) -> None:
     assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])
     assert data["arrays"]["X"]["attributes"]["feature_names"] == ["a", "b", "c", "d"]
     model = as_json("inspect", place / "model")
-    assert (model["kind"], model["rows_per_leaf"]["total"], model["classes"]) == ("model", 1_500, ["ash", "oak", "yew"])
+    assert (model["kind"], model["rows_per_leaf"]["total"], model["classes"]) == (
+        "model",
+        1_500,
+        ["ash", "oak", "yew"],
+    )
     assert model["settings"]["landmarks"] == 8
     assert model["support_vectors"] > 0
     dcpred("score", place / "model", place / "trees.zarr", place / "inspected", "--workers", 1)
     scores = as_json("inspect", place / "inspected")
-    assert (scores["kind"], scores["finished"], scores["arrays"]["status"]["shape"]) == ("scores", True, [1_500])
+    assert (scores["kind"], scores["finished"], scores["arrays"]["status"]["shape"]) == (
+        "scores",
+        True,
+        [1_500],
+    )
     assert "rows_per_leaf.total" in dcpred("inspect", place / "model").stdout
 
 
@@ -107,7 +124,17 @@ def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path) -
 def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> None:
     (tmp_path / "job.toml").write_text('task = "regression"\nlandmarks = 5\nproducts = 0\n')
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
-    dcpred("train", data, tmp_path / "m", "--config", tmp_path / "job.toml", "--set", "landmarks=6", "--workers", 1)
+    dcpred(
+        "train",
+        data,
+        tmp_path / "m",
+        "--config",
+        tmp_path / "job.toml",
+        "--set",
+        "landmarks=6",
+        "--workers",
+        1,
+    )
     settings = as_json("inspect", tmp_path / "m")["settings"]
     assert (settings["task"], settings["landmarks"], settings["products"]) == ("regression", 6, 0)
     quality = as_json("evaluate", tmp_path / "m", data)
@@ -116,7 +143,9 @@ def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> No
 
 
 def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+    ) as cluster:
         address = cluster.scheduler_address
         dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
         dcpred("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
@@ -124,7 +153,9 @@ def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
 
 
 def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> None:
-    """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it chose."""
+    """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it
+    chose.
+    """
     some = make_blobs(240, n_features=4, n_classes=2, seed=0)
     data = make_group(tmp_path / "some.zarr", some.X, some.y)
     shown = dcpred("train", data, tmp_path / "m", "--workers", 2).stdout
@@ -156,7 +187,9 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     other = make_group(tmp_path / "other.zarr", np.zeros((9, 7)), np.zeros(9))
     words = tmp_path / "words.zarr"
     zarr.create_group(words).create_array("X", shape=(9, 4), chunks=(9, 4), dtype=str)[...] = "x"
-    unseen = make_group(tmp_path / "unseen.zarr", np.zeros((9, 4)), np.full(9, 1, np.int8), labels=["ash", "elm"])
+    unseen = make_group(
+        tmp_path / "unseen.zarr", np.zeros((9, 4)), np.full(9, 1, np.int8), labels=["ash", "elm"]
+    )
     refused("did you mean 'landmarks'", "train", data, new, "--set", "landmark=3")
     refused("must be a whole number", "train", data, new, "--set", "landmarks=many")
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)

@@ -1,9 +1,11 @@
-"""Enumerated crash points: a worker or a driver that dies at any operation of any run leaves what a second run completes.
+"""Enumerated crash points: a worker or a driver that dies at any operation of any run leaves what a second
+run completes.
 
-A process that is killed leaves its files as they are at that instant, and nothing else. So the operations that change files
-are wrapped, a run is watched, and the state of its folder is kept before and after each of them, and once more with half of
-what was written wherever something is about to get its name. Each state that differs from all before it is a crash point. It is
-put back, the run is gone on with, and the result must be that of a run which nothing disturbed, byte for byte.
+A process that is killed leaves its files as they are at that instant, and nothing else. So the operations
+that change files are wrapped, a run is watched, and the state of its folder is kept before and after each of
+them, and once more with half of what was written wherever something is about to get its name. Each state that
+differs from all before it is a crash point. It is put back, the run is gone on with, and the result must be
+that of a run which nothing disturbed, byte for byte.
 
 Beside that, workers are killed within a driver that lives on, and processes by SIGKILL.
 """
@@ -45,15 +47,25 @@ from support.data import make_blobs, make_group
 from support.pools import inline
 
 N_ROWS, N_BLOCKS, CHUNK_ROWS = 180, 2, 50  # blocks of two chunks; the last chunk is not full
-MADE = ("mkdir", "rmdir", "unlink", "remove", "truncate", "ftruncate", "pwrite")  # change what their first argument names
+# change what their first argument names
+MADE = (
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "truncate",
+    "ftruncate",
+    "pwrite",
+)
 MOVED = ("replace", "rename", "link")  # give the name that is their second argument
-UNNAMED = re.compile(r"\.partial-[0-9a-f]{12}|\.[0-9a-f]{32}\.partial|\.partial\.npy")  # of files that are being written
+# of files that are being written
+UNNAMED = re.compile(r"\.partial-[0-9a-f]{12}|\.[0-9a-f]{32}\.partial|\.partial\.npy")
 REAL_KILLS = 6
 
 State = dict[str, bytes | None]  # bytes of files by path, None for directories
 
 
-# --- watching a run -----------------------------------------------------------------------------------------------------
+# -- watching a run ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,9 @@ def watched(root: Path, seen: Seen) -> Iterator[None]:
         return Operation(name, str(place.relative_to(root)), str(source and _place(source, folder)))
 
     def made(name: str, real: Any) -> Any:
-        return lambda path, *a, **k: around(operation(name, path, folder=k.get("dir_fd")), lambda: real(path, *a, **k))
+        return lambda path, *a, **k: around(
+            operation(name, path, folder=k.get("dir_fd")), lambda: real(path, *a, **k)
+        )
 
     def moved(name: str, real: Any) -> Any:
         return lambda a, b, **k: around(operation(name, b, a), lambda: real(a, b, **k))
@@ -130,7 +144,9 @@ def watched(root: Path, seen: Seen) -> Iterator[None]:
 
 
 def _place(path: Any, folder: int | None = None) -> Path:
-    """The path that an argument of an operation names: a path, one relative to an open folder, or an open file."""
+    """The path that an argument of an operation names: a path, one relative to an open folder, or an open
+    file.
+    """
     if isinstance(path, int):
         return Path(os.readlink(f"/proc/self/fd/{path}"))
     return Path("" if folder is None else os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
@@ -151,7 +167,9 @@ def put_back(root: Path, state: State) -> None:
 
 
 def half_written(state: State, operation: Operation, root: Path) -> State:
-    """The state with half of each file that is about to get its name, alone or with the directory that it is in."""
+    """The state with half of each file that is about to get its name, alone or with the directory that it is
+    in.
+    """
     source = str(Path(operation.source).relative_to(root))
     mine = [name for name in state if name == source or name.startswith(f"{source}/")]
     return {**state, **{name: data[: len(data) // 2] for name in mine if (data := state[name]) is not None}}
@@ -176,10 +194,23 @@ class CrashPoints:
         self._keep(instant, state)
 
     def _keep(self, instant: str, state: State) -> None:
-        same = hash(tuple(sorted((UNNAMED.sub(".partial", name), data or b"") for name, data in state.items())))
+        same = hash(
+            tuple(sorted((UNNAMED.sub(".partial", name), data or b"") for name, data in state.items()))
+        )
         if self.coarse and any(".partial/" in UNNAMED.sub(".partial", name) for name in state):
-            inside = [UNNAMED.sub(".partial", name) for name in state if ".partial/" in UNNAMED.sub(".partial", name)]
-            same = hash((inside[0].partition("/")[0], len(inside) // 10, "half written" in instant, len(state) - len(inside)))
+            inside = [
+                UNNAMED.sub(".partial", name)
+                for name in state
+                if ".partial/" in UNNAMED.sub(".partial", name)
+            ]
+            same = hash(
+                (
+                    inside[0].partition("/")[0],
+                    len(inside) // 10,
+                    "half written" in instant,
+                    len(state) - len(inside),
+                )
+            )
         if same not in self.known:
             self.known.add(same)
             self.states[instant] = state
@@ -207,13 +238,14 @@ class Kill:
             raise Killed
 
 
-# --- scoring --------------------------------------------------------------------------------------------------------------
+# -- scoring -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
-    """Blocks of two chunks. What takes time and has no part in this is left out: waiting for the disk, which a kill of a
-    process does not need; threads of Zarr; reading the model and testing it again and again."""
+    """Blocks of two chunks. What takes time and has no part in this is left out: waiting for the disk, which
+    a kill of a process does not need; threads of Zarr; reading the model and testing it again and again.
+    """
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
         patch.setattr(os, "fsync", lambda handle: None)
@@ -255,7 +287,9 @@ def job(tmp_path_factory: pytest.TempPathFactory, small: None) -> Job:
     blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", blobs.X, blobs.y)
     train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline)
-    rows = make_group(folder / "rows.zarr", make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X, chunk_rows=CHUNK_ROWS)
+    rows = make_group(
+        folder / "rows.zarr", make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X, chunk_rows=CHUNK_ROWS
+    )
     made = Job(folder / "model", rows, folder / "truth")
     assert made.score(made.truth).n_blocks == N_BLOCKS
     return made
@@ -267,7 +301,9 @@ def stored(output: Path) -> State:
 
 
 def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
-    """All rows are scored, all blocks committed, all bytes those of the undisturbed run, and verification finds no damage."""
+    """All rows are scored, all blocks committed, all bytes those of the undisturbed run, and verification
+    finds no damage.
+    """
     assert stored(output) == stored(job.truth)
     assert report.status == {"1": N_ROWS}
     ledger, right = open_ledger(output), open_ledger(job.truth)
@@ -276,7 +312,12 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert all(UNNAMED.search(name) for name in others)
     assert run_status(output).failing == []
     for mine, its in zip(ledger.receipts(), right.receipts(), strict=True):
-        assert (mine.block, mine.digest, mine.sizes, mine.status) == (its.block, its.digest, its.sizes, its.status)
+        assert (mine.block, mine.digest, mine.sizes, mine.status) == (
+            its.block,
+            its.digest,
+            its.sizes,
+            its.status,
+        )
     found = verify(output, "full", inline)
     assert found.ok
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
@@ -292,7 +333,9 @@ def resume_each(points: CrashPoints, resume: Callable[[], None]) -> None:
         except Exception as error:
             failed.append(f"{instant}: {type(error).__name__}: {str(error)[:300]}")
     if failed:
-        pytest.fail(f"{len(failed)} of {len(points.states)} crash points\n" + "\n".join(failed), pytrace=False)
+        pytest.fail(
+            f"{len(failed)} of {len(points.states)} crash points\n" + "\n".join(failed), pytrace=False
+        )
 
 
 @pytest.fixture
@@ -309,9 +352,12 @@ def test_scoring_is_resumed_from_every_crash_point(job: Job, points: CrashPoints
     resume_each(points, lambda: check_whole(job, output, job.score(output)))
 
 
-def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
-    """Two calls: of the first a block fails; during the second a chunk that was written before is lost, so that its block is
-    withdrawn and scored again."""
+def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(
+    job: Job, points: CrashPoints
+) -> None:
+    """Two calls: of the first a block fails; during the second a chunk that was written before is lost, so
+    that its block is withdrawn and scored again.
+    """
     output = points.root / "out"
     lost = output / "scores.zarr" / "decision" / "c" / "0" / "0"
 
@@ -353,7 +399,9 @@ def test_noting_a_failure_is_resumed_from_every_crash_point(job: Job, points: Cr
 
 
 def injure(output: Path) -> None:
-    """Every kind of damage: a flipped bit, a lost chunk, an altered record, a conflict, altered metadata, a leftover."""
+    """Every kind of damage: a flipped bit, a lost chunk, an altered record, a conflict, altered metadata, a
+    leftover.
+    """
     flipped = output / "scores.zarr" / "decision" / "c" / "0" / "0"
     raw = bytearray(flipped.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -387,7 +435,9 @@ def test_a_repair_is_resumed_from_every_crash_point(job: Job, points: CrashPoint
 
 
 class Mortal(InlineWorkers):
-    """A worker that dies in each block at operation number `at`; the driver goes on and gives the block to another."""
+    """A worker that dies in each block at operation number `at`; the driver goes on and gives the block to
+    another.
+    """
 
     def __init__(self, root: Path, at: int, moment: str) -> None:
         self.root, self.at, self.moment, self.deaths = root, at, moment, 0
@@ -470,12 +520,14 @@ def die_for_real(job: Job, output: Path, at: int) -> int:
     child = os.fork()
     if child:
         return os.WTERMSIG(os.waitpid(child, 0)[1])
-    with watched(output.parent, Kill(at, ("before", "after")[at % 2], lambda: os.kill(os.getpid(), signal.SIGKILL))):
+    with watched(
+        output.parent, Kill(at, ("before", "after")[at % 2], lambda: os.kill(os.getpid(), signal.SIGKILL))
+    ):
         job.score(output)
     os._exit(1)
 
 
-# --- the order of what is written -------------------------------------------------------------------------------------------
+# -- the order of what is written ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -489,10 +541,13 @@ def named(job: Job, tmp_path_factory: pytest.TempPathFactory) -> list[Operation]
 
 
 def test_rule_nothing_has_its_name_before_it_is_whole(named: list[Operation]) -> None:
-    """What is opened for writing has another name, but for the lock; names are given by moves, and each once."""
+    """What is opened for writing has another name, but for the lock; names are given by moves, and
+    each once.
+    """
     opened = [o.path for o in named if o.name in ("open", "create") and not UNNAMED.search(o.path)]
     assert set(opened) == {"out/lock"}
-    given = [o.path for o in named if o.name in ("replace", "rename")]  # a link never takes the place of a file
+    # a link never takes the place of a file
+    given = [o.path for o in named if o.name in ("replace", "rename")]
     assert len(given) == len(set(given)), "something was overwritten"
 
 
@@ -514,9 +569,15 @@ def _keys(chunk: int) -> tuple[str, str, str]:
     return f"decision/c/{chunk}/0", f"label/c/{chunk}", f"status/c/{chunk}"
 
 
-# --- training ---------------------------------------------------------------------------------------------------------------
+# -- training ------------------------------------------------------------------------------------------------
 
-TRAINING = {"landmarks": 4, "n_leaves": 2, "max_leaf_rows": 140, "overlap": 2}  # the larger leaf is divided again
+# the larger leaf is divided again
+TRAINING = {
+    "landmarks": 4,
+    "n_leaves": 2,
+    "max_leaf_rows": 140,
+    "overlap": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -554,7 +615,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory, small: None) -> Trained:
 
 def test_training_is_watched_through_all_of_its_steps(trained: Trained) -> None:
     told = "\n".join(trained.points.operations)
-    files = ("job.json", "survey/000001-", "division.npz", "rows-0/000001.zarr", "rows-0/offsets.npy", "rows-1/split.npz")
+    files = (
+        "job.json",
+        "survey/000001-",
+        "division.npz",
+        "rows-0/000001.zarr",
+        "rows-0/offsets.npy",
+        "rows-1/split.npz",
+    )
     for done in (*files, "tree.npz", "rows-2/offsets.npy", "leaves/000002.npz"):
         assert f" model.scratch/{done}" in told
     assert "rename model\n" in told

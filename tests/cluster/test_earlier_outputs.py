@@ -1,4 +1,6 @@
-"""What earlier versions of dcpred wrote is read, verified, gone on with and repaired, without a finding (tests/data/make.py)."""
+"""What earlier versions of dcpred wrote is read, verified, gone on with and repaired, without a finding
+(tests/data/make.py).
+"""
 
 import json
 import os
@@ -41,7 +43,10 @@ def go_on(folder: Path) -> ScoreReport:
 
 
 def values(folder: Path) -> dict[str, np.ndarray]:
-    return {name: array[...] for name, array in zarr.open_group(folder / "scores" / "scores.zarr", mode="r").arrays()}
+    return {
+        name: array[...]
+        for name, array in zarr.open_group(folder / "scores" / "scores.zarr", mode="r").arrays()
+    }
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -58,7 +63,12 @@ def check_sound(folder: Path) -> None:
 
 def cut_off(folder: Path) -> None:
     """As a driver leaves an output that dies within the second block."""
-    for name in ("manifest.json", "blocks/000001.json", "scores.zarr/status/c/2", "scores.zarr/decision/c/3/0"):
+    for name in (
+        "manifest.json",
+        "blocks/000001.json",
+        "scores.zarr/status/c/2",
+        "scores.zarr/decision/c/3/0",
+    ):
         (folder / "scores" / name).unlink()
 
 
@@ -76,7 +86,11 @@ def test_the_output_is_read_and_finished(folder: Path) -> None:
     assert run_status(folder / "scores").state == "finished"
     shown = inspect_path(folder / "scores")
     assert (shown["finished"], shown["arrays"]["decision"]["shape"]) == (True, [N_ROWS, 3])
-    assert inspect_path(folder / "new.zarr")["arrays"]["X"]["attributes"]["feature_names"] == ["height", "age", "girth"]
+    assert inspect_path(folder / "new.zarr")["arrays"]["X"]["attributes"]["feature_names"] == [
+        "height",
+        "age",
+        "girth",
+    ]
     assert files(folder) == before
 
 

@@ -1,4 +1,6 @@
-"""What becomes of a run when blocks, workers, inputs or disks fail. Each test names the rule that it holds."""
+"""What becomes of a run when blocks, workers, inputs or disks fail. Each test names the rule that it
+holds.
+"""
 
 import json
 import os
@@ -27,7 +29,14 @@ from dcpred.scoring import blocks as block_runs
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import ScoreReport, check_rows_scored, score
 from dcpred.training.train import train
-from dcpred_tasks.errors import DataError, IncompleteError, ResourceError, RunHeldError, SchedulerError, SettingsError
+from dcpred_tasks.errors import (
+    DataError,
+    IncompleteError,
+    ResourceError,
+    RunHeldError,
+    SchedulerError,
+    SettingsError,
+)
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.storage import retry, zarr_arrays
 from dcpred_tasks.storage.probe import can_write
@@ -55,7 +64,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
     monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
     monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
-    return make_group(tmp_path / "data.zarr", make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2).X, chunk_rows=50)
+    return make_group(
+        tmp_path / "data.zarr", make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2).X, chunk_rows=50
+    )
 
 
 def run(model: Path, data: Path, output: Path, pool: Any = inline, **more: Any) -> ScoreReport:
@@ -75,14 +86,17 @@ def breaking(blocks: set[int], error: Exception = BUG) -> Any:
     return body
 
 
-# --- failing blocks -----------------------------------------------------------------------------------------------------
+# -- failing blocks ------------------------------------------------------------------------------------------
 
 
 def test_a_bug_in_one_block_does_not_stop_the_others(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_runs, "score_block", breaking({4}))
-    with pytest.raises(IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*block 4.*RuntimeError: a bug"):
+    with pytest.raises(
+        IncompleteError,
+        match=r"10 blocks were to be scored, but 1 could not be.*block 4.*RuntimeError: a bug",
+    ):
         run(model, data, tmp_path / "out")
     state = run_status(tmp_path / "out")
     assert (state.state, state.done_blocks, [f["block"] for f in state.failing]) == ("stopped", 9, [4])
@@ -115,7 +129,7 @@ def test_tolerance_is_checked() -> None:
             Tolerance(**wrong)
 
 
-# --- input --------------------------------------------------------------------------------------------------------------
+# -- input ---------------------------------------------------------------------------------------------------
 
 
 def damage(data: Path) -> None:
@@ -134,7 +148,9 @@ def test_damaged_input_is_refused_unless_it_may_be_given_up(tmp_path: Path, mode
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(tmp_path: Path, model: Path, data: Path) -> None:
+def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(
+    tmp_path: Path, model: Path, data: Path
+) -> None:
     whole = run(model, data, tmp_path / "whole")
     assert whole.status == {"1": N_ROWS}
     damage(data)
@@ -144,7 +160,10 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(tmp_path: Path, m
     status = status_of(tmp_path / "out")
     assert (status[150:200] == 6).all()
     assert (status[400:450] == 5).all()
-    one, two = (zarr.open_group(tmp_path / name / "scores.zarr", mode="r")["decision"][...] for name in ("whole", "out"))
+    one, two = (
+        zarr.open_group(tmp_path / name / "scores.zarr", mode="r")["decision"][...]
+        for name in ("whole", "out")
+    )
     assert (one[status == 1] == two[status == 1]).all()
     with pytest.raises(IncompleteError, match="100 rows were given up"):
         check_rows_scored(report, tolerance)
@@ -154,7 +173,9 @@ def test_rows_of_damaged_and_missing_chunks_are_given_up_alone(tmp_path: Path, m
 def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: Path, data: Path) -> None:
     damage(data)
     run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True))
-    result = CliRunner().invoke(main, ["score", str(model), str(data), str(tmp_path / "out"), "--quarantine", "--json"])
+    result = CliRunner().invoke(
+        main, ["score", str(model), str(data), str(tmp_path / "out"), "--quarantine", "--json"]
+    )
     assert result.exit_code == 4
     told = json.loads(result.stdout)
     assert (told["exit_code"], told["status"]["5"], told["status"]["6"]) == (4, 50, 50)
@@ -229,7 +250,7 @@ def test_an_output_inside_the_input_is_refused(model: Path, data: Path) -> None:
         run(model, data, data / "X" / "out", pool=None)
 
 
-# --- workers that die -----------------------------------------------------------------------------------------------------
+# -- workers that die ----------------------------------------------------------------------------------------
 
 
 def deadly(run: Any, block: int, quarantine: bool, bad: int, folder: str, deaths: int) -> Any:
@@ -263,7 +284,9 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadly, "__module__", "__main__")
 
 
-def test_a_death_is_survived_and_the_block_is_done(tmp_path: Path, model: Path, data: Path, importable: None) -> None:
+def test_a_death_is_survived_and_the_block_is_done(
+    tmp_path: Path, model: Path, data: Path, importable: None
+) -> None:
     with connect(2) as workers:
         report = run(model, data, tmp_path / "out", lambda: _same(Deadly(workers, tmp_path / "marks", 1)))
     assert report.status == {"1": N_ROWS}
@@ -275,13 +298,17 @@ def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
 ) -> None:
     with connect(2) as workers:
         deadly_workers = Deadly(workers, tmp_path / "marks", 99)
-        report = run(model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True))
+        report = run(
+            model, data, tmp_path / "out", lambda: _same(deadly_workers), tolerance=Tolerance(quarantine=True)
+        )
     assert report.status == {"1": N_ROWS - 200, "7": 200}
     assert (status_of(tmp_path / "out")[600:800] == 7).all()
     assert len(list((tmp_path / "marks").iterdir())) <= task_window.SUSPECT_DEATHS + task_window.LONE_DEATHS
 
 
-def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up(tmp_path: Path, model: Path, data: Path) -> None:
+def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up(
+    tmp_path: Path, model: Path, data: Path
+) -> None:
     class Dying(InlineWorkers):
         def each(self, body: Any, tasks: Any) -> Iterator[Any]:
             for number, result in super().each(body, tasks):
@@ -320,7 +347,9 @@ def test_workers_that_are_told_to_end_come_back(monkeypatch: pytest.MonkeyPatch)
         assert len(victims) == 2
 
 
-def test_a_worker_that_dies_while_it_is_asked_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_while_it_is_asked_has_no_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_nap, "__module__", "__main__")
     with connect(2) as workers:
         for _ in range(3):
@@ -376,7 +405,7 @@ def test_a_hung_task_is_given_to_another_worker(tmp_path: Path, monkeypatch: pyt
     assert not any(isinstance(result, Failure) for result in results.values())
 
 
-# --- one driver -------------------------------------------------------------------------------------------------------------
+# -- one driver ----------------------------------------------------------------------------------------------
 
 
 def test_a_lease_is_free_after_its_holder_ends(tmp_path: Path) -> None:
@@ -439,7 +468,7 @@ def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data
     assert not (tmp_path / "out").exists()
 
 
-# --- interrupts -------------------------------------------------------------------------------------------------------------
+# -- interrupts ----------------------------------------------------------------------------------------------
 
 SLOW = """
 import sys, time
@@ -463,7 +492,16 @@ if __name__ == "__main__":
 def _start(tmp_path: Path, model: Path, data: Path, seconds: float) -> "subprocess.Popen[str]":
     script = tmp_path / "slow.py"
     script.write_text(SLOW.format(seconds=seconds))
-    command = [sys.executable, str(script), "score", str(model), str(data), str(tmp_path / "out"), "--workers", "1"]
+    command = [
+        sys.executable,
+        str(script),
+        "score",
+        str(model),
+        str(data),
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+    ]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
 
 
@@ -475,7 +513,9 @@ def _wait_for_blocks(output: Path, n: int, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_in_order_and_says_how_to_go_on(tmp_path: Path, model: Path, data: Path, number: int) -> None:
+def test_a_signal_ends_in_order_and_says_how_to_go_on(
+    tmp_path: Path, model: Path, data: Path, number: int
+) -> None:
     process = _start(tmp_path, model, data, 0.4)
     try:
         _wait_for_blocks(tmp_path / "out", 2)

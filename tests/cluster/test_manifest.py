@@ -60,10 +60,12 @@ def read(place: Path) -> dict[str, np.ndarray]:
     return {name: array[...] for name, array in group.arrays()}
 
 
-# --- the manifest ---------------------------------------------------------------------------------------------------
+# -- the manifest --------------------------------------------------------------------------------------------
 
 
-def test_the_manifest_names_what_went_in_and_who_computed(model: Path, blobs: Classes, tmp_path: Path) -> None:
+def test_the_manifest_names_what_went_in_and_who_computed(
+    model: Path, blobs: Classes, tmp_path: Path
+) -> None:
     manifest = run(model, blobs.X, tmp_path, partial(connect, 2, None)).manifest
     assert json.loads((tmp_path / "out" / "manifest.json").read_text()) == json.loads(json.dumps(manifest))
     assert manifest["model_hash"] == json.loads((model / "model.json").read_text())["hash"]
@@ -88,7 +90,9 @@ def test_statistics_are_those_of_the_output(model: Path, blobs: Classes, tmp_pat
     edges = np.array([-np.inf, *said["decision"]["edges"], np.inf])
     for column, counts in enumerate(said["decision"]["counts"]):
         assert counts == np.histogram(found["decision"][good, column], edges)[0].tolist()
-    assert said["labels"] == [{"label": c, "rows": int((found["label"] == i).sum())} for i, c in enumerate("abc")]
+    assert said["labels"] == [
+        {"label": c, "rows": int((found["label"] == i).sum())} for i, c in enumerate("abc")
+    ]
     assert said["sampled_rows"] == 2_998  # all of so few
     np.testing.assert_allclose(said["feature_mean"], X[good].mean(axis=0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(said["feature_sd"], X[good].std(axis=0), rtol=1e-4)
@@ -97,7 +101,9 @@ def test_statistics_are_those_of_the_output(model: Path, blobs: Classes, tmp_pat
     assert said["leaf_rows"] == np.bincount(leaf, minlength=trained.n_leaves).tolist()
 
 
-def test_any_attempt_says_the_same(model: Path, blobs: Classes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_attempt_says_the_same(
+    model: Path, blobs: Classes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[int] = []
 
     def cut_off(run: Any, block: int, quarantine: bool) -> Any:
@@ -158,7 +164,9 @@ def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, 
 
 def test_a_regression_says_what_it_predicts(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, 1e6 + blobs.X[:, 0].astype(np.float64))
-    train(f"{data}/X", f"{data}/y", tmp_path / "m", make_settings({"task": "regression", "n_leaves": 4}), inline)
+    train(
+        f"{data}/X", f"{data}/y", tmp_path / "m", make_settings({"task": "regression", "n_leaves": 4}), inline
+    )
     said = run(tmp_path / "m", blobs.X, tmp_path).manifest["statistics"]
     assert said["labels"] is None
     counts = np.array(said["decision"]["counts"][0])
@@ -178,13 +186,15 @@ def test_a_model_that_this_machine_takes_otherwise_is_refused(
     model: Path, blobs: Classes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = task.score_rows
-    monkeypatch.setattr("dcpred_tasks.model.compact_model.score_rows", lambda m, X: (2 * real(m, X)[0], real(m, X)[1]))
+    monkeypatch.setattr(
+        "dcpred_tasks.model.compact_model.score_rows", lambda m, X: (2 * real(m, X)[0], real(m, X)[1])
+    )
     with pytest.raises(ModelFormatError, match="self-test"):
         run(model, blobs.X, tmp_path)
     assert not (tmp_path / "out").exists()
 
 
-# --- bad rows -------------------------------------------------------------------------------------------------------
+# -- bad rows ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

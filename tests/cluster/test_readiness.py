@@ -1,4 +1,6 @@
-"""Workers are made ready before blocks are counted: what is said, and what becomes of workers that die or hang meanwhile."""
+"""Workers are made ready before blocks are counted: what is said, and what becomes of workers that die or
+hang meanwhile.
+"""
 
 import os
 import signal
@@ -88,7 +90,9 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     said_before: list[list[str]] = []
     monkeypatch.setattr(evaluation, "warm_up", lambda _: said_before.append(list(say.told)))
     evaluate(model, f"{data}/X", f"{data}/y", say=say)
-    assert [told[-1] for told in said_before] == [COMPILING], "the engine is loaded in this step, and in none that is counted"
+    assert [told[-1] for told in said_before] == [COMPILING], (
+        "the engine is loaded in this step, and in none that is counted"
+    )
     assert say.told.index(COMPILING) < say.told.index("evaluating")
 
 
@@ -104,14 +108,18 @@ def _late_but_one(folder: str, seconds: float, number: int) -> int:
     return os.getpid()
 
 
-def test_every_worker_is_asked_and_no_one_is_waited_for_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_late_but_one, "__module__", "__main__")  # workers get functions of this module by value
+def test_every_worker_is_asked_and_no_one_is_waited_for_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # workers get functions of this module by value
+    monkeypatch.setattr(_late_but_one, "__module__", "__main__")
     monkeypatch.setattr(task_window, "SPARE_SECONDS", 60.0)
     for name in ("both", "death", "hang"):
         (tmp_path / name).mkdir()
     with connect(2) as workers:
         assert len(set(workers.on_each(_late_but_one, str(tmp_path / "both"), 0.0, 0))) == 2
         assert len(list(workers.on_each(_late_but_one, str(tmp_path / "death"), 0.0, signal.SIGKILL))) == 1
-        assert len(dict(workers.each(np.add, [(1, 2)] * 6))) == 6  # the dead worker comes back, and is at work
+        # the dead worker comes back, and is at work
+        assert len(dict(workers.each(np.add, [(1, 2)] * 6))) == 6
         monkeypatch.setattr(task_window, "SPARE_SECONDS", 0.1)
         assert len(list(workers.on_each(_late_but_one, str(tmp_path / "hang"), 30.0, 0))) == 1

@@ -1,4 +1,6 @@
-"""Outputs that hold anything, streams that nobody reads, signals at awkward moments: a sentence, never a traceback."""
+"""Outputs that hold anything, streams that nobody reads, signals at awkward moments: a sentence, never a
+traceback.
+"""
 
 import json
 import os
@@ -111,32 +113,76 @@ def unfinished(then: Callable[[Path], None]) -> Callable[[Path], None]:
 
 RECORD, STATUS, NOTE = "blocks/000000.json", "scores.zarr/status/zarr.json", "failures/000001.json"
 RUBBISH: dict[str, Callable[[Path], None]] = {
-    **{f"{name} {word}": text(name, value)
-       for name in ("plan.json", "manifest.json", RECORD, STATUS, "scores.zarr/zarr.json")
-       for word, value in (("empty", ""), ("null", "null"), ("no object", "[]"), ("no fields", "{}"), ("deep", DEEP))},
-    **{f"plan {changes}": edit("plan.json", **changes)
-       for changes in ({"n_rows": 1.5}, {"n_rows": 0}, {"n_rows": None}, {"n_rows": 10**12}, {"n_rows": "1"}, {"chunk_rows": 0},
-                       {"chunk_rows": None}, {"block_rows": 0}, {"block_rows": 7}, {"outputs": [[1]]}, {"outputs": []},
-                       {"outputs": 3}, {"x": None}, {"run": 1})},
-    **{f"status {list(changes)}": edit(STATUS, **changes)
-       for changes in ({"fill_value": -1}, {"attributes": 3}, {"attributes": "x"}, {"shape": None}, {"codecs": {}})},
+    **{
+        f"{name} {word}": text(name, value)
+        for name in ("plan.json", "manifest.json", RECORD, STATUS, "scores.zarr/zarr.json")
+        for word, value in (
+            ("empty", ""),
+            ("null", "null"),
+            ("no object", "[]"),
+            ("no fields", "{}"),
+            ("deep", DEEP),
+        )
+    },
+    **{
+        f"plan {changes}": edit("plan.json", **changes)
+        for changes in (
+            {"n_rows": 1.5},
+            {"n_rows": 0},
+            {"n_rows": None},
+            {"n_rows": 10**12},
+            {"n_rows": "1"},
+            {"chunk_rows": 0},
+            {"chunk_rows": None},
+            {"block_rows": 0},
+            {"block_rows": 7},
+            {"outputs": [[1]]},
+            {"outputs": []},
+            {"outputs": 3},
+            {"x": None},
+            {"run": 1},
+        )
+    },
+    **{
+        f"status {list(changes)}": edit(STATUS, **changes)
+        for changes in (
+            {"fill_value": -1},
+            {"attributes": 3},
+            {"attributes": "x"},
+            {"shape": None},
+            {"codecs": {}},
+        )
+    },
     "group attributes": edit("scores.zarr/zarr.json", attributes=7),
     "drift": edit("manifest.json", drift=3),
-    **{f"note {value}": unfinished(text(NOTE, value)) for value in ("{}", '{"block": "x"}', '{"block": 1}', "[]", "", DEEP)},
+    **{
+        f"note {value}": unfinished(text(NOTE, value))
+        for value in ("{}", '{"block": "x"}', '{"block": 1}', "[]", "", DEEP)
+    },
     "note a directory": unfinished(directory(NOTE)),
-    **{f"{name} a directory": directory(name)
-       for name in ("plan.json", "manifest.json", RECORD, STATUS, "scores.zarr/label/c/0")},
-    **{f"{name} a file": file(name)
-       for name in ("blocks", "failures", "scores.zarr", "scores.zarr/label", "scores.zarr/label/c")},
-    **{f"{name} a loop": loop(name) for name in ("plan.json", "manifest.json", RECORD, "blocks", "scores.zarr", STATUS)},
-}  # fmt: skip
+    **{
+        f"{name} a directory": directory(name)
+        for name in ("plan.json", "manifest.json", RECORD, STATUS, "scores.zarr/label/c/0")
+    },
+    **{
+        f"{name} a file": file(name)
+        for name in ("blocks", "failures", "scores.zarr", "scores.zarr/label", "scores.zarr/label/c")
+    },
+    **{
+        f"{name} a loop": loop(name)
+        for name in ("plan.json", "manifest.json", RECORD, "blocks", "scores.zarr", STATUS)
+    },
+}
 
 
 def told(arguments: list[str]) -> tuple[int, str]:
     """The exit code and what was said, after the sure signs of a bug were looked for."""
     result = CliRunner().invoke(main, arguments)
     said = result.output + result.stderr
-    assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, repr(result.exception))
+    assert result.exception is None or isinstance(result.exception, SystemExit), (
+        arguments,
+        repr(result.exception),
+    )
     assert "Traceback" not in said
     assert result.exit_code in (0, 3, 4, 5), said
     assert result.exit_code == 0 or "dcpred: " in said or arguments[0] == "verify"
@@ -175,7 +221,7 @@ def test_places_that_cannot_be(made: Path, tmp_path: Path, name: str, command: s
     assert code != 0
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------------
+# -- streams -------------------------------------------------------------------------------------------------
 
 
 def test_a_result_that_nobody_reads_is_no_error(output: Path) -> None:
@@ -183,7 +229,9 @@ def test_a_result_that_nobody_reads_is_no_error(output: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run([*DCPRED, "status", str(output)], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [*DCPRED, "status", str(output)], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+        )
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
@@ -193,13 +241,19 @@ def test_a_result_that_nobody_reads_is_no_error(output: Path) -> None:
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_standard_output_that_is_full(output: Path, more: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*DCPRED, "status", str(output), *more], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [*DCPRED, "status", str(output), *more],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
     assert done.returncode == 5
     assert "standard output cannot be written to" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -208,7 +262,9 @@ def test_a_signal_while_modules_are_imported(made: Path, tmp_path: Path, number:
         "import os, sys; from dcpred.execution.interrupts import leave_at_signals; leave_at_signals(); "
         "print('ready', flush=True); import time; time.sleep(60)"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -260,7 +316,9 @@ def blocked_signals() -> set[int]:
     return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, set())}
 
 
-def test_a_driver_that_lost_its_lease_stops_scoring(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_lost_its_lease_stops_scoring(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a long suspension: not only before the manifest."""
     monkeypatch.setattr(lease, "SIGN_SECONDS", 0.01)
     real, scored = blocks.score_block, []

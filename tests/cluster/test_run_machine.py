@@ -1,8 +1,10 @@
-"""An output directory, whatever happens to it in whatever order: Hypothesis plays drivers, workers, stale attempts and damage.
+"""An output directory, whatever happens to it in whatever order: Hypothesis plays drivers, workers, stale
+attempts and damage.
 
-The machine knows what the bytes of every chunk should be, from a run that nothing disturbed, and keeps account of commit records.
-After each step it looks at rows, records and what verification finds; at the end of each history `--repair` must give the
-bytes of the undisturbed run. Histories that hold one rule each are written out at the end.
+The machine knows what the bytes of every chunk should be, from a run that nothing disturbed, and keeps
+account of commit records. After each step it looks at rows, records and what verification finds; at the end
+of each history `--repair` must give the bytes of the undisturbed run. Histories that hold one rule each are
+written out at the end.
 """
 
 import asyncio
@@ -21,7 +23,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from dcpred.execution.lease import hold
 from dcpred.runs.ledger import Ledger, open_ledger
@@ -44,7 +52,10 @@ N_ROWS, N_BLOCKS, CHUNK_ROWS, N_CHUNKS = 280, 3, 50, 6  # blocks of two chunks; 
 NAN_CHUNK = 3  # whose features are all missing, so that label and decision hold nothing but fill values
 ARRAYS = ("label", "decision", "status")  # in the order in which they are written
 WRITES = 2 * len(ARRAYS)  # of a block, before its commit
-LEFTOVERS = ("blocks/000001.json.partial-0123456789ab", f"scores.zarr/label/c/1.{'0123456789abcdef' * 2}.partial")
+LEFTOVERS = (
+    "blocks/000001.json.partial-0123456789ab",
+    f"scores.zarr/label/c/1.{'0123456789abcdef' * 2}.partial",
+)
 
 BLOCK = st.integers(0, N_BLOCKS - 1)
 CHUNK = st.integers(0, N_CHUNKS - 1)
@@ -57,7 +68,11 @@ def chunk_file(array: str, chunk: int) -> str:
 
 
 def files_of(output: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(output)): p.read_bytes() for p in output.rglob("*") if p.is_file() and p.name != "lock"}
+    return {
+        str(p.relative_to(output)): p.read_bytes()
+        for p in output.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
 
 
 @dataclass(frozen=True)
@@ -78,8 +93,9 @@ async def at_once(call: Callable[..., Any], *a: Any, **k: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Blocks are small. What takes time and has no part in this is left out: waiting for the disk, threads of Zarr, reading the
-    model and testing it again and again."""
+    """Blocks are small. What takes time and has no part in this is left out: waiting for the disk, threads of
+    Zarr, reading the model and testing it again and again.
+    """
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
@@ -91,7 +107,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
         data = make_group(folder / "train.zarr", blobs.X, blobs.y)
-        train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline)
+        train(
+            f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline
+        )
         X = make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X
         X[CHUNK_ROWS * NAN_CHUNK : CHUNK_ROWS * (NAN_CHUNK + 1)] = np.nan
         x = f"{make_group(folder / 'rows.zarr', X, chunk_rows=CHUNK_ROWS)}/X"
@@ -142,14 +160,20 @@ class RunMachine(RuleBasedStateMachine):
         return len(data) == len(self.world.truth[file]) if size_only else data == self.world.truth[file]
 
     def damaged(self, block: int, level: str) -> bool:
-        """Whether a block with a whole record has chunks that this level of verification can tell to be wrong."""
+        """Whether a block with a whole record has chunks that this level of verification can tell to be
+        wrong.
+        """
         files = [chunk_file(name, chunk) for name in ARRAYS for chunk in self.chunks(block)]
-        return block in self.records and not all(self.right(file, size_only=level == "fast") for file in files)
+        return block in self.records and not all(
+            self.right(file, size_only=level == "fast") for file in files
+        )
 
     def wrong(self, level: str) -> set[int]:
         """Blocks that verification must name."""
         missing = set() if self.sealed is None else set(range(N_BLOCKS)) - set(self.records)
-        return self.conflicts | self.altered | missing | {b for b in range(N_BLOCKS) if self.damaged(b, level)}
+        return (
+            self.conflicts | self.altered | missing | {b for b in range(N_BLOCKS) if self.damaged(b, level)}
+        )
 
     def chunks(self, block: int) -> list[int]:
         return [start // CHUNK_ROWS for start, _ in self.run.pieces(block)]
@@ -159,7 +183,9 @@ class RunMachine(RuleBasedStateMachine):
         return sorted(self.records)[n % len(self.records)] if self.records else None
 
     def adopt(self, again: set[int]) -> None:
-        """Blocks that have been scored now: their chunks are right, and they have a record, a new one where they had none."""
+        """Blocks that have been scored now: their chunks are right, and they have a record, a new one where
+        they had none.
+        """
         for block in again:
             self.altered.discard(block)
             self.records.setdefault(block, self.run.record(block).read_bytes())
@@ -171,7 +197,9 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def resume(self) -> None:
-        """`dcpred score` does what is missing, and what it can tell to be wrong; a finished run it only looks at."""
+        """`dcpred score` does what is missing, and what it can tell to be wrong; a finished run it only looks
+        at.
+        """
         if self.sealed is not None:
             before = files_of(self.output)
             if self.wrong("fast"):
@@ -184,7 +212,9 @@ class RunMachine(RuleBasedStateMachine):
                     self.score()
             assert files_of(self.output) == before
             return
-        again = {block for block in range(N_BLOCKS) if block not in self.records or self.damaged(block, "fast")}
+        again = {
+            block for block in range(N_BLOCKS) if block not in self.records or self.damaged(block, "fast")
+        }
         for block in again:
             self.records.pop(block, None)
         if self.conflicts:
@@ -212,7 +242,9 @@ class RunMachine(RuleBasedStateMachine):
         self.adopt(again)
         self.sealed = dict(self.records)
         after = files_of(self.output)
-        mine, right = ({k: v for k, v in files.items() if k.startswith("scores")} for files in (after, self.world.truth))
+        mine, right = (
+            {k: v for k, v in files.items() if k.startswith("scores")} for files in (after, self.world.truth)
+        )
         assert mine == right
         assert after == before or not untouched
 
@@ -232,14 +264,18 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(block=BLOCK)
     def attempt(self, block: int) -> None:
-        """A worker scores a block, the first or the hundredth time: a whole record stays, bytes are the same."""
+        """A worker scores a block, the first or the hundredth time: a whole record stays, bytes are
+        the same.
+        """
         receipt = task.score_block(self.run, block)
         self.adopt({block})
         assert asdict(receipt)["digest"] == json.loads(self.records[block])["digest"]
 
     @rule(block=BLOCK, writes=st.integers(0, WRITES))
     def cut_off_attempt(self, block: int, writes: int) -> None:
-        """A worker dies after so many writes, the last before the commit; on a block that is done it is a late attempt."""
+        """A worker dies after so many writes, the last before the commit; on a block that is done it is a
+        late attempt.
+        """
         self.stop_after(block, writes)
 
     @precondition(lambda self: self.records)
@@ -357,8 +393,9 @@ class RunMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_right_or_not_scored(self) -> None:
-        """Where a status is not 0 its scores are there; where nothing was written there is NaN and status 0; and what was
-        committed and not damaged has the values of the undisturbed run."""
+        """Where a status is not 0 its scores are there; where nothing was written there is NaN and status 0;
+        and what was committed and not damaged has the values of the undisturbed run.
+        """
         values = None
         for chunk in range(N_CHUNKS):
             files = {name: chunk_file(name, chunk) for name in ARRAYS}
@@ -366,7 +403,9 @@ class RunMachine(RuleBasedStateMachine):
             if any(there[name] and not self.right(file) for name, file in files.items()):
                 continue
             for name in ARRAYS[:2]:
-                assert there[name] or not there["status"] or files[name] in self.deleted, "status before scores"
+                assert there[name] or not there["status"] or files[name] in self.deleted, (
+                    "status before scores"
+                )
             values = values or self.read_undamaged()
             rows = slice(chunk * CHUNK_ROWS, (chunk + 1) * CHUNK_ROWS)
             for name in ARRAYS:
@@ -381,8 +420,14 @@ class RunMachine(RuleBasedStateMachine):
         for name in ARRAYS:
             array = zarr_arrays.open_array(self.run.scores / name)
             files = {chunk: chunk_file(name, chunk) for chunk in range(N_CHUNKS)}
-            good = [chunk for chunk, file in files.items() if self.right(file) or not (self.output / file).exists()]
-            found[name] = {chunk: np.asarray(array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) for chunk in good}
+            good = [
+                chunk
+                for chunk, file in files.items()
+                if self.right(file) or not (self.output / file).exists()
+            ]
+            found[name] = {
+                chunk: np.asarray(array[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS]) for chunk in good
+            }
         return found
 
     @invariant()
@@ -432,7 +477,7 @@ def test_whatever_happens_to_an_output(world: World) -> None:
     run_state_machine_as_test(lambda: RunMachine(world), settings=quick)
 
 
-# --- one rule at a time -------------------------------------------------------------------------------------------------------
+# -- one rule at a time --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -509,7 +554,9 @@ def test_rule_a_record_counts_only_with_its_checksum_run_and_block(machine: RunM
 
 
 @pytest.mark.parametrize("how", HARMS[1:])
-def test_rule_what_does_not_match_its_record_is_withdrawn_and_scored_again(machine: RunMachine, how: str) -> None:
+def test_rule_what_does_not_match_its_record_is_withdrawn_and_scored_again(
+    machine: RunMachine, how: str
+) -> None:
     machine.attempt(0)
     machine.harm_a_chunk(1, "decision", how, 0.5)
     check(machine)

@@ -1,4 +1,6 @@
-"""The invariants of scoring (README, "What a score can be trusted for"), each with a test that breaks something."""
+"""The invariants of scoring (README, "What a score can be trusted for"), each with a test that breaks
+something.
+"""
 
 import json
 import os
@@ -44,7 +46,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     blobs = make_blobs(900, n_features=5, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", blobs.X, blobs.y, labels=["a", "b", "c"])
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "products": 8, "n_leaves": 4}), inline)
+    train(
+        f"{data}/X",
+        f"{data}/y",
+        folder / "model",
+        make_settings({"landmarks": 6, "products": 8, "n_leaves": 4}),
+        inline,
+    )
     return folder / "model"
 
 
@@ -98,10 +106,14 @@ def test_any_attempt_writes_the_same_bytes(tmp_path: Path, model: Path, data: Pa
     run(model, data, tmp_path / "one", partial(connect, 2, None))
     run(model, data, tmp_path / "two", inline)
     one, two = contents(tmp_path / "one" / "scores.zarr"), contents(tmp_path / "two" / "scores.zarr")
-    assert {k: v[0] for k, v in one.items() if k != "zarr.json"} == {k: v[0] for k, v in two.items() if k != "zarr.json"}
+    assert {k: v[0] for k, v in one.items() if k != "zarr.json"} == {
+        k: v[0] for k, v in two.items() if k != "zarr.json"
+    }
 
 
-def test_the_chunks_of_the_input_change_no_value(tmp_path: Path, model: Path, data: Path, small_blocks: None) -> None:
+def test_the_chunks_of_the_input_change_no_value(
+    tmp_path: Path, model: Path, data: Path, small_blocks: None
+) -> None:
     """Nor do the blocks that follow from them."""
     run(model, data, tmp_path / "out")
     expected, blocks = read(tmp_path / "out"), set()
@@ -123,7 +135,9 @@ def test_a_finished_run_writes_nothing(tmp_path: Path, model: Path, data: Path) 
     assert (again.scored_blocks, again.status) == (0, first.status)
 
 
-def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_does_only_what_is_missing(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(model, data, tmp_path / "whole")
     done: list[int] = []
 
@@ -141,7 +155,9 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
     assert 0 < len(rows) < 1_950
     assert np.isnan(scored["decision"][scored["status"] == 0]).all()
     assert (scored["label"][scored["status"] == 0] == -1).all()
-    monkeypatch.setattr("dcpred.scoring.blocks.score_block", lambda r, b, q: (done.append(b), task.score_block(r, b))[1])
+    monkeypatch.setattr(
+        "dcpred.scoring.blocks.score_block", lambda r, b, q: (done.append(b), task.score_block(r, b))[1]
+    )
     report = run(model, data, tmp_path / "out")
     assert sorted(done) == list(range(report.n_blocks))  # each exactly once
     for name, value in read(tmp_path / "whole").items():
@@ -149,7 +165,9 @@ def test_resume_does_only_what_is_missing(tmp_path: Path, model: Path, data: Pat
 
 
 @pytest.mark.parametrize("instant", ["scores", "status", "record"])
-def test_cut_off_at_any_instant(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str) -> None:
+def test_cut_off_at_any_instant(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
     """Events of a block: 1 scores, 2 status, 3 commit record. Stop before 2, before 3, or after 3."""
     real_commit, real_open = task.commit, task.zarr_arrays.open_output
 
@@ -269,12 +287,16 @@ def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None
     refused(DataError, "chunk c/3/0 of .* is missing")
 
 
-def test_a_chunk_that_goes_missing_later_stops_its_block_only(tmp_path: Path, model: Path, data: Path) -> None:
+def test_a_chunk_that_goes_missing_later_stops_its_block_only(
+    tmp_path: Path, model: Path, data: Path
+) -> None:
     class Losing(InlineWorkers):
         def check_sees(self, folder: Path) -> None:
             (data / "X" / "c" / "3" / "0").unlink()
 
-    with pytest.raises(IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*c/3/0") as caught:
+    with pytest.raises(
+        IncompleteError, match=r"10 blocks were to be scored, but 1 could not be.*c/3/0"
+    ) as caught:
         run(model, data, tmp_path / "out", pool=lambda: nullcontext(Losing()))
     assert caught.value.exit_code == 4
     status = read(tmp_path / "out")["status"]
@@ -296,7 +318,9 @@ def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
         run(model, data, tmp_path / "out", pool=lambda: nullcontext(Second()))
 
 
-def test_a_full_disk_is_told_apart(tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_apart(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(run: Any, receipt: Any) -> None:
         raise ResourceError(f"writing to {run.output} failed: No space left on device")
 
@@ -324,7 +348,9 @@ def test_driver_killed_and_run_again(tmp_path: Path, model: Path) -> None:
         "from dcpred.cli import main; main()",
         *("score", str(model), str(data), str(tmp_path / "out"), "--workers", "2", "--json"),
     ]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    driver = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     blocks = tmp_path / "out" / "blocks"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (blocks.exists() and len(list(blocks.glob("*.json"))) > 2):
@@ -362,7 +388,9 @@ def test_the_same_places_by_other_names_are_the_same_run(
 
 def test_one_chunk_written_again_in_the_same_size(tmp_path: Path, model: Path, small_blocks: None) -> None:
     X = make_blobs(4_000, n_features=5, n_classes=3, seed=6).X
-    array = zarr.create_group(tmp_path / "raw.zarr").create_array("X", data=X, chunks=(50, 5), compressors=None)
+    array = zarr.create_group(tmp_path / "raw.zarr").create_array(
+        "X", data=X, chunks=(50, 5), compressors=None
+    )
     run(model, tmp_path / "raw.zarr", tmp_path / "out")
     array[100:150] = -X[100:150]
     with pytest.raises(PlanConflictError, match="differs in the data"):
@@ -371,7 +399,9 @@ def test_one_chunk_written_again_in_the_same_size(tmp_path: Path, model: Path, s
 
 def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path, data: Path) -> None:
     _flip(data / "X" / "c" / "3" / "0")
-    with pytest.raises(IncompleteError, match=r"1 could not be.*rows 150 to 200 of .*X were to be read.*the others are done"):
+    with pytest.raises(
+        IncompleteError, match=r"1 could not be.*rows 150 to 200 of .*X were to be read.*the others are done"
+    ):
         run(model, data, tmp_path / "out")
 
 

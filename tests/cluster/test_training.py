@@ -1,4 +1,6 @@
-"""Training over Zarr: the same model whoever does the work, resume, and refusals before anything is written."""
+"""Training over Zarr: the same model whoever does the work, resume, and refusals before anything is
+written.
+"""
 
 import shutil
 from contextlib import nullcontext
@@ -23,7 +25,9 @@ from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
-SETTINGS = make_settings({"n_leaves": 8, "max_leaf_rows": 300, "landmarks": 8, "products": 16, "keep_support_vectors": True})
+SETTINGS = make_settings(
+    {"n_leaves": 8, "max_leaf_rows": 300, "landmarks": 8, "products": 16, "keep_support_vectors": True}
+)
 
 
 def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **more) -> TrainReport:
@@ -47,7 +51,9 @@ def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes) ->
             (4_000, None, inline),
         ]
     ):
-        data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows, shard_rows=shard_rows)
+        data = make_group(
+            tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows, shard_rows=shard_rows
+        )
         hashes.append(run(data, tmp_path / f"model-{i}", pool).hash)
     assert len(set(hashes)) == 1
 
@@ -69,7 +75,7 @@ def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
         np.testing.assert_array_equal(getattr(stored, name), getattr(own, name), err_msg=name)
 
 
-# --- overlap, learned scaling, γ of each leaf -----------------------------------------------------------------------
+# -- overlap, learned scaling, γ of each leaf ----------------------------------------------------------------
 
 NEW = make_settings(
     {
@@ -89,14 +95,24 @@ NEW = make_settings(
 def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = None) -> Model:
     """As the estimators do it: rows of weight 0 are left out before anything else."""
     used = np.ones(len(data.X), bool) if weight is None else weight > 0
-    X, y, w = data.X[used], data.y[used], np.ones(used.sum()) if weight is None else weight[used].astype(float)
+    X, y, w = (
+        data.X[used],
+        data.y[used],
+        np.ones(used.sum()) if weight is None else weight[used].astype(float),
+    )
     survey = survey_rows(X, y, None if weight is None else w, 0, settings.task)
     return train_rows(X, y, w, np.empty(0), survey, settings, tuple(survey.classes.tolist()))
 
 
 def arrays_of(model: Model) -> dict[str, np.ndarray]:
-    parts = [model, model.tree, model.scaling, model.support] if model.support else [model, model.tree, model.scaling]
-    return {f"{type(p).__name__}.{k}": v for p in parts for k, v in vars(p).items() if isinstance(v, np.ndarray)}
+    parts = (
+        [model, model.tree, model.scaling, model.support]
+        if model.support
+        else [model, model.tree, model.scaling]
+    )
+    return {
+        f"{type(p).__name__}.{k}": v for p in parts for k, v in vars(p).items() if isinstance(v, np.ndarray)
+    }
 
 
 def check_same_bits(one: Model, other: Model) -> None:
@@ -106,7 +122,9 @@ def check_same_bits(one: Model, other: Model) -> None:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-@pytest.mark.parametrize("settings", [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False)], ids=["new", "plain"])
+@pytest.mark.parametrize(
+    "settings", [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False)], ids=["new", "plain"]
+)
 def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     tmp_path: Path, many: Classes, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +141,9 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     assert stored.leaf_rows.max() <= 300
     if settings is NEW:
         assert len(set(stored.support.gamma.tolist())) > 1
-        alone = run(tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=300))
+        alone = run(
+            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=300)
+        )
         assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
         assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
 
@@ -133,7 +153,8 @@ def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: s
     rng = np.random.default_rng(0)
     weight = np.where(rng.random(len(many.X)) < 0.4, 0.0, rng.uniform(0.5, 2, len(many.X)))
     data = many if task == "classification" else Classes(many.X, many.X[:, 0].astype(float) ** 2)
-    settings = replace(NEW, task=task, max_leaf_rows=8_000)  # no leaf is thinned: rows have other numbers where some are left out
+    # no leaf is thinned: rows have other numbers where some are left out
+    settings = replace(NEW, task=task, max_leaf_rows=8_000)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, w=weight, chunk_rows=700)
     report = run(group, tmp_path / "model", settings=settings, weight=f"{group}/w")
     check_same_bits(read_model(tmp_path / "model", support=True), in_memory(data, settings, weight))
@@ -171,7 +192,11 @@ def test_overlap_where_rows_are_all_alike(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:The data type")  # Zarr has no specification of strings of fixed width
 @pytest.mark.parametrize("labels", ["strings", "far"])
 def test_a_learned_scaling_of_labels_of_any_kind(tmp_path: Path, blobs: Classes, labels: str) -> None:
-    y = np.array(["ash", "oak", "yew"])[blobs.y] if labels == "strings" else (blobs.y * 1000 - 7).astype(np.int16)
+    y = (
+        np.array(["ash", "oak", "yew"])[blobs.y]
+        if labels == "strings"
+        else (blobs.y * 1000 - 7).astype(np.int16)
+    )
     settings = replace(NEW, overlap=1, max_leaf_rows=8_000)
     group = make_group(tmp_path / "d.zarr", blobs.X, y, chunk_rows=128)
     run(group, tmp_path / "model", settings=settings)
@@ -240,7 +265,9 @@ def test_resume_in_the_midst_of_finding_neighbours(
     assert done + again == list(range(6))
 
 
-def test_a_finished_halo_is_not_looked_for_again(tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_halo_is_not_looked_for_again(
+    tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=700)
     expected = run(data, tmp_path / "expected", settings=NEW).hash
 
@@ -256,11 +283,17 @@ def test_a_finished_halo_is_not_looked_for_again(tmp_path: Path, some: Classes, 
 
 
 @pytest.mark.parametrize("overlap", [1, 3])
-def test_other_data_at_the_same_place_are_trained_on_in_the_same_process(tmp_path: Path, blobs: Classes, overlap: int) -> None:
+def test_other_data_at_the_same_place_are_trained_on_in_the_same_process(
+    tmp_path: Path, blobs: Classes, overlap: int
+) -> None:
     """Trees and pieces are kept by a process, and another training gives the same names to its own."""
     settings = replace(NEW, overlap=overlap, max_leaf_rows=400)
     other = make_blobs(600, n_features=5, n_classes=3, seed=9)
-    expected = run(make_group(tmp_path / "o.zarr", other.X, other.y, chunk_rows=128), tmp_path / "other", settings=settings).hash
+    expected = run(
+        make_group(tmp_path / "o.zarr", other.X, other.y, chunk_rows=128),
+        tmp_path / "other",
+        settings=settings,
+    ).hash
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, chunk_rows=128)
     assert run(data, tmp_path / "model", settings=settings).hash != expected
     shutil.rmtree(tmp_path / "model")
@@ -279,7 +312,9 @@ def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:
     assert not (tmp_path / "model.scratch").exists()
 
 
-def test_a_row_in_place_of_another_is_noticed(tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_in_place_of_another_is_noticed(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Counts alone would not tell."""
     real = train_model.block_rows
 
@@ -306,7 +341,9 @@ def test_rows_that_are_all_alike(tmp_path: Path) -> None:
     assert read_model(tmp_path / "model").leaf_rows.sum() == 2_000
 
 
-def test_resume_does_only_what_is_missing(tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_does_only_what_is_missing(
+    tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
     expected = run(data, tmp_path / "expected").hash
     fitted: list[int] = []
@@ -366,7 +403,9 @@ def test_sample_weights_and_class_weights(tmp_path: Path, blobs: Classes) -> Non
     """Rows of weight zero are as if they were not there."""
     keep = np.arange(len(blobs.X)) % 3 != 0
     data = make_group(tmp_path / "w.zarr", blobs.X, blobs.y, w=keep.astype(np.float32))
-    report = run(data, tmp_path / "model", weight=f"{data}/w", settings=make_settings({"class_weight": "balanced"}))
+    report = run(
+        data, tmp_path / "model", weight=f"{data}/w", settings=make_settings({"class_weight": "balanced"})
+    )
     assert read_model(tmp_path / "model").leaf_rows.sum() == keep.sum() < report.n_rows
     heavy = make_group(tmp_path / "h.zarr", blobs.X, blobs.y, w=np.where(blobs.y == 0, 100.0, 0.01))
     run(heavy, tmp_path / "heavy", weight=f"{heavy}/w", settings=make_settings({"gamma": 0.01, "C": 0.1}))
@@ -384,7 +423,11 @@ def test_string_and_named_labels(tmp_path: Path, blobs: Classes) -> None:
 def test_regression(tmp_path: Path, blobs: Classes) -> None:
     y = np.sin(blobs.X[:, 0]) + blobs.X[:, 1]
     data = make_group(tmp_path / "d.zarr", blobs.X, y)
-    run(data, tmp_path / "model", settings=make_settings({"task": "regression", "n_leaves": 4, "landmarks": 24}))
+    run(
+        data,
+        tmp_path / "model",
+        settings=make_settings({"task": "regression", "n_leaves": 4, "landmarks": 24}),
+    )
     decision, _ = score_rows(read_model(tmp_path / "model"), blobs.X)
     assert np.sqrt(((decision[:, 0] - y) ** 2).mean()) < 0.3 * y.std()
 
@@ -448,7 +491,9 @@ def test_workers_that_do_not_see_the_scratch(tmp_path: Path, blobs_zarr: Path) -
 
 def test_a_task_larger_than_a_worker_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:
     with connect(1, None) as workers:
-        with pytest.raises(SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"):
+        with pytest.raises(
+            SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"
+        ):
             workers.check_memory(99_999_999 * 2**20, "do this")
         workers.check_memory(2**20, "nothing")
 
@@ -482,7 +527,9 @@ def test_a_damaged_chunk_is_named(tmp_path: Path, blobs_zarr: Path, pool) -> Non
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 1
     chunk.write_bytes(raw)
-    with pytest.raises(DataError, match=r"rows 256 to 384 of .*X were to be read, but their chunk is damaged"):
+    with pytest.raises(
+        DataError, match=r"rows 256 to 384 of .*X were to be read, but their chunk is damaged"
+    ):
         run(blobs_zarr, tmp_path / "model", pool)
     assert [p.name for p in tmp_path.iterdir()] == ["blobs.zarr"]
 
@@ -533,7 +580,9 @@ def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, blobs_zarr: Path
     assert [p.name for p in tmp_path.iterdir()] == ["blobs.zarr"]
 
 
-def test_work_that_was_done_outlives_a_refusal(tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_was_done_outlives_a_refusal(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = run(blobs_zarr, tmp_path / "expected").hash
 
     def refuse(job, group):

@@ -1,4 +1,6 @@
-"""Tuning end to end: settings are found, kept, trained with, and the model is as good as it was judged to be."""
+"""Tuning end to end: settings are found, kept, trained with, and the model is as good as it was judged
+to be.
+"""
 
 import json
 import re
@@ -41,7 +43,9 @@ def test_a_tuned_model_is_good_and_what_was_judged_holds(data: Path, tmp_path: P
     report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
     X, y = rings(2_000, 1)
     model = read_model(tmp_path / "m")
-    assert predict_cost(model).cost_ratio == pytest.approx(report.chosen["cost_ratio"], rel=0.25), "leaves were merged since"
+    assert predict_cost(model).cost_ratio == pytest.approx(report.chosen["cost_ratio"], rel=0.25), (
+        "leaves were merged since"
+    )
     decision, _ = score_rows(model, X)
     accuracy = float((class_numbers(decision) == y).mean())
     assert accuracy > 0.85
@@ -56,7 +60,9 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
     address = f"{data}/X", f"{data}/y"
     cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
-    with pytest.raises(SettingsError, match="a budget of 1ns was asked for, but the cheapest model") as refused:
+    with pytest.raises(
+        SettingsError, match="a budget of 1ns was asked for, but the cheapest model"
+    ) as refused:
         tune(*address, tmp_path / "none", inline, short=True, budget=Budget(ns=1.0))
     least = re.search(r"takes ([\d.]+x) \((\d+ns)\)", str(refused.value))
     assert least is not None
@@ -67,7 +73,9 @@ def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:
-    """30 classes of rows of 2 features: the cheapest model takes more than the 20 linear predictions that nobody asked for."""
+    """30 classes of rows of 2 features: the cheapest model takes more than the 20 linear predictions that
+    nobody asked for.
+    """
     rng = np.random.default_rng(0)
     y = rng.integers(30, size=600)
     X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(600, 2))).astype(np.float32)
@@ -98,7 +106,9 @@ def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
 
 
 def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut off in training: the second call does not search again. Another call on the same model is refused."""
+    """Cut off in training: the second call does not search again. Another call on the same model is
+    refused.
+    """
 
     def cut_off(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -191,8 +201,14 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
     y[weight == 0] = 1e6
     data = make_group(tmp_path / "d.zarr", X, y, weight=weight)
     report = tune(
-        f"{data}/X", f"{data}/y", tmp_path / "m", inline, start=Settings(task="regression"), weight=f"{data}/weight", short=True
-    )  # fmt: skip
+        f"{data}/X",
+        f"{data}/y",
+        tmp_path / "m",
+        inline,
+        start=Settings(task="regression"),
+        weight=f"{data}/weight",
+        short=True,
+    )
     assert report.chosen["rmse"] < 0.15
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
     assert np.sqrt(np.mean((decision[:, 0] - y)[weight > 0] ** 2)) < 0.1
@@ -206,7 +222,9 @@ def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> Non
     assert reports[0].trained["hash"] == reports[1].trained["hash"]
 
 
-@pytest.mark.parametrize("named", [{"n_leaves": 8}, {"kernel": "laplacian"}, {"gamma": 2.0}, {"refine": False}], ids=str)
+@pytest.mark.parametrize(
+    "named", [{"n_leaves": 8}, {"kernel": "laplacian"}, {"gamma": 2.0}, {"refine": False}], ids=str
+)
 def test_what_a_search_chooses_cannot_be_given_as_well(named: dict[str, object]) -> None:
     X, y = rings(100, 0)
     with pytest.raises(SettingsError, match=f"{next(iter(named))} was given together with budget='10x'"):

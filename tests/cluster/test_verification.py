@@ -1,4 +1,6 @@
-"""`dcpred verify` and `dcpred score --repair`. A test that is called after a rule fails where that rule is taken out."""
+"""`dcpred verify` and `dcpred score --repair`. A test that is called after a rule fails where that rule is
+taken out.
+"""
 
 import json
 import shutil
@@ -64,7 +66,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if variant == "not finite":
             X[[0, 17, 250, 969], [0, 1, 2, 3]] = np.nan, np.inf, -np.inf, np.nan
         make_group(folder / "data.zarr", X, chunk_rows=50)
-        settings = {"landmarks": 5, "products": 4, "n_leaves": 4} | ({"task": "regression"} if regression else {})
+        settings = {"landmarks": 5, "products": 4, "n_leaves": 4} | (
+            {"task": "regression"} if regression else {}
+        )
         train(f"{known}/X", f"{known}/y", folder / "model", make_settings(settings), inline)
         run(folder, outputs=("label",) if variant == "labels" else None)
         folders[variant] = folder
@@ -142,7 +146,9 @@ def test_damage_is_found(made: Callable[[str], Path], tmp_path: Path, injury: In
     assert contents(out) == before
 
 
-@pytest.mark.parametrize("injury", [i for i in INJURIES if i.levels != ("sample",)], ids=lambda injury: injury.name)
+@pytest.mark.parametrize(
+    "injury", [i for i in INJURIES if i.levels != ("sample",)], ids=lambda injury: injury.name
+)
 def test_damage_is_mended(folder: Path, injury: Injury) -> None:
     """But for files that dcpred did not write."""
     right = {name: value[0] for name, value in contents(folder / "out" / "scores.zarr").items()}
@@ -222,7 +228,11 @@ def test_rule_a_sample_needs_the_input_as_it_was(folder: Path) -> None:
 
 def test_rule_a_seed_gives_the_same_sample(folder: Path) -> None:
     run = open_ledger(folder / "out").run
-    assert choose_rows(run, range(10), 99, 5) == choose_rows(run, range(10), 99, 5) != choose_rows(run, range(10), 99, 6)
+    assert (
+        choose_rows(run, range(10), 99, 5)
+        == choose_rows(run, range(10), 99, 5)
+        != choose_rows(run, range(10), 99, 6)
+    )
     spans = choose_rows(run, range(10), 99, 5)
     assert sum(len(rows) for *_, rows in spans) == 99
     assert all(start <= row < stop for _, start, stop, rows in spans for row in rows)
@@ -239,14 +249,23 @@ def test_rule_rounding_is_no_wrong_score_and_more_is() -> None:
             continue
         values = {"decision": decision[keep], "status": status[keep]}
         assert list(verify_block._wrong_scores(model, X[keep], values)) == []
-        more = (3 * verify_block.tolerance(model, X[keep])[:, None] + 1e-5 * np.abs(decision[keep])).astype(decision.dtype)
-        wrong = {i for i, _ in verify_block._wrong_scores(model, X[keep], values | {"decision": decision[keep] + more})}
+        more = (3 * verify_block.tolerance(model, X[keep])[:, None] + 1e-5 * np.abs(decision[keep])).astype(
+            decision.dtype
+        )
+        wrong = {
+            i
+            for i, _ in verify_block._wrong_scores(
+                model, X[keep], values | {"decision": decision[keep] + more}
+            )
+        }
         n, n_wrong = n + len(keep), n_wrong + len(wrong)
     assert n > 1_000
     assert n_wrong == n
 
 
-def test_an_unfinished_run_is_not_complete_and_not_damaged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_run_is_not_complete_and_not_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.rmtree(folder / "out")
     done: list[int] = []
 
@@ -286,13 +305,17 @@ def test_rule_repair_scores_again_only_what_is_wrong(folder: Path, scored_again:
     touched = {name for name in before if before[name][1] != after[name][1]}
     pieces = [f"label/c/{n}" for n in (4, 5, 12, 13)] + [f"status/c/{n}" for n in (4, 5, 12, 13)]
     pieces += [f"decision/c/{n}/0" for n in (4, 5, 12, 13)]
-    assert touched - {"manifest.json", "blocks/000002.json", "blocks/000006.json"} == {f"scores.zarr/{p}" for p in pieces}
+    assert touched - {"manifest.json", "blocks/000002.json", "blocks/000006.json"} == {
+        f"scores.zarr/{p}" for p in pieces
+    }
     assert {name: value[0] for name, value in after.items() if name.startswith("scores")} == {
         name: value[0] for name, value in before.items() if name.startswith("scores")
     }
 
 
-def test_rule_repair_at_level_fast_decodes_nothing_and_mends_what_sizes_tell(folder: Path, scored_again: list[int]) -> None:
+def test_rule_repair_at_level_fast_decodes_nothing_and_mends_what_sizes_tell(
+    folder: Path, scored_again: list[int]
+) -> None:
     chunk(folder, 5).write_bytes(b"")
     flip(chunk(folder, 18), np.random.default_rng(0))
     mend(folder, level="fast")
@@ -308,7 +331,10 @@ def test_rule_repair_removes_nothing_that_is_not_ours(folder: Path) -> None:
     foreign += [out / "blocks" / "000099.json", out / "scores.zarr" / "mine.partial"]
     for path in foreign:
         path.write_text("precious")
-    ours = [out / "blocks" / "000001.json.partial-0123456789ab", chunk(folder, 1).parent / f"0.{'ab' * 16}.partial"]
+    ours = [
+        out / "blocks" / "000001.json.partial-0123456789ab",
+        chunk(folder, 1).parent / f"0.{'ab' * 16}.partial",
+    ]
     for path in ours:
         path.write_text("half")
     flip(chunk(folder, 5), np.random.default_rng(0))
@@ -331,7 +357,11 @@ def test_rule_repair_restores_metadata_and_keeps_chunks(folder: Path, scored_aga
     mend(folder)
     assert scored_again == []
     after = contents(folder / "out" / "scores.zarr")
-    assert {n for n in before if before[n][1] != after[n][1]} == {"zarr.json", "status/zarr.json", "decision/zarr.json"}
+    assert {n for n in before if before[n][1] != after[n][1]} == {
+        "zarr.json",
+        "status/zarr.json",
+        "decision/zarr.json",
+    }
     assert all(before[name][0] == after[name][0] for name in before)
 
 
@@ -345,7 +375,9 @@ def test_rule_repair_ends_a_conflict(folder: Path, scored_again: list[int]) -> N
 
 
 def test_rule_a_repair_that_is_cut_off_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events: 1 records withdrawn, 2 manifest withdrawn, 3 scored, 4 manifest. Cut off after 1: fast still finds it."""
+    """Events: 1 records withdrawn, 2 manifest withdrawn, 3 scored, 4 manifest. Cut off after 1: fast still
+    finds it.
+    """
     flip(chunk(folder, 5), np.random.default_rng(0))
 
     def cut(*_: object, **__: object) -> None:
@@ -401,7 +433,11 @@ def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
     assert scored_again == [3]
     assert report.status == {"1": N_ROWS}
     assert report.manifest["input_changed"] is True
-    right = {n: v[0] for n, v in contents(made("three classes") / "out" / "scores.zarr").items() if n != "zarr.json"}
+    right = {
+        n: v[0]
+        for n, v in contents(made("three classes") / "out" / "scores.zarr").items()
+        if n != "zarr.json"
+    }
     assert {n: v[0] for n, v in contents(folder / "out" / "scores.zarr").items() if n != "zarr.json"} == right
     assert verify(folder / "out", "sample", inline).ok
     before = contents(folder / "out")
@@ -409,7 +445,9 @@ def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
     assert contents(folder / "out") == before
 
 
-def test_rule_rows_given_up_keep_their_record_while_input_is_missing(given_up: tuple[Path, Path, bytes]) -> None:
+def test_rule_rows_given_up_keep_their_record_while_input_is_missing(
+    given_up: tuple[Path, Path, bytes],
+) -> None:
     folder, lost, _ = given_up
     before = contents(folder / "out")
     assert mend(folder).status["5"] == 50
@@ -425,7 +463,9 @@ def test_rule_a_repair_from_other_rows_is_refused(given_up: tuple[Path, Path, by
     array = zarr.open_array(folder / "data.zarr" / "X", mode="r+")
     array[400:] = array[400:][::-1].copy()
     before = contents(folder / "out")
-    with pytest.raises(PlanConflictError, match=r"holds other rows than those that were scored \(row .*a new directory"):
+    with pytest.raises(
+        PlanConflictError, match=r"holds other rows than those that were scored \(row .*a new directory"
+    ):
         mend(folder)
     assert contents(folder / "out") == before
 

@@ -17,7 +17,13 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
     data = make_group(tmp_path / "data.zarr", blobs.X, blobs.y, chunk_rows=100)
     with connect(1) as workers:
         assert isinstance(workers, DaskWorkers)
-        train(f"{data}/X", f"{data}/y", tmp_path / "model", make_settings({"n_leaves": 2}), lambda: nullcontext(workers))
+        train(
+            f"{data}/X",
+            f"{data}/y",
+            tmp_path / "model",
+            make_settings({"n_leaves": 2}),
+            lambda: nullcontext(workers),
+        )
         (trained,) = workers.client.run(eval, LOADED).values()
         assert not [name for name in trained if name.startswith("dcpred")]
     with connect(1) as workers:

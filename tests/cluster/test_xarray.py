@@ -1,4 +1,6 @@
-"""xarray opens what dcpred writes, called as a user calls it: `xr.open_zarr(path)`, without options and loss."""
+"""xarray opens what dcpred writes, called as a user calls it: `xr.open_zarr(path)`, without options
+and loss.
+"""
 
 import json
 from pathlib import Path
@@ -32,11 +34,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def made(folder: Path, variant: str) -> Path:
-    """A folder with data.zarr, imported from CSV with names, a model and a finished output `out`; some rows are not finite."""
+    """A folder with data.zarr, imported from CSV with names, a model and a finished output `out`; some rows
+    are not finite.
+    """
     blobs = make_blobs(N_ROWS, n_features=3, n_classes=2 if variant == "two classes" else 3, seed=0)
     target = blobs.X[:, 0] if variant == "regression" else np.array(["ash", "oak", "yew"])[blobs.y]
     for name, bad in (("known", []), ("data", [0, 17, N_ROWS - 1])):
-        rows = [f"{'nan' if i in bad else x[0]},{x[1]},{x[2]},{t}" for i, (x, t) in enumerate(zip(blobs.X, target, strict=True))]
+        rows = [
+            f"{'nan' if i in bad else x[0]},{x[1]},{x[2]},{t}"
+            for i, (x, t) in enumerate(zip(blobs.X, target, strict=True))
+        ]
         (folder / f"{name}.csv").write_text("\n".join(["height,age,girth,kind", *rows]) + "\n")
         import_data(f"{folder}/{name}.csv", f"{folder}/{name}.zarr", target="kind", chunk_rows=150)
     settings = make_settings({"n_leaves": 2, "landmarks": 4, "products": 3} | SETTINGS[variant])
@@ -98,7 +105,9 @@ def test_an_unfinished_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert np.isnan(seen.decision.values).all()
 
 
-def test_a_driver_that_died_before_the_group_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_died_before_the_group_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = made(tmp_path, "two classes")
 
     def cut_off_at_the_group(path: Path, data: bytes) -> None:
@@ -129,7 +138,9 @@ def altered(value: Any, how: str) -> Any:
     return value
 
 
-@pytest.mark.parametrize("how", ["names of dimensions", "dtype in the copy", "chunks in the copy", "array in the copy"])
+@pytest.mark.parametrize(
+    "how", ["names of dimensions", "dtype in the copy", "chunks in the copy", "array in the copy"]
+)
 def test_altered_metadata_are_found_and_repaired(tmp_path: Path, how: str) -> None:
     """Without a manifest, so that the plan alone tells."""
     folder = made(tmp_path, "three classes")
@@ -146,7 +157,9 @@ def test_altered_metadata_are_found_and_repaired(tmp_path: Path, how: str) -> No
 
 
 def test_a_data_set_may_grow(tmp_path: Path) -> None:
-    """Zarr and xarray believe a copy of metadata in a group: rows that were appended would be overwritten by the next ones."""
+    """Zarr and xarray believe a copy of metadata in a group: rows that were appended would be overwritten by
+    the next ones.
+    """
     folder = made(tmp_path, "two classes")
     for value in (1.0, 2.0):
         group = zarr.open_group(folder / "data.zarr", mode="r+")

@@ -1,8 +1,10 @@
-"""Small data sets, a model and a finished output, as the installed version of dcpred writes them. Later versions must read them.
+"""Small data sets, a model and a finished output, as the installed version of dcpred writes them. Later
+versions must read them.
 
     python tests/data/make.py /tmp/dcpred-0.1.0
 
-An output holds the paths of its input and its model, so that the folder is made below a neutral place and then copied here.
+An output holds the paths of its input and its model, so that the folder is made below a neutral place and
+then copied here.
 
     known.zarr   120 rows of 3 features with names, and a target of strings
     model        trained on it: four leaves, three classes, local machines kept
@@ -27,7 +29,8 @@ from dcpred_tasks.training.settings import make_settings
 BAD = {3: "nan", 140: "inf", 289: "-inf"}
 NAMES = ("ash", "oak", "yew")
 CHUNKS = {"dcpred.plan.MIN_BLOCK_ROWS": 1, "dcpred.plan.MAX_CHUNK_ROWS": 50, "dcpred.plan.BLOCKS": 3}
-WRITTEN_NS = 1_700_000_000 * 10**9  # when the files of new.zarr/X were written: a run knows its input by such times
+# when the files of new.zarr/X were written: a run knows its input by such times
+WRITTEN_NS = 1_700_000_000 * 10**9
 
 
 def main(folder: Path) -> None:
@@ -44,7 +47,9 @@ def main(folder: Path) -> None:
     import_data(f"{folder}/new.csv", f"{folder}/new.zarr", chunk_rows=50)
     for path in (folder / "new.zarr").rglob("*"):
         os.utime(path, ns=(WRITTEN_NS, WRITTEN_NS))
-    settings = make_settings({"n_leaves": 4, "min_leaf_rows": 10, "landmarks": 3, "products": 2, "keep_support_vectors": True})
+    settings = make_settings(
+        {"n_leaves": 4, "min_leaf_rows": 10, "landmarks": 3, "products": 2, "keep_support_vectors": True}
+    )
     with ExitStack() as stack:
         stack.enter_context(mock.patch("socket.gethostname", return_value="host"))
         for name, value in CHUNKS.items():

@@ -1,4 +1,6 @@
-"""Random compact models, rows for them in any memory layout, and how near two scorers of one model must be."""
+"""Random compact models, rows for them in any memory layout, and how near two scorers of one model
+must be.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +19,27 @@ Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
 SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few")
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
-DTYPES = ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", ">f8", ">f4", ">f2", ">i2", ">u4", ">i8", "g")
+DTYPES = (
+    "f8",
+    "f4",
+    "f2",
+    "i1",
+    "u1",
+    "i2",
+    "u2",
+    "i4",
+    "u4",
+    "i8",
+    "u8",
+    "?",
+    ">f8",
+    ">f4",
+    ">f2",
+    ">i2",
+    ">u4",
+    ">i8",
+    "g",
+)
 LAYOUTS = ("C", "F", "rows", "columns", "up", "left", "both", "readonly", "unaligned", "wide", "transposed")
 
 
@@ -26,7 +48,9 @@ def offsets(sizes: list[int]) -> NDArray[np.int64]:
 
 
 def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 40) -> Tree:
-    """Nodes of 2 to 16 centres, whose children are nodes, new leaves, or now and then a leaf that was seen before."""
+    """Nodes of 2 to 16 centres, whose children are nodes, new leaves, or now and then a leaf that was seen
+    before.
+    """
     starts, children, leaves = [0], [], 0
     centres = [np.empty((0, d))]
     nodes = [(1, np.zeros(d))] if depth else []
@@ -44,7 +68,9 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
                 leaves += 1
         centres.append(own)
         starts.append(len(children))
-    return Tree(np.array(starts, np.int64), np.array(children, np.int32), np.concatenate(centres).astype(np.float32))
+    return Tree(
+        np.array(starts, np.int64), np.array(children, np.int32), np.concatenate(centres).astype(np.float32)
+    )
 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
@@ -91,7 +117,9 @@ def random_model(
     triangle: str | None = None,
     sizes: tuple[int, ...] = SIZES,
 ) -> Model:
-    """Leaves of any size. `triangle` is the bound of pseudo-landmarks by the triangle inequality, None for none."""
+    """Leaves of any size. `triangle` is the bound of pseudo-landmarks by the triangle inequality, None for
+    none.
+    """
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, d, depth)
     n_leaves = tree.n_leaves
@@ -112,25 +140,35 @@ def random_model(
         kernel=Kernel(kernel, gamma / scale**power, int(rng.integers(1, 4)), float(rng.choice([0, 1]))),
         triangle_bound=triangle or "lower",
         scaling=random_scaling(rng, scaling, d),
-        tree=Tree(tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)),
+        tree=Tree(
+            tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)
+        ),
         landmark_at=offsets(m),
         landmarks=(origin + scale * landmarks).astype(np.float32),
         gamma=random_gamma(seed, gamma / scale**power, len(landmarks)),
         pair_at=offsets([len(p) for p in pairs]),
         pairs=np.concatenate(pairs).astype(np.int32),
         triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
-        triangle=(scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(np.float32),
+        triangle=(scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(
+            np.float32
+        ),
         beta_at=offsets(n_basis),
         beta=_random_beta(rng, n_basis, n_outputs),
         intercept=intercept,
-        bounds=np.sort(intercept + rng.normal(size=(n_leaves, 2)) * 4, axis=1) if regression else np.zeros((n_leaves, 0)),
+        bounds=(
+            np.sort(intercept + rng.normal(size=(n_leaves, 2)) * 4, axis=1)
+            if regression
+            else np.zeros((n_leaves, 0))
+        ),
         leaf_rows=np.ones(n_leaves, np.int64),
         local_kernel=Kernel(kernel, gamma),
     )
 
 
 def _random_beta(rng: np.random.Generator, n_basis: list[int], n_outputs: int) -> NDArray[np.float32]:
-    """In a third of the leaves some of several outputs have no weights, as classes have that a leaf has no row of."""
+    """In a third of the leaves some of several outputs have no weights, as classes have that a leaf has no
+    row of.
+    """
     parts = []
     for n in n_basis:
         beta = rng.normal(size=(n, n_outputs))
@@ -156,12 +194,18 @@ def _leaf_middles(tree: Tree, d: int) -> NDArray[np.float64]:
 
 
 def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float = 0.0) -> Any2D:
-    """Raw rows near the model's centres and landmarks; a share `bad` of those of a float dtype is NaN, infinite or huge."""
+    """Raw rows near the model's centres and landmarks; a share `bad` of those of a float dtype is NaN,
+    infinite or huge.
+    """
     rng = np.random.default_rng(seed)
     d = model.n_features
-    points = np.concatenate([model.tree.centres.reshape(-1, d), model.landmarks, np.zeros((1, d), np.float32)]).astype(float)
+    points = np.concatenate(
+        [model.tree.centres.reshape(-1, d), model.landmarks, np.zeros((1, d), np.float32)]
+    ).astype(float)
     spread = 1.0 if points.max() < 1e6 else 1e6
-    near = points[rng.integers(len(points), size=n)] + spread * rng.normal(size=(n, d)) * rng.choice([0.0, 0.3, 2.0], (n, 1))
+    near = points[rng.integers(len(points), size=n)] + spread * rng.normal(size=(n, d)) * rng.choice(
+        [0.0, 0.3, 2.0], (n, 1)
+    )
     factor = model.scaling.factor
     raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
     kind = np.dtype(dtype)
@@ -173,7 +217,9 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     with np.errstate(over="ignore"):
         X = np.clip(raw, -6e4, 6e4).astype(kind) if kind.itemsize == 2 else raw.astype(kind)
         for i in np.flatnonzero(rng.random(n) < bad):
-            values = rng.choice([np.nan, np.inf, -np.inf, 1e15, 1e17, -1e19, 1e25, 1e30, -1e38, 3.4028235e38, 1e200])
+            values = rng.choice(
+                [np.nan, np.inf, -np.inf, 1e15, 1e17, -1e19, 1e25, 1e30, -1e38, 3.4028235e38, 1e200]
+            )
             X[i, rng.random(d) < rng.choice([0.01, 0.5, 1.0])] = values.astype(kind)
             X[i, rng.integers(d)] = values.astype(kind)
     return X
@@ -201,7 +247,13 @@ def constant_leaves(centres: NDArray[Any]) -> Model:
 def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
     """A few of everything, the same in every process."""
     dtypes, layouts = cycle(DTYPES), cycle(LAYOUTS)
-    kinds = [("rbf", "standard"), ("rbf", "far"), ("laplacian", "standard"), ("polynomial", "zero"), ("rbf", "few")]
+    kinds = [
+        ("rbf", "standard"),
+        ("rbf", "far"),
+        ("laplacian", "standard"),
+        ("polynomial", "zero"),
+        ("rbf", "few"),
+    ]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
         for i, (kernel, scaling) in enumerate(kinds):
             model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i)
@@ -238,9 +290,9 @@ def lay(X: Any2D, layout: str) -> Any2D:
 def leaf_and_doubt(model: Model, X: Any2D) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The leaf of each row of finite features, and whether rounding in double precision decides it.
 
-    The definition compares half squared distances after rounding them to single precision. A walk is in doubt where moving a
-    distance by what double precision loses in |x|² − 2x·c + |c|² would turn a comparison. Everything else has one right answer,
-    ties among them.
+    The definition compares half squared distances after rounding them to single precision. A walk is in doubt
+    where moving a distance by what double precision loses in |x|² − 2x·c + |c|² would turn a comparison.
+    Everything else has one right answer, ties among them.
     """
     tree, x = model.tree, model.scaling.exact(X).astype(np.longdouble)
     node = np.full(len(x), 0 if tree.n_nodes else ~0, np.int64)
@@ -251,7 +303,9 @@ def leaf_and_doubt(model: Model, X: Any2D) -> tuple[NDArray[np.int64], NDArray[n
             own = slice(int(tree.starts[at]), int(tree.starts[at + 1]))
             c = tree.centres[own].astype(np.longdouble)
             half = np.stack([((x[mine] - c[t]) ** 2).sum(axis=1) for t in range(len(c))], axis=1) / 2
-            slack = 4 * (x.shape[1] + 4) * 2.0**-53 * ((x[mine] ** 2).sum(axis=1)[:, None] + (c**2).sum(axis=1))
+            slack = (
+                4 * (x.shape[1] + 4) * 2.0**-53 * ((x[mine] ** 2).sum(axis=1)[:, None] + (c**2).sum(axis=1))
+            )
             with np.errstate(over="ignore"):
                 low, high = (half - slack).astype(np.float32), (half + slack).astype(np.float32)
                 won = half.astype(np.float32).argmin(axis=1)
@@ -266,7 +320,8 @@ def leaf_and_doubt(model: Model, X: Any2D) -> tuple[NDArray[np.int64], NDArray[n
 def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.float64]:
     """1 + the size of what is summed for a decision value: what errors of single precision are relative to.
 
-    Kernel values of rbf count as 1 at least, for they are written as differences from their values at the mean of the leaf.
+    Kernel values of rbf count as 1 at least, for they are written as differences from their values at the
+    mean of the leaf.
     """
     reach = np.ones(len(X))
     rows = model.scaling.exact(X)
@@ -276,16 +331,25 @@ def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.floa
         with np.errstate(over="ignore", invalid="ignore"):
             if len(beta):
                 terms = np.abs(model.basis(at)(rows[mine]))
-                reach[mine] += ((np.maximum(terms, 1) if model.kernel.name == "rbf" else terms) @ beta).max(axis=1)
+                reach[mine] += ((np.maximum(terms, 1) if model.kernel.name == "rbf" else terms) @ beta).max(
+                    axis=1
+                )
         reach[mine] += np.abs(model.intercept[at]).max() if model.task == "classification" else 1.0
     return reach
 
 
-def differences(model: Model, X: Any2D, ours: tuple[Any, Any], theirs: tuple[Any, Any], tolerance: float = 1e-6) -> Iterator[str]:
-    """Where two scorers' results differ more than rounding allows; rows in doubt between two leaves are left out."""
+def differences(
+    model: Model, X: Any2D, ours: tuple[Any, Any], theirs: tuple[Any, Any], tolerance: float = 1e-6
+) -> Iterator[str]:
+    """Where two scorers' results differ more than rounding allows; rows in doubt between two leaves are left
+    out.
+    """
     (decision, status), (right, right_status) = ours, theirs
     if decision.dtype != right.dtype or decision.shape != right.shape or status.dtype != right_status.dtype:
-        yield f"{decision.dtype} {decision.shape} {status.dtype}, not {right.dtype} {right.shape} {right_status.dtype}"
+        yield (
+            f"{decision.dtype} {decision.shape} {status.dtype}, not {right.dtype} {right.shape}"
+            f" {right_status.dtype}"
+        )
         return
     finite = np.flatnonzero(right_status != 2)
     leaf, doubt = leaf_and_doubt(model, X[finite])

@@ -14,7 +14,13 @@ import pytest
 import zarr
 
 from dcpred_tasks.artifacts import model_artifact
-from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_self_test, read_support, write_model
+from dcpred_tasks.artifacts.model_artifact import (
+    describe_model,
+    read_model,
+    read_self_test,
+    read_support,
+    write_model,
+)
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.kernels import Kernel
@@ -93,7 +99,7 @@ def flipped(data: bytes, at: int, bit: int = 0) -> bytes:
     return data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]
 
 
-# --- round trip -----------------------------------------------------------------------------------------------------
+# -- round trip ----------------------------------------------------------------------------------------------
 
 
 def test_round_trip(model: Model, written: Path) -> None:
@@ -143,7 +149,9 @@ def test_memory_order_does_not_matter(model: Model, written: Path, tmp_path: Pat
 def test_a_model_of_constants_alone(tmp_path: Path) -> None:
     X, y = np.array([[0.0], [0.0]]), np.array([3.5, 3.5])
     settings = make_settings({"task": "regression", "keep_support_vectors": True})
-    constant = train_rows(X, y, np.ones(2), np.empty(0), survey_rows(X, y, None, 0, "regression"), settings, ())
+    constant = train_rows(
+        X, y, np.ones(2), np.empty(0), survey_rows(X, y, None, 0, "regression"), settings, ()
+    )
     write_model(tmp_path / "m", constant, {}, {})
     stored = read_model(tmp_path / "m", support=True)
     check_equal(stored, constant)
@@ -158,7 +166,9 @@ def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pyt
 
 
 def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> None:
-    settings = make_settings({"n_leaves": 4, "landmarks": 5, "gamma": "median", "overlap": 2, "keep_support_vectors": True})
+    settings = make_settings(
+        {"n_leaves": 4, "landmarks": 5, "gamma": "median", "overlap": 2, "keep_support_vectors": True}
+    )
     survey = survey_rows(ROWS.X, ROWS.y, None, 0, "classification")
     model = train_rows(ROWS.X, ROWS.y, np.ones(300), np.empty(0), survey, settings, (0, 1, 2))
     assert model.support is not None
@@ -167,9 +177,13 @@ def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> N
     stored = read_model(tmp_path / "m", support=True)
     check_equal(stored, model)
     for early in (False, True):
-        np.testing.assert_array_equal(score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0])
+        np.testing.assert_array_equal(
+            score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0]
+        )
     other = replace(model, support=replace(model.support, gamma=model.support.gamma * 2))
-    assert not np.array_equal(score_rows(other, ROWS.X, early=True)[0], score_rows(model, ROWS.X, early=True)[0])
+    assert not np.array_equal(
+        score_rows(other, ROWS.X, early=True)[0], score_rows(model, ROWS.X, early=True)[0]
+    )
     np.testing.assert_array_equal(score_rows(other, ROWS.X)[0], score_rows(model, ROWS.X)[0])
 
 
@@ -227,7 +241,9 @@ def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     for name in ("at", "vectors", "dual", "intercept"):
         check_equal(getattr(stored.support, name), getattr(model.support, name))
     for early in (False, True):  # trained by the way of the paper with one γ: the same scores
-        np.testing.assert_array_equal(score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0])
+        np.testing.assert_array_equal(
+            score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0]
+        )
     check_equal(read_support(copied), stored.support)
 
 
@@ -239,10 +255,12 @@ def test_an_array_of_version_2_is_missed_there(copied: Path, name: str) -> None:
         read_model(copied, support=True)
 
 
-# --- the hash -------------------------------------------------------------------------------------------------------
+# -- the hash ------------------------------------------------------------------------------------------------
 
 
-def test_equal_models_have_equal_hashes_wherever_they_come_from(model: Model, written: Path, tmp_path: Path) -> None:
+def test_equal_models_have_equal_hashes_wherever_they_come_from(
+    model: Model, written: Path, tmp_path: Path
+) -> None:
     returned = write_model(tmp_path / "again", model, settings_dict(SETTINGS), {"host": "there", "date": 7})
     assert returned == describe_model(tmp_path / "again").hash == describe_model(written).hash
 
@@ -259,7 +277,8 @@ def test_the_hash_covers_everything(
     model: Model, written: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = SelfTest(*(np.zeros((0, n)) for n in (model.n_features, model.n_outputs)), np.zeros(0))
-    monkeypatch.setattr(model_artifact, "make_self_test", lambda _: test)  # some of these changes make a model that cannot score
+    # some of these changes make a model that cannot score
+    monkeypatch.setattr(model_artifact, "make_self_test", lambda _: test)
     value = getattr(model, name)
     if isinstance(value, Kernel):
         changed = replace(value, gamma=float(np.nextafter(value.gamma, 9)))
@@ -291,7 +310,7 @@ def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
     assert len(hashes) == len(variants)
 
 
-# --- support vectors ------------------------------------------------------------------------------------------------
+# -- support vectors -----------------------------------------------------------------------------------------
 
 
 def test_support_vectors_are_read_only_when_asked_for(copied: Path, model: Model) -> None:
@@ -311,7 +330,7 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
             read(tmp_path / "m")
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
@@ -332,7 +351,9 @@ def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
 
 
 def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, model: Model) -> None:
-    """Layout, attributes, the fill value that nothing reads: a change there may give the same model, never another."""
+    """Layout, attributes, the fill value that nothing reads: a change there may give the same model, never
+    another.
+    """
     files = sorted(copied.rglob("zarr.json"))
     assert len(files) == len(ARRAYS) + 1
     rng, found = np.random.default_rng(0), 0
@@ -425,7 +446,10 @@ def test_a_wrong_dtype_is_refused_even_with_a_matching_hash(copied: Path, model:
     zarr_arrays.create_array(group, "beta", wrong.shape, wrong.dtype, len(wrong))[...] = wrong
 
     def declare(value: dict[str, Any]) -> None:
-        value["model"]["arrays"]["beta"] |= {"dtype": wrong.dtype.name, "digest": model_artifact.digest(wrong)}
+        value["model"]["arrays"]["beta"] |= {
+            "dtype": wrong.dtype.name,
+            "digest": model_artifact.digest(wrong),
+        }
 
     edit(copied, declare, rehash=True)
     if dtype == ">f4":  # the same values in another byte order are the same array
@@ -447,13 +471,15 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
         read_model(copied)
 
 
-# --- not a model ----------------------------------------------------------------------------------------------------
+# -- not a model ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
-    with pytest.raises(ModelFormatError, match=rf"format version {version}, .*reads up to 2; install a newer"):
+    with pytest.raises(
+        ModelFormatError, match=rf"format version {version}, .*reads up to 2; install a newer"
+    ):
         read_model(copied)
 
 
@@ -466,16 +492,22 @@ def test_another_format_is_refused(copied: Path) -> None:
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    for name, so in (("nowhere", "does not exist"), ("file", "holds no model.json"), ("empty", "holds no model.json")):
+    for name, so in (
+        ("nowhere", "does not exist"),
+        ("file", "holds no model.json"),
+        ("empty", "holds no model.json"),
+    ):
         with pytest.raises(ModelFormatError, match=rf"asked for at .*{name}, but it {so}; train one with"):
             read_model(tmp_path / name)
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["file", "empty directory", "model"])
-def test_an_existing_target_is_refused_and_left_alone(model: Model, copied: Path, tmp_path: Path, kind: str) -> None:
+def test_an_existing_target_is_refused_and_left_alone(
+    model: Model, copied: Path, tmp_path: Path, kind: str
+) -> None:
     path = copied if kind == "model" else tmp_path / "taken"
     if kind == "file":
         path.write_text("mine")
@@ -518,4 +550,6 @@ def test_no_pickle_anywhere(written: Path, model: Model, monkeypatch: pytest.Mon
     assert names <= {"model.json", "zarr.json", "0"}
     for file in written.rglob("*"):
         assert not (file.is_file() and file.read_bytes()[:1] == b"\x80")
-    assert not any(codec in f.read_text() for f in written.rglob("zarr.json") for codec in ("pickle", "object"))
+    assert not any(
+        codec in f.read_text() for f in written.rglob("zarr.json") for codec in ("pickle", "object")
+    )

@@ -1,4 +1,6 @@
-"""Balancing: counts are conserved, limits hold where rows can be divided, and routed rows end where they are served."""
+"""Balancing: counts are conserved, limits hold where rows can be divided, and routed rows end where they are
+served.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +11,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DcpredError
-from dcpred_tasks.training.leaf_balance import MAX_ARITY, Balanced, Split, balance, split_arity, split_centres, split_rows
+from dcpred_tasks.training.leaf_balance import (
+    MAX_ARITY,
+    Balanced,
+    Split,
+    balance,
+    split_arity,
+    split_centres,
+    split_rows,
+)
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten
 
 
@@ -84,8 +94,9 @@ def test_balance_with_rows_in_memory(
 
 
 def test_limits_hold_on_uneven_data(rng: np.random.Generator) -> None:
-    """A dense blob and a few rows far away in one leaf: all centres but one go to those few, and the blob, whose rows
-    are all different, must be divided all the same."""
+    """A dense blob and a few rows far away in one leaf: all centres but one go to those few, and the blob,
+    whose rows are all different, must be divided all the same.
+    """
     X = np.concatenate([rng.normal(0, 0.01, (5_000, 3)), rng.normal(0, 5, (200, 3))]).astype(np.float32)
     holder, result = balanced(X, (16,), 20, 300)
     sizes = np.bincount(result.final[holder.leaf])
@@ -125,7 +136,9 @@ def test_identical_rows_beside_others(rng: np.random.Generator) -> None:
 
 def test_nothing_to_do() -> None:
     root = Node(np.array([[0.0], [1.0]], np.float32), [0, 1])
-    result = balance(root, np.array([50, 60]), 10, 100, lambda requests: pytest.fail("no leaf is over the limit"))
+    result = balance(
+        root, np.array([50, 60]), 10, 100, lambda requests: pytest.fail("no leaf is over the limit")
+    )
     assert result.final.tolist() == [0, 1]
     assert result.indivisible == ()
     assert flatten(result.root).n_leaves == 2

@@ -1,4 +1,6 @@
-"""The names of classes that an attribute `labels` of y lists are what an estimator learns and is scored by."""
+"""The names of classes that an attribute `labels` of y lists are what an estimator learns and is
+scored by.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,8 @@ TARGETS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(  # a lazy target of rows in memory is refused
-    ("kind", "lazy"), [(kind, lazy) for kind in TARGETS for lazy in (False, True) if lazy or kind != "xarray of dask"]
+    ("kind", "lazy"),
+    [(kind, lazy) for kind in TARGETS for lazy in (False, True) if lazy or kind != "xarray of dask"],
 )
 def test_classes_have_names(data: Classes, kind: str, lazy: bool) -> None:
     X, y = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X, TARGETS[kind](data.y)
@@ -59,7 +62,9 @@ def test_classes_have_names(data: Classes, kind: str, lazy: bool) -> None:
 def test_a_data_set_of_ours_that_xarray_opens(tmp_path: Path, data: Classes, chunks: Any) -> None:
     group = zarr.create_group(tmp_path / "d.zarr")
     group.create_array("X", data=data.X, chunks=(100, 4), dimension_names=("sample", "feature"))
-    group.create_array("y", data=data.y, chunks=(100,), dimension_names=("sample",), attributes={"labels": NAMES})
+    group.create_array(
+        "y", data=data.y, chunks=(100,), dimension_names=("sample",), attributes={"labels": NAMES}
+    )
     opened = xr.open_zarr(tmp_path / "d.zarr", chunks=chunks, consolidated=False)
     fitted = small().fit(opened["X"], opened["y"])
     assert fitted.classes_.tolist() == NAMES
@@ -76,7 +81,9 @@ def test_a_zarr_target_of_rows_in_memory(tmp_path: Path, data: Classes) -> None:
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "lazy"])
 def test_numbers_without_a_name(data: Classes, lazy: bool) -> None:
     X = da.from_array(data.X, chunks=(100, 4)) if lazy else data.X
-    with pytest.raises(DataError, match="y holds 2, but its attribute `labels` names only 2 classes; correct the attribute"):
+    with pytest.raises(
+        DataError, match="y holds 2, but its attribute `labels` names only 2 classes; correct the attribute"
+    ):
         small().fit(X, with_names(data.y, NAMES[:2]))
 
 
@@ -90,7 +97,9 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
     with pytest.raises(DataError, match=r"y holds 0.5, but its attribute `labels` names only 3 classes"):
         small().fit(X, with_names(y))
     y[7] = np.nan
-    with pytest.raises(DataError, match="y has missing values" if not lazy else r"y has nan \(NaN or infinity\) in row 7"):
+    with pytest.raises(
+        DataError, match="y has missing values" if not lazy else r"y has nan \(NaN or infinity\) in row 7"
+    ):
         small().fit(X, with_names(y))
 
 

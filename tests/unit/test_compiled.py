@@ -1,4 +1,6 @@
-"""How processes share the work of compiling: one compiles, the others wait for its file, and nobody waits for ever."""
+"""How processes share the work of compiling: one compiles, the others wait for its file, and nobody waits for
+ever.
+"""
 
 import errno
 import fcntl
@@ -37,7 +39,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> compiled_and_kept:
 def holder(kept: compiled_and_kept) -> Iterator["subprocess.Popen[str]"]:
     """Another process that has the lock, as one that compiles has."""
     assert kept.folder is not None
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(kept.folder / "lock")], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(kept.folder / "lock")], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
@@ -89,13 +93,17 @@ def test_code_that_comes_ends_the_wait(
     assert holder.poll() is None
 
 
-def test_patience_ends(kept: compiled_and_kept, holder: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends(
+    kept: compiled_and_kept, holder: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compilation, "PATIENCE_SECONDS", 0.0)
     assert kept(21) == 42
     assert holder.poll() is None
 
 
-def test_where_files_cannot_be_locked_nobody_waits(kept: compiled_and_kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_cannot_be_locked_nobody_waits(
+    kept: compiled_and_kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -28,7 +28,9 @@ def test_the_unit_does_not_jump_with_the_number_of_features() -> None:
     assert max(max(a / b, b / a) for a, b in pairwise(ratios)) < 1.3
     units = [linear_ns(d) for d in range(1, 1000)]
     assert units == sorted(units), "more features never cost a linear prediction less"
-    assert linear_ns(5) == linear_ns(6) == linear_ns(7) == linear_ns(8) < linear_ns(9), "rows are filled up to 16 bytes"
+    assert linear_ns(5) == linear_ns(6) == linear_ns(7) == linear_ns(8) < linear_ns(9), (
+        "rows are filled up to 16 bytes"
+    )
 
 
 def test_more_work_costs_more() -> None:
@@ -43,7 +45,10 @@ def test_features_of_factor_0_cost_little() -> None:
     model = random_model(1, d=54, depth=2, sizes=(16,))
 
     def held(n: int) -> Model:
-        return replace(model, scaling=Scaling(model.scaling.shift, np.where(np.arange(54) < n, model.scaling.factor, 0.0)))
+        return replace(
+            model,
+            scaling=Scaling(model.scaling.shift, np.where(np.arange(54) < n, model.scaling.factor, 0.0)),
+        )
 
     costs = [total(held(n)) for n in (12, 24, 32, 54)]
     assert costs == sorted(costs)
@@ -55,7 +60,9 @@ def test_features_of_factor_0_cost_little() -> None:
 def test_rows_in_constant_leaves_cost_the_descent_only() -> None:
     model = random_model(1, d=54, depth=2, sizes=(16,))
     none = np.zeros(model.n_leaves + 1, np.int64)
-    constant = replace(model, landmark_at=none, pair_at=none, triangle_at=none, triangle=model.triangle[:0], beta_at=none)
+    constant = replace(
+        model, landmark_at=none, pair_at=none, triangle_at=none, triangle=model.triangle[:0], beta_at=none
+    )
     cost = predict_cost(constant)
     assert cost.landmarks == cost.outputs == 0
     assert cost.descend == pytest.approx(predict_cost(model).descend, rel=0.5)

@@ -1,4 +1,6 @@
-"""Every format into Zarr: what is kept exactly, what is refused and in which words, and that nothing is left behind."""
+"""Every format into Zarr: what is kept exactly, what is refused and in which words, and that nothing is left
+behind.
+"""
 
 import bz2
 import errno
@@ -78,12 +80,16 @@ def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
     return folder / "a.parquet"
 
 
-# -- All formats hold the same -----------------------------------------------------------------------------------------
+# -- All formats hold the same -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 100, 1000])
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2", "svm", "libsvm.gz", "svmlight.bz2", "parquet", "npz"])
-def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "ending", ["csv", "csv.gz", "csv.bz2", "svm", "libsvm.gz", "svmlight.bz2", "parquet", "npz"]
+)
+def test_every_format_in_several_chunks(
+    tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
     monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
     monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 60)
@@ -94,7 +100,9 @@ def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows:
     if ending == "npz":
         np.savez(path, X=X, y=y)
     elif ending == "parquet":
-        pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "goal": y}), path, row_group_size=30)
+        pq.write_table(
+            pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "goal": y}), path, row_group_size=30
+        )
         options = {"target": "goal"}
     else:
         plain = tmp_path / "plain"
@@ -107,12 +115,16 @@ def test_every_format_in_several_chunks(tmp_path: Path, ending: str, chunk_rows:
         path.write_bytes(pack(plain.read_bytes()))
         plain.unlink()
     seen: list[tuple[int, int | None]] = []
-    report, stored, target = bring(path, chunk_rows=chunk_rows, progress=lambda *now: seen.append(now), **options)
+    report, stored, target = bring(
+        path, chunk_rows=chunk_rows, progress=lambda *now: seen.append(now), **options
+    )
     assert (stored.dtype, target.dtype) == (np.uint8, np.int8)
     assert np.array_equal(stored[:], X)
     assert np.array_equal(target[:], y)
     assert report.chunk_rows == min(chunk_rows, 100)
-    assert seen == [(min(n, 100), 100) for n in range(report.chunk_rows, 100 + report.chunk_rows, report.chunk_rows)]
+    assert seen == [
+        (min(n, 100), 100) for n in range(report.chunk_rows, 100 + report.chunk_rows, report.chunk_rows)
+    ]
 
 
 def test_chunks_hold_about_8_mib() -> None:
@@ -123,7 +135,9 @@ def test_chunks_hold_about_8_mib() -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz"])
-def test_memory_does_not_grow_with_the_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_rows(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
     monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 2**12)
     monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 500)
@@ -159,7 +173,7 @@ def test_the_report_is_json_and_the_group_names_no_folder(tmp_path: Path) -> Non
         assert str(tmp_path) not in file.read_text()
 
 
-# -- Dtypes of text ----------------------------------------------------------------------------------------------------
+# -- Dtypes of text ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,7 +200,9 @@ def test_the_report_is_json_and_the_group_names_no_folder(tmp_path: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("ending", ["csv", "svm"])
-def test_text_gets_the_smallest_exact_dtype(tmp_path: Path, values: list[str], dtype: str, ending: str) -> None:
+def test_text_gets_the_smallest_exact_dtype(
+    tmp_path: Path, values: list[str], dtype: str, ending: str
+) -> None:
     if ending == "csv":
         path = text(tmp_path, "a,goal\n" + "".join(f"{v},{v}\n" for v in values))
         _, X, y = bring(path, target="goal")
@@ -224,7 +240,7 @@ def test_missing_features_are_nan(tmp_path: Path) -> None:
     assert np.array_equal(X[:], [[1, np.nan], [np.nan, 4], [np.nan, 6]], equal_nan=True)
 
 
-# -- CSV ---------------------------------------------------------------------------------------------------------------
+# -- CSV -----------------------------------------------------------------------------------------------------
 
 
 def test_csv_names_and_labels(tmp_path: Path) -> None:
@@ -298,7 +314,9 @@ def test_many_labels_get_a_wider_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.bz2", "a.svm.gz"])
 def test_damaged_compression(tmp_path: Path, name: str) -> None:
     content = b"a,b\n" if "csv" in name else b""
-    content += b"".join(b"%d %d:%d\n" % (i, 1, i) if "svm" in name else b"%d,%d\n" % (i, i) for i in range(5000))
+    content += b"".join(
+        b"%d %d:%d\n" % (i, 1, i) if "svm" in name else b"%d,%d\n" % (i, i) for i in range(5000)
+    )
     path = tmp_path / name
     path.write_bytes((bz2 if name.endswith("bz2") else gzip).compress(content)[:-200])
     refused(path, "damaged")
@@ -314,7 +332,7 @@ def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     refused(path, "correct the file", target="b")
 
 
-# -- svmlight ----------------------------------------------------------------------------------------------------------
+# -- svmlight ------------------------------------------------------------------------------------------------
 
 
 def test_indices_count_from_one(tmp_path: Path) -> None:
@@ -324,7 +342,9 @@ def test_indices_count_from_one(tmp_path: Path) -> None:
     assert "feature_names" not in X.attrs
 
 
-def test_an_index_0_anywhere_makes_all_count_from_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_0_anywhere_makes_all_count_from_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 8)
     _, X, _ = bring(text(tmp_path, "1 1:1 3:2\n\n# nothing\n2 0:7\n", "a.svm"))
     assert X[:].tolist() == [[0, 1, 0, 2], [7, 0, 0, 0]]
@@ -352,7 +372,9 @@ def test_what_is_not_written_is_zero(tmp_path: Path, values: str, dtype: str) ->
         ("nan 1:1", ["label of a.svm", "missing in row 40"]),
     ],
 )
-def test_svmlight_refusals(tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svmlight_refusals(
+    tmp_path: Path, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 64)
     refused(text(tmp_path, "1 1:1\n" * 40 + line + "\n" + "2 1:1\n" * 9, "a.svm"), *words)
 
@@ -362,7 +384,7 @@ def test_svmlight_without_rows_or_features(tmp_path: Path) -> None:
     refused(text(tmp_path, "1\n2\n", "a.svm"), "index:value")
 
 
-# -- Parquet -----------------------------------------------------------------------------------------------------------
+# -- Parquet -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -436,7 +458,9 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
         ({"a": pa.array([], pa.int8())}, None, ["has none"]),
     ],
 )
-def test_parquet_refusals(tmp_path: Path, columns: dict[str, Any], target: str | None, words: list[str]) -> None:
+def test_parquet_refusals(
+    tmp_path: Path, columns: dict[str, Any], target: str | None, words: list[str]
+) -> None:
     refused(parquet(tmp_path, columns), *words, target=target)
 
 
@@ -444,7 +468,7 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
     refused(text(tmp_path, "nothing of the kind", "a.parquet"), "damaged")
 
 
-# -- NumPy -------------------------------------------------------------------------------------------------------------
+# -- NumPy ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "uint64", "float16", "float32", "float64", ">i4", ">f8"])
@@ -505,7 +529,9 @@ def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) 
         ({"X": SMALL, "y": np.array([1, 2, 3, np.nan, 5, 6])}, {}, ["'y'", "missing in row 3"]),
     ],
 )
-def test_npz_refusals(tmp_path: Path, arrays: dict[str, Any], options: dict[str, str], words: list[str]) -> None:
+def test_npz_refusals(
+    tmp_path: Path, arrays: dict[str, Any], options: dict[str, str], words: list[str]
+) -> None:
     refused(npz(tmp_path, **arrays), *words, **options)
 
 
@@ -521,7 +547,7 @@ def test_numpy_files_that_are_none(tmp_path: Path) -> None:
     refused(tmp_path / "a.npz", "damaged")
 
 
-# -- What is refused before anything is read, and what happens when writing fails --------------------------------------
+# -- What is refused before anything is read, and what happens when writing fails ----------------------------
 
 
 @pytest.mark.parametrize(
@@ -574,12 +600,16 @@ def test_the_place_may_be_in_new_folders(tmp_path: Path) -> None:
 def test_another_import_that_is_faster_wins(tmp_path: Path) -> None:
     path = text(tmp_path, "a\n1\n")
     with pytest.raises(DataError, match="exists"):
-        import_data(str(path), str(tmp_path / "out.zarr"), progress=lambda *_: (tmp_path / "out.zarr").mkdir())
+        import_data(
+            str(path), str(tmp_path / "out.zarr"), progress=lambda *_: (tmp_path / "out.zarr").mkdir()
+        )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "out.zarr"]
 
 
 @pytest.mark.parametrize("more", ["3\n", ""])
-def test_a_file_that_changes_between_the_passes(tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_between_the_passes(
+    tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = text(tmp_path, "a\n1\n2\n")
     create = importing.create_group
 
@@ -631,7 +661,7 @@ def test_svmlight_with_more_features_than_it_uses(tmp_path: Path) -> None:
         import_data(str(tmp_path / "a.npy"), str(tmp_path / "c.zarr"), features=3)
 
 
-# -- What is not finite ------------------------------------------------------------------------------------------------
+# -- What is not finite --------------------------------------------------------------------------------------
 
 
 def write_as(folder: Path, ending: str, X: np.ndarray, y: np.ndarray) -> tuple[Path, dict[str, Any]]:
@@ -642,14 +672,17 @@ def write_as(folder: Path, ending: str, X: np.ndarray, y: np.ndarray) -> tuple[P
     elif ending == "npz":
         np.savez(path, X=X, y=y)
     elif ending == "parquet":
-        pq.write_table(pa.table({name: X[:, j] for j, name in enumerate("abc")} | {"goal": y}), path, row_group_size=30)
+        pq.write_table(
+            pa.table({name: X[:, j] for j, name in enumerate("abc")} | {"goal": y}), path, row_group_size=30
+        )
         return path, {"target": "goal"}
     elif ending == "csv":
         np.savetxt(path, np.c_[X, y], "%.17g", ",", header="a,b,c,goal", comments="")
         return path, {"target": "goal"}
     else:
         lines = (
-            f"{t!r} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(x, 1)) for x, t in zip(X.tolist(), y.tolist(), strict=True)
+            f"{t!r} " + " ".join(f"{j}:{v!r}" for j, v in enumerate(x, 1))
+            for x, t in zip(X.tolist(), y.tolist(), strict=True)
         )
         path.write_text("\n".join(lines) + "\n")
     return path, {}
@@ -715,17 +748,19 @@ def test_many_are_not_all_named(tmp_path: Path) -> None:
             [[1.5, 2], [np.nan, 2]],
             [1, 2],
             [
-                "1 row of X holds NaN or infinity (row 1, counted from 0) in feature 0 (1 row); training refuses such rows, and "
-                "scoring gives them status 2"
+                "1 row of X holds NaN or infinity (row 1, counted from 0) in feature 0 (1 row); training"
+                " refuses such rows, and scoring gives them status 2"
             ],
         ),
         (
             np.where(np.eye(1200, 8) + np.eye(1200, 8, -1100) > 0, np.inf, 1.5),
             [np.inf] + [0.5] * 1199,
             [
-                "16 rows of X hold NaN or infinity (rows 0, 1, 2, 3, 4 and 11 more, counted from 0) in feature 0 (2 rows), "
-                "feature 1 (2 rows), feature 2 (2 rows), feature 3 (2 rows), feature 4 (2 rows) and 3 more; training refuses "
-                "such rows, and scoring gives them status 2",
+                (
+                    "16 rows of X hold NaN or infinity (rows 0, 1, 2, 3, 4 and 11 more, counted from 0) in"
+                    " feature 0 (2 rows), feature 1 (2 rows), feature 2 (2 rows), feature 3 (2 rows), feature"
+                    " 4 (2 rows) and 3 more; training refuses such rows, and scoring gives them status 2"
+                ),
                 "1 value of y is infinite (row 0, counted from 0); training refuses such rows",
             ],
         ),

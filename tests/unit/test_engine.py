@@ -42,11 +42,21 @@ from support.models import (
 FEATURES = (1, 2, 3, 15, 16, 17, 33, 40, 54)
 OUTPUTS = (1, 1, 2, 3, 15, 16, 17, 26)
 ROWS = (0, 1, 2, 7, 8, 9, 63, 64, 65, 130)
-LETTER = {"scaling": "minmax", "n_leaves": 128, "landmarks": 24, "gamma": 4.0, "C": 4.0, "head_gamma": 3.0, "head_C": 32.0}
+LETTER = {
+    "scaling": "minmax",
+    "n_leaves": 128,
+    "landmarks": 24,
+    "gamma": 4.0,
+    "C": 4.0,
+    "head_gamma": 3.0,
+    "head_C": 32.0,
+}
 
 
 @st.composite
-def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", "rbf", "rbf", "laplacian", "polynomial")) -> Model:
+def models(
+    draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", "rbf", "rbf", "laplacian", "polynomial")
+) -> Model:
     kernel = draw(st.sampled_from(kernels))
     n_outputs = draw(st.sampled_from(OUTPUTS))
     bounds = (None, None, None, "lower", "upper") if kernel != "polynomial" else (None,)
@@ -80,7 +90,7 @@ def assert_bits(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
         assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
-# --- the definition -------------------------------------------------------------------------------------------------
+# -- the definition ------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=150)
@@ -92,7 +102,9 @@ def assert_bits(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
     bad=st.sampled_from([0.0, 0.1, 0.6]),
     seed=seeds,
 )
-def test_the_engine_is_the_definition(model: Model, n: int, dtype: str, layout: str, bad: float, seed: int) -> None:
+def test_the_engine_is_the_definition(
+    model: Model, n: int, dtype: str, layout: str, bad: float, seed: int
+) -> None:
     X = lay(random_rows(model, n, seed, dtype, bad), layout)
     before = X.copy()
     check(model, X)
@@ -120,24 +132,36 @@ def test_thousands_of_rows(n_outputs: int) -> None:
     """More than a tile of descent, and more than one of leaves."""
     model = random_model(4, n_outputs=n_outputs, d=40, depth=3)
     engine = Engine(model)
-    check(model, random_rows(model, max(engine.descent_rows, engine.leaf_rows) + 77, 0, "f4", 0.01), engine.score)
+    check(
+        model,
+        random_rows(model, max(engine.descent_rows, engine.leaf_rows) + 77, 0, "f4", 0.01),
+        engine.score,
+    )
 
 
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("d", [1, 2, 3, 17])
 def test_rows_on_the_borders_of_the_tree(d: int) -> None:
-    """Between two centres, off the middle by no more than single precision can tell: the leaf is still the definition's.
+    """Between two centres, off the middle by no more than single precision can tell: the leaf is still the
+    definition's.
 
-    Many small models, for a bound that is a little too narrow shows in one row of some thousands."""
+    Many small models, for a bound that is a little too narrow shows in one row of some thousands.
+    """
     rng = np.random.default_rng(d)
     wrong = used = 0
     for _ in range(400):
-        size, origin, k = rng.choice([1e-3, 1.0, 1e3]), rng.choice([0.0, 1.0, 100.0]), rng.choice([2, 2, 3, 15, 16])
+        size, origin, k = (
+            rng.choice([1e-3, 1.0, 1e3]),
+            rng.choice([0.0, 1.0, 100.0]),
+            rng.choice([2, 2, 3, 15, 16]),
+        )
         model = constant_leaves((origin + size * rng.normal(size=(k, d))).astype(np.float32))
         centres = model.tree.centres.astype(float)
         i, j = rng.integers(k, size=(2, 400))
         off = rng.normal(size=(400, 1)) * 10 ** rng.uniform(-9, -5, (400, 1))
-        X = ((centres[i] + centres[j]) / 2 + off * (centres[j] - centres[i])).astype(rng.choice(["f4", "f8", "f8"]))
+        X = ((centres[i] + centres[j]) / 2 + off * (centres[j] - centres[i])).astype(
+            rng.choice(["f4", "f8", "f8"])
+        )
         leaf, doubt = leaf_and_doubt(model, X)
         np.testing.assert_array_equal(compact_model.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
         wrong += np.count_nonzero(Engine(model).score(X)[0][~doubt, 0] != leaf[~doubt])
@@ -148,8 +172,9 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
 
 @pytest.mark.parametrize("size", [1e3, 1e4, 1e6])
 def test_groups_far_apart(size: float) -> None:
-    """As counts without a bound give them, standardised. Products cannot tell neighbours in a far group; distances can, and
-    leave few rows to double precision."""
+    """As counts without a bound give them, standardised. Products cannot tell neighbours in a far group;
+    distances can, and leave few rows to double precision.
+    """
     rng = np.random.default_rng(0)
     centres = (size * rng.normal(size=(4, 1, 3)) + rng.normal(size=(1, 4, 3))).reshape(16, 3)
     model = constant_leaves(centres.astype(np.float32))
@@ -177,7 +202,9 @@ def test_ties_go_to_the_lower_number() -> None:
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("size", [1e15, 1e19, 1e25, 1e38])
 def test_centres_far_out(size: float) -> None:
-    """Squares overflow single precision; a model of unscaled features may well hold such centres. Nothing is warned of."""
+    """Squares overflow single precision; a model of unscaled features may well hold such centres. Nothing is
+    warned of.
+    """
     rng = np.random.default_rng(0)
     model = constant_leaves((rng.normal(size=(16, 3)) * size / 4).astype(np.float32))
     X = rng.normal(size=(100, 3)) * size / 4
@@ -213,7 +240,9 @@ def test_a_boolean_is_0_or_1_whatever_its_byte_holds() -> None:
 
 @pytest.mark.parametrize("spread", [1e6, 1.0, 0.1, 0.01])
 def test_features_far_from_zero(spread: float) -> None:
-    """Timestamps to fractions of a second, which double precision holds to 2e-7. Limit: 1e-4 of a standard deviation."""
+    """Timestamps to fractions of a second, which double precision holds to 2e-7. Limit: 1e-4 of a standard
+    deviation.
+    """
     model = random_model(1, depth=0, sizes=(16,))
     object.__setattr__(model, "scaling", Scaling(np.full(3, 1.6e9 + 0.1234567), np.full(3, 1 / spread)))
     X = model.scaling.shift + spread * np.random.default_rng(1).normal(size=(300, 3))
@@ -231,7 +260,9 @@ def test_leaves_wider_than_the_kernel(spread: float) -> None:
 
 
 def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
-    """What is promised of trained models: 1e-4 of the standard deviation of decision values; other labels at ties only."""
+    """What is promised of trained models: 1e-4 of the standard deviation of decision values; other labels at
+    ties only.
+    """
     (ours, status), (theirs, right) = Engine(model).score(X), compact_model.score_rows(model, X)
     np.testing.assert_array_equal(status, right)
     ok = status == Status.OK
@@ -243,7 +274,7 @@ def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
         assert ((best[other, -1] - best[other, -2]) <= 2 * limit).all()
 
 
-# --- landmarks with a γ of their own ----------------------------------------------------------------------------------
+# -- landmarks with a γ of their own -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
@@ -251,7 +282,11 @@ def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
 def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int) -> None:
     """Those of one leaf from a tenth to ten times the kernel's, so that some are wide and others narrow."""
     model = random_model(
-        n_outputs, kernel, d=5, n_outputs=n_outputs, triangle="lower" if n_outputs == 7 and kernel != "polynomial" else None
+        n_outputs,
+        kernel,
+        d=5,
+        n_outputs=n_outputs,
+        triangle="lower" if n_outputs == 7 and kernel != "polynomial" else None,
     )
     rng = np.random.default_rng(0)
     gamma = (model.kernel.gamma * 10 ** rng.uniform(-1, 1, len(model.gamma))).astype(np.float32)
@@ -264,7 +299,9 @@ def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int) -> None:
 
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
 def test_rows_anywhere_with_any_gamma(spread: float) -> None:
-    """Nothing overflows, and nothing becomes NaN, in narrow leaves, in wide ones, and in those that go in double precision."""
+    """Nothing overflows, and nothing becomes NaN, in narrow leaves, in wide ones, and in those that go in
+    double precision.
+    """
     for seed in range(20):
         model = random_model(seed, depth=0, sizes=(16, 40), scaling="none")
         rng = np.random.default_rng(seed)
@@ -272,7 +309,9 @@ def test_rows_anywhere_with_any_gamma(spread: float) -> None:
         gamma = np.float32(10.0) ** rng.uniform(-size, most, len(model.gamma)).astype(np.float32)
         gamma[rng.integers(len(gamma))] = 0.0
         model = replace(model, gamma=gamma, landmarks=model.landmarks * np.float32(spread))
-        X = np.concatenate([model.landmarks, rng.normal(size=(40, 3)) * 10 ** rng.uniform(-3, 38, (40, 1))]).astype("f4")
+        X = np.concatenate(
+            [model.landmarks, rng.normal(size=(40, 3)) * 10 ** rng.uniform(-3, 38, (40, 1))]
+        ).astype("f4")
         decision, status = Engine(model).score(X)
         right, reach = by_differences(model, X)
         assert (status == Status.OK).all()
@@ -283,11 +322,15 @@ def test_a_landmark_with_the_largest_gamma_that_there_is() -> None:
     model = random_model(0, depth=0, sizes=(1,), scaling="none")
     model = replace(model, gamma=np.full_like(model.gamma, 3e38))
     X = np.concatenate([model.landmarks, model.landmarks + 1])
-    np.testing.assert_allclose(Engine(model).score(X)[0][:, 0], by_differences(model, X)[0].astype(float), rtol=1e-6)
+    np.testing.assert_allclose(
+        Engine(model).score(X)[0][:, 0], by_differences(model, X)[0].astype(float), rtol=1e-6
+    )
 
 
 def by_differences(model: Model, X: Any2D) -> tuple[NDArray[np.longdouble], NDArray[np.longdouble]]:
-    """Decision values of a model of one leaf, and the size of what is summed: the definition's own cancel where γ is large."""
+    """Decision values of a model of one leaf, and the size of what is summed: the definition's own cancel
+    where γ is large.
+    """
     apart = X.astype(np.longdouble)[:, None, :] - model.landmarks
     c = np.exp(-model.gamma * (apart**2).sum(axis=2))
     basis = np.hstack([c, c[:, model.pairs[:, 0]] * c[:, model.pairs[:, 1]]])
@@ -295,7 +338,7 @@ def by_differences(model: Model, X: Any2D) -> tuple[NDArray[np.longdouble], NDAr
     return basis @ model.beta[:, 0] + model.intercept[0, 0], np.full(len(X), size)
 
 
-# --- features that the scaling gives the factor 0 -------------------------------------------------------------------
+# -- features that the scaling gives the factor 0 ------------------------------------------------------------
 
 
 def with_skipped(d: int, pattern: str, **more: Any) -> Model:
@@ -318,7 +361,9 @@ def test_features_that_add_nothing(d: int, pattern: str) -> None:
         model = with_skipped(d, pattern, kernel=kernel, n_outputs=n_outputs, sizes=(16, 20))
         for dtype in DTYPES if kernel == "rbf" else ("f4", "f8"):
             X = random_rows(model, 20, 1, dtype, 0.2)
-            found = list(differences(model, X, Engine(model).score(X), compact_model.score_rows(model, X), 3e-6))
+            found = list(
+                differences(model, X, Engine(model).score(X), compact_model.score_rows(model, X), 3e-6)
+            )
             assert not found, (dtype, found[:5])
 
 
@@ -333,7 +378,9 @@ def test_few_features_that_add_nothing(d: int, pattern: str) -> None:
 
 @pytest.mark.usefixtures("skipping")
 @pytest.mark.parametrize("d", [1, 3, 16, 17, 54, 200])
-@pytest.mark.parametrize(("dtype", "huge"), [("f2", 65504), ("f4", 3.4e38), ("f8", 1e308), ("i1", 127), ("u8", 2**63)])
+@pytest.mark.parametrize(
+    ("dtype", "huge"), [("f2", 65504), ("f4", 3.4e38), ("f8", 1e308), ("i1", 127), ("u8", 2**63)]
+)
 def test_what_is_in_skipped_features(d: int, dtype: str, huge: float) -> None:
     """A NaN or an infinity in any of them spoils its row; any other number changes no bit."""
     model = with_skipped(d, "most" if d > 1 else "all", scaling="standard", sizes=(16, 20))
@@ -358,7 +405,9 @@ def test_what_is_in_skipped_features(d: int, dtype: str, huge: float) -> None:
 def test_a_shift_that_overflows_in_a_skipped_feature() -> None:
     for shift in (1e307, -1.7e308):
         model = with_skipped(3, "all but one", sizes=(16,))
-        model = replace(model, scaling=Scaling(np.where(model.scaling.factor == 0, shift, 0.0), model.scaling.factor))
+        model = replace(
+            model, scaling=Scaling(np.where(model.scaling.factor == 0, shift, 0.0), model.scaling.factor)
+        )
         X = np.zeros((5, 3))
         X[1:] = np.outer([1.7e308, -1.7e308, 8e307, -8e307], model.scaling.factor == 0)
         check(model, X)
@@ -386,11 +435,16 @@ def test_a_model_without_its_skipped_features_gives_the_same_bits(n_outputs: int
     assert large.packed.groups.shape == Engine(small).packed.groups.shape
 
 
-# --- the same bits --------------------------------------------------------------------------------------------------
+# -- the same bits -------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60)
-@given(model=models(), n=st.sampled_from([1, 9, 64, 130, 300]), dtype=st.sampled_from(["f8", "f4", "f2", "i2"]), seed=seeds)
+@given(
+    model=models(),
+    n=st.sampled_from([1, 9, 64, 130, 300]),
+    dtype=st.sampled_from(["f8", "f4", "f2", "i2"]),
+    seed=seeds,
+)
 def test_a_row_keeps_its_bits_wherever_it_stands(model: Model, n: int, dtype: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = random_rows(model, n, seed, dtype, bad=0.1)
@@ -404,15 +458,22 @@ def test_a_row_keeps_its_bits_wherever_it_stands(model: Model, n: int, dtype: st
     for i in rng.integers(n, size=3):
         assert_bits(engine.score(X[i : i + 1]), (decision[i : i + 1], status[i : i + 1]))
         assert_bits(engine.score(X[i : i + 9]), (decision[i : i + 9], status[i : i + 9]))
-    assert_bits(engine.score(np.repeat(X[:1], 70, axis=0)), (np.repeat(decision[:1], 70, axis=0), np.repeat(status[:1], 70)))
-    assert_bits(engine.score(np.broadcast_to(X[0], (70, X.shape[1]))), engine.score(np.repeat(X[:1], 70, axis=0)))
+    assert_bits(
+        engine.score(np.repeat(X[:1], 70, axis=0)),
+        (np.repeat(decision[:1], 70, axis=0), np.repeat(status[:1], 70)),
+    )
+    assert_bits(
+        engine.score(np.broadcast_to(X[0], (70, X.shape[1]))), engine.score(np.repeat(X[:1], 70, axis=0))
+    )
 
 
 @settings(max_examples=30)
 @given(
     model=models(),
     n=st.sampled_from([1, 65, 300, 700]),
-    tiles=st.sampled_from([(64, 4096), (1, 1), (3, 7), (7, 3), (64, 64), (100, 50), (8, 1000), (4096, 65), (65, 129)]),
+    tiles=st.sampled_from(
+        [(64, 4096), (1, 1), (3, 7), (7, 3), (64, 64), (100, 50), (8, 1000), (4096, 65), (65, 129)]
+    ),
     layout=st.sampled_from(["C", "F"]),
     seed=seeds,
 )
@@ -441,7 +502,10 @@ def test_dtype_changes_no_bit_of_small_whole_numbers(model: Model, seed: int) ->
     """Double precision and integers of 32 bits or more go another way, the same for all of them."""
     X = np.random.default_rng(seed).integers(0, 100, size=(70, model.n_features))
     engine = Engine(model)
-    for group in (["f4", "f2", "i1", "u1", "i2", "u2", ">i2", ">f4"], ["f8", "i4", "u4", "i8", "u8", ">f8", ">u8", "g"]):
+    for group in (
+        ["f4", "f2", "i1", "u1", "i2", "u2", ">i2", ">f4"],
+        ["f8", "i4", "u4", "i8", "u8", ">f8", ">u8", "g"],
+    ):
         first = engine.score(X.astype(group[0]))
         for dtype in group[1:]:
             assert_bits(engine.score(X.astype(dtype)), first)
@@ -457,7 +521,12 @@ def test_every_half_precision_number() -> None:
 
 
 @settings(max_examples=60)
-@given(model=models(), n=st.sampled_from([1, 8, 65, 200]), dtype=st.sampled_from(["f8", "f4", "f2", ">f4"]), seed=seeds)
+@given(
+    model=models(),
+    n=st.sampled_from([1, 8, 65, 200]),
+    dtype=st.sampled_from(["f8", "f4", "f2", ">f4"]),
+    seed=seeds,
+)
 def test_bad_rows_change_no_bit_of_others(model: Model, n: int, dtype: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = random_rows(model, n, seed, dtype)
@@ -483,15 +552,18 @@ def test_four_threads_share_an_engine() -> None:
             for ours, theirs in zip(pool.map(engine.score, parts * 3), alone * 3, strict=True):
                 assert_bits(ours, theirs)
             fresh = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
-            for ours, theirs in zip(pool.map(lambda X, m=fresh: scorer.score_rows(m, X), parts), alone, strict=True):
+            for ours, theirs in zip(
+                pool.map(lambda X, m=fresh: scorer.score_rows(m, X), parts), alone, strict=True
+            ):
                 assert_bits(ours, theirs)
 
 
-# --- the surface ----------------------------------------------------------------------------------------------------
+# -- the surface ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((4, 7), "f4"), ((4, 0), "f4"), ((3,), "f4"), ((2, 3, 4), "f4"), ((2, 3), "c16"), ((2, 3), "M8[s]")]
+    ("shape", "dtype"),
+    [((4, 7), "f4"), ((4, 0), "f4"), ((3,), "f4"), ((2, 3, 4), "f4"), ((2, 3), "c16"), ((2, 3), "M8[s]")],
 )
 def test_what_the_definition_refuses_is_refused(shape: tuple[int, ...], dtype: str) -> None:
     model, X = random_model(0), np.zeros(shape, dtype)
@@ -513,7 +585,7 @@ def test_an_engine_is_made_once_and_goes_with_its_model() -> None:
     assert len(scorer._engines) < before
 
 
-# --- trained models -------------------------------------------------------------------------------------------------
+# -- trained models ------------------------------------------------------------------------------------------
 
 
 def letter(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -524,7 +596,9 @@ def letter(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 @pytest.mark.parametrize("products", [0, 300])
 def test_letter(real_data: Path, products: int) -> None:
     X, y = letter(real_data)
-    fitted = DCPredClassifier(**LETTER, products=products, landmark_floor=0.1, random_state=0).fit(X[:15_000], y[:15_000] < 13)
+    fitted = DCPredClassifier(**LETTER, products=products, landmark_floor=0.1, random_state=0).fit(
+        X[:15_000], y[:15_000] < 13
+    )
     for dtype in ("u1", "f4", "f8"):
         assert_near(fitted.model_, X[15_000:].astype(dtype), labels=True)
 
@@ -539,11 +613,13 @@ def test_letter_with_all_classes(real_data: Path) -> None:
 def test_cpusmall(real_data: Path) -> None:
     with np.load(real_data / "cpusmall.npz") as data:
         X, y = data["X"].astype(float), data["y"].astype(float)
-    fitted = DCPredRegressor(scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0)
+    fitted = DCPredRegressor(
+        scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0
+    )
     assert_near(fitted.fit(X[:4_000], y[:4_000]).model_, X[4_000:])
 
 
-# --- wider than a slab ----------------------------------------------------------------------------------------------
+# -- wider than a slab ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d", [256, 257, 300, 784])
@@ -572,8 +648,9 @@ def test_features_that_single_precision_cannot_tell_apart(start: float, spread: 
 
 
 def test_a_row_far_from_all_landmarks_gets_the_intercept() -> None:
-    """Nothing of the output weights is left there, be they as large as single precision holds: they are not summed and taken
-    away again in single precision."""
+    """Nothing of the output weights is left there, be they as large as single precision holds: they are not
+    summed and taken away again in single precision.
+    """
     model = random_model(4, d=3, depth=0, sizes=(16,), scaling="none")
     model = replace(model, beta=np.full_like(model.beta, 1e37), kernel=Kernel("rbf", 1.0))
     decision, status = Engine(model).score(np.full((1, 3), 100.0))

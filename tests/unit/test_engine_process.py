@@ -1,4 +1,6 @@
-"""The engine in processes of its own: other processors, no compiler, caches, guard pages, and a look at its machine code."""
+"""The engine in processes of its own: other processors, no compiler, caches, guard pages, and a look at its
+machine code.
+"""
 
 import ctypes
 import os
@@ -51,7 +53,8 @@ model = random_model(0)
 start = time.perf_counter()
 scorer.score_rows(model, np.zeros((1, 3)))
 print(time.perf_counter() - start)
-print(*sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}))
+loaded = {name.split(".")[0] for name in sys.modules}
+print(*sorted(loaded & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}))
 """
 MISSES = """
 from dcpred_tasks.engine.descent_pass import score_tiles
@@ -61,11 +64,17 @@ CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
 Process: TypeAlias = "subprocess.Popen[str]"
 
 
-def start(code: str, *arguments: str, cache: Path, before: Callable[[], None] | None = None, **env: str) -> Process:
-    """Run code in a new process, which looks for compiled functions in `cache` and nowhere else, unless `env` says so."""
+def start(
+    code: str, *arguments: str, cache: Path, before: Callable[[], None] | None = None, **env: str
+) -> Process:
+    """Run code in a new process, which looks for compiled functions in `cache` and nowhere else, unless `env`
+    says so.
+    """
     cache.mkdir(exist_ok=True)
     known = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-    path = os.pathsep.join([*env.pop("PYTHONPATH", "").split(), str(TESTS), *os.environ.get("PYTHONPATH", "").split()])
+    path = os.pathsep.join(
+        [*env.pop("PYTHONPATH", "").split(), str(TESTS), *os.environ.get("PYTHONPATH", "").split()]
+    )
     places = dict.fromkeys(("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR"), str(cache))
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *arguments],
@@ -95,7 +104,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# --- processors and compilers ---------------------------------------------------------------------------------------
+# -- processors and compilers --------------------------------------------------------------------------------
 
 
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
@@ -105,7 +114,10 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
 @pytest.mark.parametrize("cpu", ["haswell", "x86-64-v3"])
 def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path, cpu: str) -> None:
-    assert run(DIGEST, cache=tmp_path, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="") == (warm / "digest").read_text()
+    assert (
+        run(DIGEST, cache=tmp_path, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="")
+        == (warm / "digest").read_text()
+    )
 
 
 WITHOUT = """
@@ -136,7 +148,9 @@ def test_without_a_compiler_the_definition_scores(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", ["No module named 'numba'", "Numba needs NumPy 2.3 or less.\\nGot NumPy 2.9."])
+@pytest.mark.parametrize(
+    "words", ["No module named 'numba'", "Numba needs NumPy 2.3 or less.\\nGot NumPy 2.9."]
+)
 def test_without_numba_the_definition_scores(tmp_path: Path, words: str) -> None:
     (tmp_path / "numba.py").write_text(f'raise ImportError("{words}")\n')
     said = run(WITHOUT, cache=tmp_path, PYTHONPATH=str(tmp_path))
@@ -144,11 +158,13 @@ def test_without_numba_the_definition_scores(tmp_path: Path, words: str) -> None
     assert words.split("\\n")[0] in said
 
 
-# --- the cache ------------------------------------------------------------------------------------------------------
+# -- the cache -----------------------------------------------------------------------------------------------
 
 
 def test_the_first_score_is_soon_there(warm: Path) -> None:
-    """A second is the target, and two are allowed on a busy machine. Serving loads nothing large; of SciPy numba loads a part."""
+    """A second is the target, and two are allowed on a busy machine. Serving loads nothing large; of SciPy
+    numba loads a part.
+    """
     runs = [run(FIRST_SCORE, cache=warm / "cache").split("\n") for _ in range(3)]
     assert min(float(lines[0]) for lines in runs) < 2
     assert all(lines[1:] == [] for lines in runs)
@@ -173,7 +189,9 @@ def binding_modes() -> Callable[[], None] | None:
     if (
         not sys.platform.startswith("linux")
         or subprocess.run(
-            ["sh", "-c", "d=$(mktemp -d) && chmod 555 $d && ! touch $d/x 2>/dev/null"], preexec_fn=without_override, check=False
+            ["sh", "-c", "d=$(mktemp -d) && chmod 555 $d && ! touch $d/x 2>/dev/null"],
+            preexec_fn=without_override,
+            check=False,
         ).returncode
     ):
         pytest.skip("runs as the administrator, whom no mode keeps from writing")
@@ -204,7 +222,9 @@ import os
 from unittest import mock
 os.environ.pop("HOME")
 os.environ.pop("XDG_CACHE_HOME", None)
-with mock.patch("pwd.getpwuid", side_effect=KeyError), mock.patch("tempfile.TemporaryFile", side_effect=PermissionError):
+no_user = mock.patch("pwd.getpwuid", side_effect=KeyError)
+no_file = mock.patch("tempfile.TemporaryFile", side_effect=PermissionError)
+with no_user, no_file:
     from dcpred_tasks.engine import compilation
     assert compilation.cache_folder() is None
 assert compilation.cache_folder() is not None
@@ -217,13 +237,15 @@ def test_nowhere_to_keep_anything(tmp_path: Path) -> None:
 
 
 def test_the_name_of_the_cache_depends_on_every_source_that_is_compiled() -> None:
-    """And on those that say what the compiled functions are handed, in which order, and on the status codes that they hold."""
+    """And on those that say what the compiled functions are handed, in which order, and on the status codes
+    that they hold.
+    """
     here = Path(compilation.__file__).parent
     sources = {path.relative_to(here.parent).as_posix() for path in compilation.SOURCES}
     assert sources == {"dtypes.py", *(path.relative_to(here.parent).as_posix() for path in here.glob("*.py"))}
 
 
-# --- memory ---------------------------------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------------------------
 
 GUARDED = """
 import ctypes, mmap
@@ -266,11 +288,13 @@ print("done")
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="protects pages by Linux's mprotect")
 def test_nothing_is_read_outside_the_rows(warm: Path) -> None:
-    """Rows between two pages that must not be touched, at the one and at the other: a byte too many ends the process."""
+    """Rows between two pages that must not be touched, at the one and at the other: a byte too many ends the
+    process.
+    """
     assert run(GUARDED, cache=warm / "cache") == "done"
 
 
-# --- other machines -------------------------------------------------------------------------------------------------
+# -- other machines ------------------------------------------------------------------------------------------
 
 
 def test_it_compiles_for_arm(warm: Path) -> None:
@@ -282,7 +306,9 @@ def test_it_compiles_for_arm(warm: Path) -> None:
         target = binding.Target.from_triple(triple)
     except RuntimeError as error:
         pytest.skip(f"this LLVM does not compile for ARM: {error}")
-    text = re.sub(r'^target (triple|datalayout) = ".*"$', "", (warm / "engine.ll").read_text(), flags=re.MULTILINE)
+    text = re.sub(
+        r'^target (triple|datalayout) = ".*"$', "", (warm / "engine.ll").read_text(), flags=re.MULTILINE
+    )
     text = re.sub(r'"(target-cpu|target-features)"="[^"]*"', "", text)
     for cpu in ("generic", "neoverse-n1"):
         machine = target.create_target_machine(cpu=cpu, opt=2)
@@ -291,11 +317,21 @@ def test_it_compiles_for_arm(warm: Path) -> None:
         module.verify()
         assembly = machine.emit_assembly(module)
         called = set(re.findall(r"^\s+bl?\s+([A-Za-z_]\w*)$", assembly, flags=re.MULTILINE))
-        called = {name for name in called if not re.search(rf"^{re.escape(name)}:", assembly, flags=re.MULTILINE)}
-        assert not [name for name in called if re.search(r"fma|rint|exp2|extend|trunc|sqrtf|float|fix", name)], called
+        called = {
+            name for name in called if not re.search(rf"^{re.escape(name)}:", assembly, flags=re.MULTILINE)
+        }
+        assert not [
+            name for name in called if re.search(r"fma|rint|exp2|extend|trunc|sqrtf|float|fix", name)
+        ], called
         assert {name for name in called if not name.startswith(("NRT_", "numba_", "_ZN"))} <= {
-            "exp", "pow", "memset", "memcpy", "memmove", "PyErr_SetString", "PyErr_SetNone",
-        } | {name for name in called if name.startswith("Py")}, called  # fmt: skip
+            "exp",
+            "pow",
+            "memset",
+            "memcpy",
+            "memmove",
+            "PyErr_SetString",
+            "PyErr_SetNone",
+        } | {name for name in called if name.startswith("Py")}, called
         assert len(re.findall(r"\bfmla\b", assembly)) > 50
 
 

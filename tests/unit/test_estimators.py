@@ -68,7 +68,9 @@ def test_class_weight(data: Classes) -> None:
     plain, balanced = small(**rare).fit(data.X, y), small(**rare, class_weight="balanced").fit(data.X, y)
     by_hand = small(**rare, class_weight={0: 1000 / 1900, 1: 10.0}).fit(data.X, y)
     assert plain.predict(data.X).mean() < 0.01 < 0.2 < balanced.predict(data.X).mean()
-    np.testing.assert_allclose(by_hand.decision_function(data.X), balanced.decision_function(data.X), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        by_hand.decision_function(data.X), balanced.decision_function(data.X), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_early_prediction(data: Classes) -> None:
@@ -85,13 +87,27 @@ def test_unknown_values_are_refused(data: Classes) -> None:
         small(kernel="polynomial", triangle=5, refine=False).fit(data.X, data.y)
 
 
-NEW = {"overlap": 2, "gamma": "median", "scaling": "learned", "refine_steps": 30, "halo_weight": 0.5, "refine_ridge": 1e-2}
+NEW = {
+    "overlap": 2,
+    "gamma": "median",
+    "scaling": "learned",
+    "refine_steps": 30,
+    "halo_weight": 0.5,
+    "refine_ridge": 1e-2,
+}
 
 
 def test_new_parameters_are_settings(data: Classes) -> None:
     """With their defaults, and where they are set; in the regressor, too."""
     found = small().fit(data.X, data.y).settings_
-    expected = {"overlap": 1, "halo_weight": 0.3, "refine": True, "refine_steps": 100, "refine_ridge": 1e-3, "guide": 0.0}
+    expected = {
+        "overlap": 1,
+        "halo_weight": 0.3,
+        "refine": True,
+        "refine_steps": 100,
+        "refine_ridge": 1e-3,
+        "guide": 0.0,
+    }
     assert {name: found[name] for name in expected} == expected
     set_ = NEW | {"guide": 0.5}
     found = small(**set_).fit(data.X, data.y).settings_
@@ -105,7 +121,9 @@ def test_new_parameters_are_settings(data: Classes) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameter", [{"guide": 0.9}, {"refine": False}, {"refine_steps": 1}, {"refine_ridge": 10.0}, {"overlap": 2}], ids=str
+    "parameter",
+    [{"guide": 0.9}, {"refine": False}, {"refine_steps": 1}, {"refine_ridge": 10.0}, {"overlap": 2}],
+    ids=str,
 )
 def test_every_new_parameter_changes_the_model(data: Classes, parameter: dict[str, Any]) -> None:
     other = small(landmarks=4, **parameter).fit(data.X, data.y)
@@ -114,7 +132,9 @@ def test_every_new_parameter_changes_the_model(data: Classes, parameter: dict[st
 
 def test_the_new_parameters_out_of_core(tmp_path: Path, data: Classes) -> None:
     own = small(**NEW, keep_support_vectors=True).fit(data.X, data.y)
-    model = small(**NEW, keep_support_vectors=True).fit(*(over("dask", a, tmp_path) for a in (data.X, data.y)))
+    model = small(**NEW, keep_support_vectors=True).fit(
+        *(over("dask", a, tmp_path) for a in (data.X, data.y))
+    )
     np.testing.assert_array_equal(model.model_.beta, own.model_.beta)
     np.testing.assert_array_equal(model.model_.scaling.factor, own.model_.scaling.factor)
     assert own.score(data.X, data.y) > 0.97
@@ -149,7 +169,11 @@ def over(kind: str, X: np.ndarray, tmp_path: Path) -> Any:
         return array
     group = make_group(tmp_path / f"{X.ndim}-{X.dtype}.zarr", X.reshape(len(X), -1), chunk_rows=300)
     array = zarr.open_group(group, mode="r+")["X"]
-    return array if X.ndim == 2 else zarr.open_group(make_group(tmp_path / "y.zarr", X[:, None], X, chunk_rows=300))["y"]
+    return (
+        array
+        if X.ndim == 2
+        else zarr.open_group(make_group(tmp_path / "y.zarr", X[:, None], X, chunk_rows=300))["y"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["dask", "zarr", "memory"])
@@ -162,14 +186,18 @@ def test_out_of_core_is_the_same_model(tmp_path: Path, data: Classes, kind: str)
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), own.predict(data.X))
     decision = model.decision_function(over("dask", data.X, tmp_path))
     assert decision.shape == (2_000, 3)
-    np.testing.assert_allclose(decision.compute(scheduler="sync"), own.decision_function(data.X), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        decision.compute(scheduler="sync"), own.decision_function(data.X), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_out_of_core_on_a_cluster(tmp_path: Path, data: Classes) -> None:
     X, y = over("dask", data.X, tmp_path), over("dask", data.X[:, 0] ** 2, tmp_path)
     parameters = {"n_leaves": 4, "random_state": 0}
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+        ) as cluster,
         Client(cluster),
     ):
         model = DCPredRegressor(**parameters, directory=str(tmp_path)).fit(X, y)

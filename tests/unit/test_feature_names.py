@@ -1,4 +1,6 @@
-"""Names of features are kept with the model, and compared with those of the data wherever rows are predicted."""
+"""Names of features are kept with the model, and compared with those of the data wherever rows are
+predicted.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more)
+    return DCPredClassifier(
+        n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more
+    )
 
 
 def frame(X: np.ndarray) -> pd.DataFrame:
@@ -101,7 +105,9 @@ def test_a_zarr_array_names_them(tmp_path: Path, data: Classes) -> None:
     assert list(fitted.feature_names_in_) == NAMES
     other = zarr.open_group(named_zarr(tmp_path / "other.zarr", data, OTHER), mode="r")["X"]
     for predictor in (fitted, fitted.serve()):
-        np.testing.assert_array_equal(predictor.predict(group["X"]), fitted.predict(da.from_array(data.X)).compute())
+        np.testing.assert_array_equal(
+            predictor.predict(group["X"]), fitted.predict(da.from_array(data.X)).compute()
+        )
         with pytest.raises(DataError, match=r"0 'age' for 'width', 1 'mass' for 'height'.*order of training"):
             predictor.predict(other)
 
@@ -109,7 +115,9 @@ def test_a_zarr_array_names_them(tmp_path: Path, data: Classes) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("error")
-def test_columns_are_put_in_order(model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str) -> None:
+def test_columns_are_put_in_order(
+    model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str
+) -> None:
     expected = getattr(model, method)(frame(data.X))
     given = KINDS[kind](data.X[:, [NAMES.index(name) for name in OTHER]], OTHER)
     for X in (given, KINDS[kind](data.X, NAMES)):
@@ -121,11 +129,19 @@ def test_columns_are_put_in_order(model: DCPredClassifier, served: ServedModel, 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_columns_are_refused(model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str) -> None:
+def test_other_columns_are_refused(
+    model: DCPredClassifier, served: ServedModel, data: Classes, kind: str, method: str
+) -> None:
     refused = {
-        r"X lacks the features 'height', 'mass', which the model was trained with": (data.X[:, :2], ["width", "age"]),
+        r"X lacks the features 'height', 'mass', which the model was trained with": (
+            data.X[:, :2],
+            ["width", "age"],
+        ),
         r"X lacks the feature 'mass'": (data.X, [*NAMES[:3], "Mass"]),
-        r"X has the feature 'id' beside.*X\[model.feature_names_in_\]": (data.X[:, [0, 0, 1, 2, 3]], ["id", *NAMES]),
+        r"X has the feature 'id' beside.*X\[model.feature_names_in_\]": (
+            data.X[:, [0, 0, 1, 2, 3]],
+            ["id", *NAMES],
+        ),
     }
     for words, (X, names) in refused.items():
         for predictor in (model,) if "dask" in kind else (model, served):
@@ -136,7 +152,9 @@ def test_other_columns_are_refused(model: DCPredClassifier, served: ServedModel,
 def test_the_advice_of_the_refusal_works(model: DCPredClassifier, served: ServedModel, data: Classes) -> None:
     more = frame(data.X).assign(id=0)[["id", *OTHER]]
     for predictor in (model, served):
-        np.testing.assert_array_equal(predictor.predict(more[predictor.feature_names_in_]), model.predict(frame(data.X)))
+        np.testing.assert_array_equal(
+            predictor.predict(more[predictor.feature_names_in_]), model.predict(frame(data.X))
+        )
 
 
 def test_arrays_are_taken_as_they_are(model: DCPredClassifier, served: ServedModel, data: Classes) -> None:
@@ -144,7 +162,9 @@ def test_arrays_are_taken_as_they_are(model: DCPredClassifier, served: ServedMod
     expected = served.predict(data.X)
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         np.testing.assert_array_equal(model.predict(data.X), expected)
-    np.testing.assert_array_equal(model.predict(da.from_array(data.X, chunks=(100, 4))).compute(scheduler="sync"), expected)
+    np.testing.assert_array_equal(
+        model.predict(da.from_array(data.X, chunks=(100, 4))).compute(scheduler="sync"), expected
+    )
     for X in (xr.DataArray(data.X), data.X.tolist()):
         np.testing.assert_array_equal(served.predict(X), expected)
     nameless = small().fit(data.X, data.y)
@@ -173,10 +193,14 @@ def test_repeated_names_are_refused(model: DCPredClassifier, data: Classes, kind
     repeated = ["a", "a", "b", "c"]
     X = KINDS[kind](data.X, repeated)
     if kind == "dask":
-        X = dd.from_pandas(pd.concat([frame(data.X).astype({"mass": int}).set_axis(repeated, axis=1)], axis=1), npartitions=2)
+        X = dd.from_pandas(
+            pd.concat([frame(data.X).astype({"mass": int}).set_axis(repeated, axis=1)], axis=1), npartitions=2
+        )
     served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
     for call in (lambda X: small().fit(X, data.y), model.predict, plain.decision_function, *served):
-        with pytest.raises(DataError, match=r"^two columns of X are named 'a', .* rename one of them, or pass an array$"):
+        with pytest.raises(
+            DataError, match=r"^two columns of X are named 'a', .* rename one of them, or pass an array$"
+        ):
             call(X)
     with pytest.raises(DataError, match="two columns of X"):
         in_training_order(X, repeated)
@@ -190,11 +214,16 @@ def test_columns_of_one_name_keep_their_dtypes(data: Classes) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pyarrow"])
 @pytest.mark.parametrize("labels", [[10, 20, 30, 40], [3, 2, 1, 0], [0.5, 1.5, 2.5, 3.5]], ids=str)
-def test_names_that_are_no_strings_are_refused(model: DCPredClassifier, data: Classes, kind: str, labels: list[Any]) -> None:
+def test_names_that_are_no_strings_are_refused(
+    model: DCPredClassifier, data: Classes, kind: str, labels: list[Any]
+) -> None:
     plain = small().fit(data.X, data.y)
     X = KINDS[kind](data.X, labels)
     served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
-    words = rf"^the columns of X are named by other things than strings \({labels[0]}, .*; make the names strings, by X.*$"
+    words = (
+        rf"^the columns of X are named by other things than strings \({labels[0]}, .*; make the names"
+        r" strings, by X.*$"
+    )
     for call in (lambda X: small().fit(X, data.y), model.predict, plain.predict, *served):
         with pytest.raises(DataError, match=words) as refusal:
             call(X)
@@ -211,7 +240,9 @@ def test_names_of_several_levels_are_refused(data: Classes) -> None:
         small().fit(X, data.y)
     exec(str(refusal.value).split("strings, by ")[1].removesuffix(", or pass an array"), {"X": X})
     assert list(small().fit(X, data.y).feature_names_in_) == ["a_1", "a_2", "b_1", "b_2"]
-    levels = xr.Coordinates.from_pandas_multiindex(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), "feature")
+    levels = xr.Coordinates.from_pandas_multiindex(
+        pd.MultiIndex.from_product([["a", "b"], [1, 2]]), "feature"
+    )
     space = {"X": xr.DataArray(data.X, dims=("row", "feature")).assign_coords(levels)}
     with pytest.raises(DataError, match=r"other things than strings \(\('a', 1\), ") as refusal:
         feature_names(space["X"])
@@ -229,7 +260,10 @@ def test_columns_that_are_only_numbered(model: DCPredClassifier, data: Classes, 
     assert not hasattr(fitted, "feature_names_in_")
     fitted.predict(X)
     for call in (model.predict,) if "dask" in kind else (model.predict, model.serve().predict):
-        with pytest.raises(DataError, match=r"only numbered, but the model was trained on the features 'width', .* and 1 more;"):
+        with pytest.raises(
+            DataError,
+            match=r"only numbered, but the model was trained on the features 'width', .* and 1 more;",
+        ):
             call(X)
 
 
@@ -264,9 +298,14 @@ def test_any_frame_with_columns(served: ServedModel, data: Classes) -> None:
 
 def test_evaluate_compares_them(tmp_path: Path, model: DCPredClassifier, data: Classes) -> None:
     model.save(tmp_path / "m")
-    good, wrong = named_zarr(tmp_path / "d.zarr", data, NAMES), named_zarr(tmp_path / "w.zarr", data, NAMES[::-1])
+    good, wrong = (
+        named_zarr(tmp_path / "d.zarr", data, NAMES),
+        named_zarr(tmp_path / "w.zarr", data, NAMES[::-1]),
+    )
     check_feature_names(f"{good}/X", tmp_path / "m")
-    with pytest.raises(DataError, match=r"the features of .*w.zarr/X are not those that the model was trained on"):
+    with pytest.raises(
+        DataError, match=r"the features of .*w.zarr/X are not those that the model was trained on"
+    ):
         evaluate(tmp_path / "m", f"{wrong}/X", f"{wrong}/y")
     result = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m"), str(wrong)])
     assert result.exit_code == 3

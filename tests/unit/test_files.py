@@ -37,7 +37,7 @@ def fail(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-# --- one file -------------------------------------------------------------------------------------------------------
+# -- one file ------------------------------------------------------------------------------------------------
 
 
 def test_bytes_and_json_come_back(tmp_path: Path) -> None:
@@ -90,7 +90,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert held(tmp_path) == []
 
 
-def test_bytes_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_on_disk_before_they_have_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
     fsync = os.fsync
 
@@ -131,7 +133,7 @@ def test_partial_names_differ_and_stay_in_the_folder(tmp_path: Path) -> None:
     assert all(n.name.startswith("a.json.partial-") for n in names)
 
 
-# --- a directory ----------------------------------------------------------------------------------------------------
+# -- a directory ---------------------------------------------------------------------------------------------
 
 
 def test_a_directory_appears_when_it_is_full(tmp_path: Path) -> None:
@@ -171,20 +173,23 @@ def test_a_directory_whose_filling_fails_never_appears(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_a_directory_is_no_earlier_attempt(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
-    with pytest.raises(ResourceError, match=r"Not a directory .*remove what is there"), new_directory(tmp_path / "d"):
+    with (
+        pytest.raises(ResourceError, match=r"Not a directory .*remove what is there"),
+        new_directory(tmp_path / "d"),
+    ):
         pass
     assert (tmp_path / "d").read_text() == "mine"
     assert held(tmp_path) == ["d"]
 
 
-# --- resource errors ------------------------------------------------------------------------------------------------
+# -- resource errors -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", sorted(atomic_files.RESOURCE_ERRNOS))
 def test_resource_errors_name_the_place(code: int) -> None:
-    with pytest.raises(ResourceError, match=r"writing to /some/place failed: .*then run again") as caught:  # noqa: SIM117
-        with resource_errors(Path("/some/place")):
-            raise fail(code)
+    told = pytest.raises(ResourceError, match=r"writing to /some/place failed: .*then run again")
+    with told as caught, resource_errors(Path("/some/place")):
+        raise fail(code)
     assert os.strerror(code) in str(caught.value)
     assert caught.value.exit_code == 5
 
@@ -229,18 +234,22 @@ write_bytes(folder / "small", bytes(500))
     assert held(tmp_path) == ["small"]
 
 
-# --- digests --------------------------------------------------------------------------------------------------------
+# -- digests -------------------------------------------------------------------------------------------------
 
 shapes = st.sampled_from([(), (0,), (0, 3), (1,), (5,), (3, 4), (2, 3, 2)])
 dtypes = st.sampled_from(["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "?"])
 
 
 def make(shape: tuple[int, ...], dtype: str, seed: int) -> NDArray[np.generic]:
-    return np.asarray(np.random.default_rng(seed).integers(0, 2 if dtype == "?" else 100, shape)).astype(dtype)
+    return np.asarray(np.random.default_rng(seed).integers(0, 2 if dtype == "?" else 100, shape)).astype(
+        dtype
+    )
 
 
 @given(shape=shapes, dtype=dtypes, seed=st.integers(0, 1000))
-def test_digest_is_that_of_little_endian_bytes_in_c_order(shape: tuple[int, ...], dtype: str, seed: int) -> None:
+def test_digest_is_that_of_little_endian_bytes_in_c_order(
+    shape: tuple[int, ...], dtype: str, seed: int
+) -> None:
     a = make(shape, dtype, seed)
     expected = hashlib.blake2b(a.astype(a.dtype.newbyteorder("<")).tobytes(), digest_size=16).hexdigest()
     strided = np.repeat(a, 2, axis=0)[::2] if a.ndim else a
@@ -266,7 +275,9 @@ def test_digest_of_parts() -> None:
 
 def test_digest_of_json_does_not_depend_on_the_order_of_keys() -> None:
     assert (
-        digest_json({"a": 1, "b": [1, 2]}) == digest_json({"b": [1, 2], "a": 1}) != digest_json({"a": 1, "b": [2, 1]})
+        digest_json({"a": 1, "b": [1, 2]})
+        == digest_json({"b": [1, 2], "a": 1})
+        != digest_json({"a": 1, "b": [2, 1]})
     )
     assert digest_json({"a": 1}) != digest_json({"a": "1"}) != digest_json({"a": 1.5})
     assert digest_json(json.loads('{"x":0.1}')) == digest_json({"x": 0.1})
@@ -276,7 +287,12 @@ def test_digest_of_json_does_not_depend_on_the_order_of_keys() -> None:
 
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [(errno.ENOSPC, "make room"), (errno.ENOTDIR, "remove what is there"), (errno.ENOENT, "see to"), (errno.EIO, "see to")],
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.ENOTDIR, "remove what is there"),
+        (errno.ENOENT, "see to"),
+        (errno.EIO, "see to"),
+    ],
 )
 def test_advice_fits_the_error(code: int, advice: str) -> None:
     """What the command line says of any error of the system."""

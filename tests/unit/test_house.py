@@ -25,8 +25,8 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check", "."), ("mypy",), ("importlinter.cli",)],
-    ids=["ruff", "mypy", "import-linter"],
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("importlinter.cli",)],
+    ids=["ruff", "format", "mypy", "import-linter"],
 )
 def test_tool_is_clean(command: tuple[str, ...]) -> None:
     if command[0] == "importlinter.cli":
@@ -73,29 +73,47 @@ def test_sources(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ROOMS, ids=lambda p: p.parent.relative_to(ROOT).as_posix())
 def test_a_room_says_what_it_is_for_and_imports_nothing_else(path: Path) -> None:
-    """Its docstring names what it may import: rooms and modules of dcpred, rooms of dcpred_tasks, or a whole package."""
+    """Its docstring names what it may import: rooms and modules of dcpred, rooms of dcpred_tasks, or a whole
+    package.
+    """
     said = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert "May import: " in said
-    allowed = {name.rstrip(".") for name in re.findall(r"dcpred[\w.]*", said.partition("May import: ")[2].replace(ROOT_ROOM, ""))}
+    allowed = {
+        name.rstrip(".")
+        for name in re.findall(r"dcpred[\w.]*", said.partition("May import: ")[2].replace(ROOT_ROOM, ""))
+    }
     package, own = path.parts[-3], ".".join(path.parts[-3:-1])
     for module in path.parent.glob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
-            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in ("dcpred", "dcpred_tasks"):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in (
+                "dcpred",
+                "dcpred_tasks",
+            ):
                 continue
             parts = (node.module or "").split(".")
             target = ".".join(parts[:2] if len(parts) > 1 else [*parts, node.names[0].name])
-            of_root = target.startswith("dcpred_tasks.") and (SOURCE_ROOTS[0] / f"{target.replace('.', '/')}.py").exists()
-            fine = target == own or parts[0] in allowed or target in allowed or (package == "dcpred_tasks" and of_root)
+            of_root = (
+                target.startswith("dcpred_tasks.")
+                and (SOURCE_ROOTS[0] / f"{target.replace('.', '/')}.py").exists()
+            )
+            fine = (
+                target == own
+                or parts[0] in allowed
+                or target in allowed
+                or (package == "dcpred_tasks" and of_root)
+            )
             assert fine, f"{module.name} imports {target}"
 
 
 def test_serving_imports_neither_scikit_learn_nor_dask() -> None:
     code = (
-        "import sys, dcpred, dcpred_tasks.task_bodies.score_block; dcpred.load_model; "
-        "found = {'sklearn', 'dask', 'distributed', 'scipy', 'pandas', 'pyarrow', 'xarray'} & set(sys.modules); "
-        "sys.exit(f'imported {found}' if found else 0)"
+        "import sys, dcpred, dcpred_tasks.task_bodies.score_block; dcpred.load_model; found = {'sklearn',"
+        " 'dask', 'distributed', 'scipy', 'pandas', 'pyarrow', 'xarray'} & set(sys.modules);"
+        " sys.exit(f'imported {found}' if found else 0)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
+    )
     assert result.returncode == 0, result.stderr
 
 

@@ -54,7 +54,10 @@ def test_kernels_are_those_of_scikit_learn() -> None:
     X, U = rows(0, 20, 5), rows(1, 9, 5)
     np.testing.assert_allclose(Kernel("rbf", 0.3)(X, U), rbf_kernel(X, U, 0.3), rtol=1e-10)
     np.testing.assert_allclose(Kernel("laplacian", 0.3)(X, U), laplacian_kernel(X, U, 0.3), rtol=1e-10)
-    ours, theirs = Kernel("polynomial", 0.3, 3, 1.5)(X, U), polynomial_kernel(X, U, degree=3, gamma=0.3, coef0=1.5)
+    ours, theirs = (
+        Kernel("polynomial", 0.3, 3, 1.5)(X, U),
+        polynomial_kernel(X, U, degree=3, gamma=0.3, coef0=1.5),
+    )
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 
@@ -83,7 +86,9 @@ def test_polynomial_has_no_distance() -> None:
 
 @given(seed=st.integers(0, 1000), offset=st.sampled_from([0.0, 1.0, 1e4, 1e8]))
 def test_distances_of_equal_rows_never_turn_negative(seed: int, offset: float) -> None:
-    """|x|² − 2x·u + |u|² cancels; a value below zero would make a kernel above one, and a NaN under the root."""
+    """|x|² − 2x·u + |u|² cancels; a value below zero would make a kernel above one, and a NaN under
+    the root.
+    """
     X = rows(seed, 6, 9) * 1e-3 + offset
     D = squared_distances(X, X)
     assert (D >= 0).all()

@@ -28,7 +28,9 @@ from dcpred_tasks.scoring.labels import encode_labels, label_coding
         ((-1.0, 1.0), "float64", [-1.0, 1.0], math.nan),
     ],
 )
-def test_coding(classes: tuple[int | float | str | bool, ...], dtype: str, values: list[float], missing: float) -> None:
+def test_coding(
+    classes: tuple[int | float | str | bool, ...], dtype: str, values: list[float], missing: float
+) -> None:
     coding = label_coding(classes)
     assert coding.values.dtype.name == dtype
     assert coding.values.tolist() == values

@@ -1,4 +1,6 @@
-"""Dask DataFrames, Series and xarray arrays go the way of Dask arrays; nothing lazy is computed whole without a word."""
+"""Dask DataFrames, Series and xarray arrays go the way of Dask arrays; nothing lazy is computed whole without
+a word.
+"""
 
 import subprocess
 import sys
@@ -33,7 +35,9 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more)
+    return DCPredClassifier(
+        n_leaves=2, landmarks=6, products=4, random_state=0, keep_support_vectors=True, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +97,9 @@ def test_the_regressor(data: Classes) -> None:
 
 @pytest.mark.parametrize("method", ["predict", "predict_early", "decision_function"])
 @pytest.mark.parametrize("kind", LAZY)
-def test_prediction_is_lazy(model: DCPredClassifier, data: Classes, kind: str, method: str, request: Any) -> None:
+def test_prediction_is_lazy(
+    model: DCPredClassifier, data: Classes, kind: str, method: str, request: Any
+) -> None:
     request.getfixturevalue("no_compute")
     found = getattr(model, method)(LAZY[kind](data.X))
     assert isinstance(found, da.Array)
@@ -143,13 +149,17 @@ def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) ->
         with pytest.raises(DataError, match=r"column 'b' of X has dtype str.*, which is not numbers"):
             call()
     with pytest.raises(DataError, match=r"y has dtype str.*, which is not numbers"):
-        small().fit(frames(data.X), dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2))
+        small().fit(
+            frames(data.X), dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2)
+        )
 
 
 @pytest.mark.parametrize("kind", [object, str])
 def test_labels_in_memory_that_are_not_numbers(data: Classes, kind: type) -> None:
     y = np.array(["ash", "oak", "yew"], kind)[data.y]
-    with pytest.raises(DataError, match=r"y has shape \(400,\) and dtype .*; pass numbers, one row per sample"):
+    with pytest.raises(
+        DataError, match=r"y has shape \(400,\) and dtype .*; pass numbers, one row per sample"
+    ):
         small().fit(LAZY["dask array"](data.X), y)
 
 
@@ -171,7 +181,10 @@ def test_a_lazy_target_with_missing_values(data: Classes, dtype: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dask array", "dask frame"])
 def test_nothing_to_train_on(kind: str) -> None:
-    with pytest.raises(DataError, match=r"^X has shape \(0, 3\), so that there is nothing to train on; pass rows and features$"):
+    with pytest.raises(
+        DataError,
+        match=r"^X has shape \(0, 3\), so that there is nothing to train on; pass rows and features$",
+    ):
         small().fit(frames(np.empty((0, 3))) if kind == "dask frame" else da.zeros((0, 3)), da.zeros(0, int))
 
 
@@ -205,14 +218,23 @@ def test_lazy_targets_of_rows_in_memory_are_refused(data: Classes, kind: str) ->
 def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Classes) -> None:
     served = model.serve()
     lazies = [make(data.X) for make in LAZY.values()]
-    for X in (*lazies, xr.Dataset({"x": (("r", "f"), data.X)}).chunk(), dask.delayed(data.X), dask.bag.from_sequence(data.X)):
+    for X in (
+        *lazies,
+        xr.Dataset({"x": (("r", "f"), data.X)}).chunk(),
+        dask.delayed(data.X),
+        dask.bag.from_sequence(data.X),
+    ):
         for method in (served.predict, served.predict_early, served.decision_function):
-            with pytest.raises(DataError, match=r"X is a \w+ that is not in memory.*map_blocks\(model.*`dcpred score`"):
+            with pytest.raises(
+                DataError, match=r"X is a \w+ that is not in memory.*map_blocks\(model.*`dcpred score`"
+            ):
                 method(X)
 
 
 def test_a_served_model_refuses_a_dataset(model: DCPredClassifier, data: Classes) -> None:
-    with pytest.raises(DataError, match=r"^X is an xarray.Dataset, which holds several arrays; pass one of them, as X\['f"):
+    with pytest.raises(
+        DataError, match=r"^X is an xarray.Dataset, which holds several arrays; pass one of them, as X\['f"
+    ):
         model.serve().predict(xr.Dataset({"features": (("row", "feature"), data.X)}))
 
 
@@ -226,12 +248,20 @@ class LazyFrame:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_query_of_polars_is_refused(model: DCPredClassifier, data: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_of_polars_is_refused(
+    model: DCPredClassifier, data: Classes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     polars = ModuleType("polars")
     monkeypatch.setattr(polars, "LazyFrame", LazyFrame, raising=False)
     monkeypatch.setitem(sys.modules, "polars", polars)
     served = model.serve()
-    for call in (lambda X: small().fit(X, data.y), model.predict, model.predict_early, served.predict, served.decision_function):
+    for call in (
+        lambda X: small().fit(X, data.y),
+        model.predict,
+        model.predict_early,
+        served.predict,
+        served.decision_function,
+    ):
         with pytest.raises(DataError, match=r"^X is a polars LazyFrame, .*; pass X.collect\(\)$"):
             call(LazyFrame())
     with pytest.raises(DataError, match=r"y is a polars LazyFrame, .*; pass y.collect\(\)"):
@@ -244,7 +274,9 @@ def test_the_advice_of_a_served_model_works(model: DCPredClassifier, data: Class
         served.predict, drop_axis=1, dtype=expected.dtype, meta=expected[:0]
     )
     np.testing.assert_array_equal(blocks.compute(scheduler="sync"), expected)
-    parts = frames(data.X).map_partitions(lambda part: pd.Series(served.predict(part)), meta=(None, expected.dtype))
+    parts = frames(data.X).map_partitions(
+        lambda part: pd.Series(served.predict(part)), meta=(None, expected.dtype)
+    )
     np.testing.assert_array_equal(parts.compute(scheduler="sync"), expected)
 
 
@@ -256,9 +288,13 @@ def test_xarray_in_memory(model: DCPredClassifier, data: Classes) -> None:
 
 
 def unread(path: Path, array: np.ndarray) -> xr.DataArray:
-    """As xarray.open_zarr(path, chunks=None) and open_dataset give it: read when it is asked for, without Dask."""
+    """As xarray.open_zarr(path, chunks=None) and open_dataset give it: read when it is asked for, without
+    Dask.
+    """
     names = ("sample", "feature")[: array.ndim]
-    zarr.create_group(path).create_array("values", data=array, chunks=(150, *array.shape[1:]), dimension_names=names)
+    zarr.create_group(path).create_array(
+        "values", data=array, chunks=(150, *array.shape[1:]), dimension_names=names
+    )
     return xr.open_zarr(path, chunks=None, consolidated=False)["values"]
 
 
@@ -273,13 +309,21 @@ def no_reading_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xr.Variable, "values", property(refuse))
 
 
-def test_xarray_that_is_not_yet_read(tmp_path: Path, model: DCPredClassifier, data: Classes, request: Any) -> None:
+def test_xarray_that_is_not_yet_read(
+    tmp_path: Path, model: DCPredClassifier, data: Classes, request: Any
+) -> None:
     weight = np.random.default_rng(0).uniform(0.5, 2, 400)
     own = small().fit(data.X, data.y, sample_weight=weight)
-    X, y, lazy_weight = (unread(tmp_path / n, a) for n, a in (("X", data.X), ("y", data.y), ("weight", weight)))
+    X, y, lazy_weight = (
+        unread(tmp_path / n, a) for n, a in (("X", data.X), ("y", data.y), ("weight", weight))
+    )
     renamed = X.rename(sample="row")  # what is stored tells chunks of a dimension that is no more
     request.getfixturevalue("no_reading_whole")
-    assert [is_lazy(array) for array in (X, X.to_dataset(name="X"), xr.DataArray(data.X))] == [True, True, False]
+    assert [is_lazy(array) for array in (X, X.to_dataset(name="X"), xr.DataArray(data.X))] == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(AssertionError, match="read in the client"):
         np.asarray(X)
     np.testing.assert_array_equal(small().fit(X, y, sample_weight=lazy_weight).model_.beta, own.model_.beta)
@@ -290,15 +334,24 @@ def test_xarray_that_is_not_yet_read(tmp_path: Path, model: DCPredClassifier, da
         np.testing.assert_array_equal(found.compute(scheduler="sync"), model.predict(data.X))
     assert found.chunks == ((400,),)
     assert model.predict(X).chunks == ((150, 150, 100),)
-    with pytest.raises(DataError, match=r"y is an xarray.DataArray that is not yet read, but X is in memory; .* y.compute\(\)"):
+    with pytest.raises(
+        DataError,
+        match=r"y is an xarray.DataArray that is not yet read, but X is in memory; .* y.compute\(\)",
+    ):
         small().fit(data.X, y)
     for method in (model.serve().predict, model.serve().decision_function):
-        with pytest.raises(DataError, match="X is a DataArray that is not in memory, but a served model predicts"):
+        with pytest.raises(
+            DataError, match="X is a DataArray that is not in memory, but a served model predicts"
+        ):
             method(X)
 
 
 def test_an_index_of_xarray_is_in_memory(data: Classes) -> None:
-    numbers = xr.DataArray(data.X, dims=("row", "feature")).to_dataset(name="X").assign_coords(row=pd.RangeIndex(400))["row"]
+    numbers = (
+        xr.DataArray(data.X, dims=("row", "feature"))
+        .to_dataset(name="X")
+        .assign_coords(row=pd.RangeIndex(400))["row"]
+    )
     assert not is_lazy(numbers)
 
 

@@ -16,7 +16,8 @@ from dcpred_tasks.training.settings import Settings, make_settings
 
 RBF = Kernel("rbf", 0.5)
 SAME = Kernels(RBF, RBF)
-SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10, refine=False)  # the leaf of the paper
+# the leaf of the paper
+SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10, refine=False)
 REFINED = replace(SETTINGS, refine=True)
 both_ways = pytest.mark.parametrize("settings", [SETTINGS, REFINED], ids=["Nyström", "refined"])
 
@@ -40,10 +41,15 @@ def fit(
     return fit_leaf(X, target, np.ones(len(X)) if weight is None else weight, n_outputs, kernels, settings, 0)
 
 
-def compact(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower") -> NDArray[np.float64]:
+def compact(
+    leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF, bound: str = "lower"
+) -> NDArray[np.float64]:
     if not len(leaf.beta):
         return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
-    return Basis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta + leaf.intercept
+    return (
+        Basis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta
+        + leaf.intercept
+    )
 
 
 def local(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:
@@ -64,7 +70,9 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
     assert leaf.early_gamma.shape == (1,)
     for name, a in vars(leaf).items():
         double = ("intercept", "early_intercept", "early_gamma", "bounds")
-        assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), name
+        assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), (
+            name
+        )
         assert np.isfinite(a).all(), name
 
 
@@ -110,9 +118,11 @@ def test_a_leaf_with_room_for_its_support_vectors_is_its_local_machine(n_classes
     np.testing.assert_allclose(compact(leaf, new, kernel), local(leaf, new, kernel), rtol=1e-4, atol=1e-4)
     for c in range(k):
         sign = np.where(target == (1 if k == 1 else c), 1.0, -1.0)
-        theirs = SVC(
-            C=10.0, kernel="precomputed", tol=1e-9
-        ).fit(kernel(X, X), sign).decision_function(kernel(new, X))  # fmt: skip
+        theirs = (
+            SVC(C=10.0, kernel="precomputed", tol=1e-9)
+            .fit(kernel(X, X), sign)
+            .decision_function(kernel(new, X))
+        )
         np.testing.assert_allclose(compact(leaf, new, kernel)[:, c], theirs, rtol=1e-3, atol=2e-3)
 
 
@@ -140,7 +150,10 @@ def test_regression_with_room_is_kernel_ridge(rng: np.random.Generator) -> None:
     new = rng.normal(size=(20, 2)).astype(np.float32)
     mean = np.average(y, weights=weight)
     np.testing.assert_array_equal(leaf.bounds, np.array([y.min(), y.max()]))
-    theirs = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y - mean, sample_weight=weight).predict(new) + mean
+    theirs = (
+        KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y - mean, sample_weight=weight).predict(new)
+        + mean
+    )
     np.testing.assert_allclose(compact(leaf, new)[:, 0], theirs, rtol=1e-5)
     np.testing.assert_allclose(local(leaf, new)[:, 0], theirs, rtol=1e-5)
 
@@ -192,11 +205,15 @@ def test_more_landmarks_come_nearer_to_kernel_ridge(rng: np.random.Generator) ->
 
 
 def test_landmarks_follow_alpha_squared_with_a_floor(rng: np.random.Generator) -> None:
-    """α² alone puts them on the border x = 0; uniform weight where the rows are; a floor some here, some there."""
+    """α² alone puts them on the border x = 0; uniform weight where the rows are; a floor some here, some
+    there.
+    """
     X = rng.uniform(-5, 5, (600, 2)).astype(np.float32)
     away = []
     for floor in (0.0, 0.3, 1.0):
-        leaf = fit(X, (X[:, 0] > 0).astype(int), settings=replace(SETTINGS, landmark_floor=floor, landmarks=6))
+        leaf = fit(
+            X, (X[:, 0] > 0).astype(int), settings=replace(SETTINGS, landmark_floor=floor, landmarks=6)
+        )
         away.append(np.abs(leaf.landmarks[:, 0]))
     assert away[0].max() < 0.5
     assert away[1].min() < 0.6 < 0.9 < away[1].max()
@@ -223,9 +240,13 @@ def test_two_outputs_mirror_each_other_and_agree_with_one(settings: Settings) ->
 def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int, settings: Settings) -> None:
     """Not even far from all rows, where every class that is present may get a large negative decision."""
     X, target = data(3)
-    leaf = fit(X, np.array([1, 3, 4])[target], 6, Kernels(kernel, kernel), replace(settings, landmarks=landmarks))
+    leaf = fit(
+        X, np.array([1, 3, 4])[target], 6, Kernels(kernel, kernel), replace(settings, landmarks=landmarks)
+    )
     rng = np.random.default_rng(5)
-    new = np.concatenate([X, *(scale * rng.normal(size=(300, 3)).astype(np.float32) for scale in (3, 30, 300))])
+    new = np.concatenate(
+        [X, *(scale * rng.normal(size=(300, 3)).astype(np.float32) for scale in (3, 30, 300))]
+    )
     for decision in (compact(leaf, new, kernel), local(leaf, new, kernel)):
         assert set(decision.argmax(axis=1).tolist()) <= {1, 3, 4}
 
@@ -234,7 +255,9 @@ def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
     X, target = data(2, n=60)
     times = rng.integers(1, 4, 60)
     weighted = fit(X, target, settings=replace(SETTINGS, landmarks=200), weight=times.astype(float))
-    repeated = fit(np.repeat(X, times, axis=0), np.repeat(target, times), settings=replace(SETTINGS, landmarks=200))
+    repeated = fit(
+        np.repeat(X, times, axis=0), np.repeat(target, times), settings=replace(SETTINGS, landmarks=200)
+    )
     np.testing.assert_allclose(compact(weighted, X), compact(repeated, X), atol=1e-3)
 
 
@@ -242,7 +265,9 @@ def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
 def test_heavy_rows_pull_the_head(settings: Settings, rng: np.random.Generator) -> None:
     X, target = data(2, n=300)
     X += rng.normal(0, 1.5, X.shape).astype(np.float32)  # classes that overlap
-    light, heavy = (fit(X, target, settings=settings, weight=np.where(target == 1, w, 1.0)) for w in (0.1, 10.0))
+    light, heavy = (
+        fit(X, target, settings=settings, weight=np.where(target == 1, w, 1.0)) for w in (0.1, 10.0)
+    )
     assert (compact(heavy, X) > 0).mean() > (compact(light, X) > 0).mean() + 0.1
 
 
@@ -251,9 +276,7 @@ def test_head_c_and_head_ridge_are_used_by_the_head_alone(task: str) -> None:
     X, target = data(2, n=300)
     settings = replace(SETTINGS, task=task)
     y = target.astype(float) if task == "regression" else target
-    plain, other = (
-        fit(X, y, settings=s) for s in (settings, replace(settings, head_C=1e-4, head_ridge=1e4))
-    )  # fmt: skip
+    plain, other = (fit(X, y, settings=s) for s in (settings, replace(settings, head_C=1e-4, head_ridge=1e4)))
     np.testing.assert_array_equal(plain.dual, other.dual)
     assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
 
@@ -269,9 +292,13 @@ def test_support_vectors_are_kept_only_when_asked_for() -> None:
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("refine", [{"refine": False}, {"refine": True}, {"refine_epochs": 20}], ids=str)
-def test_a_local_machine_of_some_rows_and_a_compact_model_of_all(task: str, refine: dict[str, object]) -> None:
+def test_a_local_machine_of_some_rows_and_a_compact_model_of_all(
+    task: str, refine: dict[str, object]
+) -> None:
     X, y = data(2, n=900)
-    given = make_settings({"task": task, "local_rows": 300, "keep_support_vectors": True, "products": 0, **refine})
+    given = make_settings(
+        {"task": task, "local_rows": 300, "keep_support_vectors": True, "products": 0, **refine}
+    )
     leaf = fit(X, y if task == "classification" else y.astype(float), settings=given)
     assert 0 < len(leaf.support) <= 300
     wanted = y == 1
@@ -279,7 +306,9 @@ def test_a_local_machine_of_some_rows_and_a_compact_model_of_all(task: str, refi
 
 
 def test_a_class_that_no_row_was_drawn_of_is_learned_all_the_same() -> None:
-    """The local machine of the rows that were drawn knows one class; the compact model learns from the others."""
+    """The local machine of the rows that were drawn knows one class; the compact model learns from the
+    others.
+    """
     X, _ = data(2, n=900)
     y = (X[:, 0] > np.sort(X[:, 0])[-60]).astype(np.int64)
     y[local_sample(900, Settings(local_rows=10))] = 0
@@ -310,7 +339,7 @@ def test_a_leaf_far_from_its_own_scale_gives_no_nan(settings: Settings) -> None:
     check_shapes(leaf, 3, 1)
 
 
-# --- γ of each leaf, and rows of neighbouring leaves ----------------------------------------------------------------
+# -- γ of each leaf, and rows of neighbouring leaves ---------------------------------------------------------
 
 
 @both_ways
@@ -390,6 +419,15 @@ def test_own_rows_that_are_no_support_vectors_still_find_landmarks(settings: Set
     target = np.r_[np.zeros(40), np.ones(40), X[80:, 0] > 0].astype(int)
     settings = replace(settings, halo_weight=0.0, landmark_floor=0.0, C=100.0)
     kernel = Kernel("polynomial", 1.0, 1, 0.0)
-    leaf = fit_leaf(X, target, np.ones(120), 1, Kernels(kernel, replace(kernel, gamma=0.9)), settings, 0, np.arange(120) >= 80)
+    leaf = fit_leaf(
+        X,
+        target,
+        np.ones(120),
+        1,
+        Kernels(kernel, replace(kernel, gamma=0.9)),
+        settings,
+        0,
+        np.arange(120) >= 80,
+    )
     check_shapes(leaf, 2, 1)
     assert ((compact(leaf, X[:80], kernel)[:, 0] > 0) == (target[:80] == 1)).all()

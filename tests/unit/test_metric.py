@@ -1,4 +1,6 @@
-"""The learned metric: what it finds, what it leaves out, and that it is never worse than the scalings that it replaces."""
+"""The learned metric: what it finds, what it leaves out, and that it is never worse than the scalings that it
+replaces.
+"""
 
 import os
 from pathlib import Path
@@ -16,7 +18,10 @@ CLASSES, VALUES = "classification", "regression"
 
 
 def learn(
-    X: NDArray[np.generic], y: NDArray[np.generic], task: str = CLASSES, weight: NDArray[np.float64] | None = None
+    X: NDArray[np.generic],
+    y: NDArray[np.generic],
+    task: str = CLASSES,
+    weight: NDArray[np.float64] | None = None,
 ) -> Metric:
     weight = np.ones(len(X)) if weight is None else weight
     return learn_metric(X, y, weight, X.min(axis=0).astype(float), X.max(axis=0).astype(float), task, 0)
@@ -33,7 +38,9 @@ def share(found: Metric, X: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.asarray(part / part.sum())
 
 
-def hits(A: NDArray[np.float64], B: NDArray[np.float64], y: NDArray[np.generic], z: NDArray[np.generic]) -> float:
+def hits(
+    A: NDArray[np.float64], B: NDArray[np.float64], y: NDArray[np.generic], z: NDArray[np.generic]
+) -> float:
     """1-nearest-neighbour accuracy, by the plain definition."""
     near = [((A - b) ** 2).sum(axis=1).argmin() for b in B]
     return float((y[near] == z).mean())
@@ -92,7 +99,8 @@ def test_useful_features_of_classes_are_found_and_the_rest_is_left_out(
     assert found.name == "learned"
     assert share(found, X)[:2].sum() > 0.95
     assert np.count_nonzero(found.factor) <= 4
-    assert found.scores["learned"] > 0.5 * max(found.scores[name] for name in ("none", "standard", "minmax"))  # both are < 0
+    # both are < 0
+    assert found.scores["learned"] > 0.5 * max(found.scores[name] for name in ("none", "standard", "minmax"))
 
 
 def test_useful_features_of_values_are_found_in_proportion(rng: np.random.Generator) -> None:
@@ -116,7 +124,9 @@ def test_five_useful_features_among_three_hundred_of_noise(rng: np.random.Genera
     assert np.count_nonzero(found.factor) < 280
 
 
-def test_units_that_differ_by_a_million_do_not_matter(square: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+def test_units_that_differ_by_a_million_do_not_matter(
+    square: tuple[NDArray[np.float64], NDArray[np.int64]],
+) -> None:
     X, y = square
     units = np.array([1e-6, 1, 1, 1e6, 1, 1e6, 1e-6, 1])
     found, plain = learn(X * units, y), learn(X, y)
@@ -254,7 +264,9 @@ def test_no_candidate_is_better_than_the_one_kept(rng: np.random.Generator) -> N
         assert found.scores[found.name] >= max(found.scores[name] for name in ("none", "standard", "minmax"))
 
 
-def test_the_base_scaling_is_kept_where_learning_did_worse(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def test_the_base_scaling_is_kept_where_learning_did_worse(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     monkeypatch.setattr(learned_scaling, "learn", lambda pool, start, *_: np.ones_like(start) * [0, 0, 1])
     X = rng.uniform(0, 4, (1000, 3)) * [1, 1, 100]
     found = learn(X, checkers(X))
@@ -291,4 +303,6 @@ def test_letter_is_classified_better_than_scaled() -> None:
     Z = Scaling(found.shift, found.factor).exact(X)
     test = slice(15000, 15500)
     assert hits(Z[:5000], Z[test], y[:5000], y[test]) >= hits(X[:5000], X[test], y[:5000], y[test])
-    assert found.scores["learned"] > max(found.scores[name] for name in ("none", "standard", "minmax")) + 0.005
+    assert (
+        found.scores["learned"] > max(found.scores[name] for name in ("none", "standard", "minmax")) + 0.005
+    )

@@ -44,7 +44,9 @@ def test_with_as_many_independent_products_as_rows_the_kernel_comes_back(rng: np
     none, g = np.empty((0, 5), np.float32), np.full(5, 0.5, np.float32)
     few = Basis(k, "lower", X[:5], g, np.empty((0, 2), np.int32), none)(X)
     more = Basis(k, "lower", X[:5], g, sample_pairs(5, 15, rng), none)(X)
-    errors = [np.linalg.norm((Z := C @ nystrom_root(C, G)) @ Z.T - G) / np.linalg.norm(G) for C in (few, more)]
+    errors = [
+        np.linalg.norm((Z := C @ nystrom_root(C, G)) @ Z.T - G) / np.linalg.norm(G) for C in (few, more)
+    ]
     assert errors[1] < 1e-3
     assert errors[1] < 0.01 * errors[0]
 

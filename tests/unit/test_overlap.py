@@ -32,7 +32,9 @@ def plain_ways(tree: Tree, x: NDArray[np.float64]) -> list[tuple[float, int]]:
 
 
 def check_row(tree: Tree, x: NDArray[np.float32], own: int, found: NDArray[np.int32]) -> None:
-    """As far away as the definition's, and different leaves that are not the row's own; rounding may turn ties."""
+    """As far away as the definition's, and different leaves that are not the row's own; rounding may turn
+    ties.
+    """
     ways = plain_ways(tree, x.astype(float))
     away: dict[int, float] = {}
     for distance, leaf in ways:
@@ -54,11 +56,15 @@ def check_row(tree: Tree, x: NDArray[np.float32], own: int, found: NDArray[np.in
 def rows_near(tree: Tree, n: int, seed: int) -> NDArray[np.float32]:
     rng = np.random.default_rng(seed)
     centres = tree.centres if len(tree.centres) else np.zeros((1, 3), np.float32)
-    return (centres[rng.integers(len(centres), size=n)] + rng.normal(size=(n, centres.shape[1]))).astype(np.float32)
+    return (centres[rng.integers(len(centres), size=n)] + rng.normal(size=(n, centres.shape[1]))).astype(
+        np.float32
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(0, 3), st.integers(1, 12), st.integers(2, 40))
-def test_the_nearest_leaves_are_those_of_the_definition(seed: int, d: int, depth: int, n_near: int, most: int) -> None:
+def test_the_nearest_leaves_are_those_of_the_definition(
+    seed: int, d: int, depth: int, n_near: int, most: int
+) -> None:
     """Nodes of 2 to 16 centres, ways of different length, merged leaves among them."""
     tree = random_tree(np.random.default_rng(seed), d, depth, most)
     X = rows_near(tree, 6, seed) if len(tree.centres) else np.zeros((6, d), np.float32)
@@ -126,7 +132,9 @@ def test_centres_that_are_the_same() -> None:
 
 @pytest.mark.parametrize("tile_rows", [1, 7, 64])
 @pytest.mark.parametrize("kind", ["random", "ties"])
-def test_tiles_of_any_size_and_any_batch_give_the_same(kind: str, tile_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_of_any_size_and_any_batch_give_the_same(
+    kind: str, tile_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where leaves are as near as others, sums that are rounded in another order must not turn them."""
     if kind == "random":
         tree = random_tree(np.random.default_rng(3), 5, 3)

@@ -63,7 +63,9 @@ def test_cost_is_that_of_the_model() -> None:
     ratios = []
     for landmarks in (4, 200):
         settings = make_settings({"n_leaves": 1, "landmarks": landmarks, "products": 0})
-        model = train_rows(X, y, np.ones(len(X)), np.empty(0), survey_rows(X, y, None, 0, "classification"), settings, (0, 1))
+        model = train_rows(
+            X, y, np.ones(len(X)), np.empty(0), survey_rows(X, y, None, 0, "classification"), settings, (0, 1)
+        )
         found = measured.measure_cost(model, X, stream_bytes=2**22)
         assert found.cost_ratio == found.us_per_row / found.linear_us_per_row
         ratios.append(found.cost_ratio)
@@ -71,7 +73,9 @@ def test_cost_is_that_of_the_model() -> None:
 
 
 def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of features; the model reads the rows as they are, and the filling changes no prediction."""
+    """Whatever the number of features; the model reads the rows as they are, and the filling changes no
+    prediction.
+    """
     rows = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
     padded = measured.padded_rows(rows)
     assert (padded.shape, padded.strides) == ((50, 8), (32, 4))
@@ -86,9 +90,15 @@ def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pyte
     assert set(read) == {7, -1}
 
 
-@pytest.mark.parametrize(("more", "seconds"), [({}, 3.0), ({"budget_seconds": 8.0}, 16.0), ({"repeats": 3}, 3.0)])
-def test_measuring_the_cost_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], seconds: float) -> None:
-    """By a clock of its own, on which a row takes a tenth of a millisecond: streaming, and once more in cache."""
+@pytest.mark.parametrize(
+    ("more", "seconds"), [({}, 3.0), ({"budget_seconds": 8.0}, 16.0), ({"repeats": 3}, 3.0)]
+)
+def test_measuring_the_cost_keeps_to_its_budget(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], seconds: float
+) -> None:
+    """By a clock of its own, on which a row takes a tenth of a millisecond: streaming, and once more in
+    cache.
+    """
     clock = SimpleNamespace(now=0.0, scoring=0.0)
 
     def perf_counter() -> float:

@@ -29,7 +29,9 @@ def data() -> Classes:
 
 @pytest.fixture(scope="module")
 def model(data: Classes) -> DCPredClassifier:
-    return DCPredClassifier(n_leaves=2, landmarks=6, products=4, keep_support_vectors=True, random_state=0).fit(data.X, data.y)
+    return DCPredClassifier(
+        n_leaves=2, landmarks=6, products=4, keep_support_vectors=True, random_state=0
+    ).fit(data.X, data.y)
 
 
 @pytest.fixture
@@ -56,7 +58,10 @@ def lazy(X: np.ndarray) -> da.Array:
     [
         (np.array([0.0, 1.0, 2.0]), np.isnan),
         (np.array([0, 1, 2], np.float32), np.isnan),
-        (np.array(["ash", "oak", "yew"], object), lambda labels: np.array([label is None for label in labels])),
+        (
+            np.array(["ash", "oak", "yew"], object),
+            lambda labels: np.array([label is None for label in labels]),
+        ),
         (np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "M8[D]"), np.isnat),
         (np.array([1, 2, 3], "m8[s]"), np.isnat),
         (np.array(["ash", "oak", "yew"], np.dtypes.StringDType(na_object=np.nan)), np.isnan),
@@ -77,7 +82,12 @@ def test_a_missing_label_where_the_dtype_has_one(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "classes",
-    [np.arange(3), np.arange(3, dtype=np.uint8), np.array(["a", "b", "c"]), np.array(["a", "b", "c"], np.dtypes.StringDType())],
+    [
+        np.arange(3),
+        np.arange(3, dtype=np.uint8),
+        np.array(["a", "b", "c"]),
+        np.array(["a", "b", "c"], np.dtypes.StringDType()),
+    ],
     ids=lambda classes: str(classes.dtype),
 )
 def test_an_error_at_compute_where_the_dtype_has_none(
@@ -86,12 +96,16 @@ def test_an_error_at_compute_where_the_dtype_has_none(
     labels = getattr(with_classes(model, classes), method)(lazy(holed))
     with pytest.raises(DataError, match=r"row 3 of block 0 of X \(row 3\) cannot be predicted"):
         labels.blocks[0].compute(scheduler="sync")
-    with pytest.raises(DataError, match=r"row 7 of block 2 of X \(row 47\) cannot be predicted.*use decision_function"):
+    with pytest.raises(
+        DataError, match=r"row 7 of block 2 of X \(row 47\) cannot be predicted.*use decision_function"
+    ):
         labels.blocks[2].compute(scheduler="sync")
     assert len(labels.blocks[1].compute(scheduler="sync")) == 20
 
 
-def test_the_block_alone_is_named_where_its_place_is_unknown(model: DCPredClassifier, holed: np.ndarray) -> None:
+def test_the_block_alone_is_named_where_its_place_is_unknown(
+    model: DCPredClassifier, holed: np.ndarray
+) -> None:
     rows = lazy(holed)
     rows = rows[da.from_array(np.arange(60) >= 10, chunks=20)]
     with pytest.raises(DataError, match=r"row 7 of block 2 of X cannot be predicted"):
@@ -118,7 +132,9 @@ def test_in_memory_and_served_the_row_is_named(model: DCPredClassifier, data: Cl
         X = data.X[:9].astype(np.float64)
         X[5, 1] = value
         for predictor in (model, model.serve()):
-            with pytest.raises(DataError, match=r"row 5 of X cannot be predicted.*NaN, infinity or a value too large"):
+            with pytest.raises(
+                DataError, match=r"row 5 of X cannot be predicted.*NaN, infinity or a value too large"
+            ):
                 getattr(predictor, method)(X)
             decision = predictor.decision_function(X)
             np.testing.assert_array_equal(np.isnan(decision).any(axis=1), np.arange(9) == 5)
@@ -126,7 +142,9 @@ def test_in_memory_and_served_the_row_is_named(model: DCPredClassifier, data: Cl
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_regressor(data: Classes, holed: np.ndarray, method: str) -> None:
-    model = DCPredRegressor(n_leaves=2, landmarks=6, keep_support_vectors=True, random_state=0).fit(data.X, data.X[:, 0])
+    model = DCPredRegressor(n_leaves=2, landmarks=6, keep_support_vectors=True, random_state=0).fit(
+        data.X, data.X[:, 0]
+    )
     values = getattr(model, method)(lazy(holed)).compute(scheduler="sync")
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), BAD)
     for predictor in (model, model.serve()):
@@ -148,7 +166,9 @@ LABELS = {
 
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.filterwarnings("error")
-def test_score_names_the_first_row_without_one(model: DCPredClassifier, data: Classes, holed: np.ndarray, kind: str) -> None:
+def test_score_names_the_first_row_without_one(
+    model: DCPredClassifier, data: Classes, holed: np.ndarray, kind: str
+) -> None:
     other = with_classes(model, LABELS[kind])
     y = LABELS[kind][data.y[:60]]
     first, wanted = holed[4:], "row 43 of X cannot be predicted"  # the rows of block 2 begin at 40
@@ -190,11 +210,17 @@ sys.exit(f"imported {found}" if found else 0)
 """
 
 
-def test_a_worker_that_predicts_imports_neither_the_client_nor_scikit_learn(model: DCPredClassifier, data: Classes) -> None:
+def test_a_worker_that_predicts_imports_neither_the_client_nor_scikit_learn(
+    model: DCPredClassifier, data: Classes
+) -> None:
     (labels,) = dask.optimize(model.predict(lazy(data.X[:60])))
     work = cloudpickle.dumps((dict(labels.__dask_graph__()), labels.__dask_keys__()))
     result = subprocess.run(
-        [sys.executable, "-c", WORKER], input=work, capture_output=True, check=False, cwd=Path(__file__).parent
+        [sys.executable, "-c", WORKER],
+        input=work,
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parent,
     )
     assert result.returncode == 0, result.stderr.decode()
 
@@ -213,7 +239,9 @@ EXTENSIONS: dict[str, dict[str, str]] = {
 def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, kind: str) -> None:
     frame = pd.DataFrame(data.X, columns=NAMES).astype(np.float64)
     frame["b"], frame["c"] = frame["b"].round(), frame["c"] > 0
-    fitted = DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0).fit(frame.astype(float), data.y)
+    fitted = DCPredClassifier(n_leaves=2, landmarks=6, products=4, random_state=0).fit(
+        frame.astype(float), data.y
+    )
     X = frame.astype(EXTENSIONS[kind])
     for given in (X, X[NAMES[::-1]]):
         np.testing.assert_array_equal(fitted.serve().predict(given), fitted.predict(frame.astype(float)))
@@ -231,7 +259,10 @@ def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, 
 def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassifier, data: Classes) -> None:
     for values in ("red", pd.Timestamp("2024-01-01"), None):
         X = pd.DataFrame(data.X, columns=NAMES).assign(c=pd.Series([values] * 300))
-        with pytest.raises(DataError, match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$"):
+        with pytest.raises(
+            DataError,
+            match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$",
+        ):
             model.serve().predict(X)
     with pytest.raises(DataError, match="X has dtype object, which is not numbers"):
         model.serve().predict(np.array([["a", 1, 2, 3]], object))

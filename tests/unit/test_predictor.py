@@ -25,7 +25,7 @@ from dcpred_tasks.training.survey import survey_rows
 Any2D = NDArray[np.generic]
 
 
-# --- the definition -------------------------------------------------------------------------------------------------
+# -- the definition ------------------------------------------------------------------------------------------
 
 
 def kernel_value(kernel: Kernel, x: list[float], u: list[float]) -> float:
@@ -48,7 +48,10 @@ def plain_leaf(model: Model, x: list[float]) -> int:
     node, tree = 0, model.tree
     while tree.n_nodes:
         first, last = int(tree.starts[node]), int(tree.starts[node + 1])
-        near = [sum((a - float(b)) ** 2 for a, b in zip(x, tree.centres[t], strict=True)) for t in range(first, last)]
+        near = [
+            sum((a - float(b)) ** 2 for a, b in zip(x, tree.centres[t], strict=True))
+            for t in range(first, last)
+        ]
         node = int(tree.children[first + near.index(min(near))])
         if node < 0:
             return ~node
@@ -57,7 +60,10 @@ def plain_leaf(model: Model, x: list[float]) -> int:
 
 def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list[float], float, int]:
     """Decision values of one raw row, the size of the terms that were summed, and the status."""
-    x = [float((float(v) - m) * s) for v, m, s in zip(row, model.scaling.shift, model.scaling.factor, strict=True)]
+    x = [
+        float((float(v) - m) * s)
+        for v, m, s in zip(row, model.scaling.shift, model.scaling.factor, strict=True)
+    ]
     if not all(math.isfinite(np.float32(v)) for v in x):
         return [math.nan] * model.n_outputs, 0.0, 2
     leaf = plain_leaf(model, x)
@@ -70,7 +76,9 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
     else:
         own_landmarks = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
         landmarks, gammas = model.landmarks[own_landmarks].tolist(), model.gamma[own_landmarks].tolist()
-        c_bar = c = [kernel_value(replace(model.kernel, gamma=g), x, u) for u, g in zip(landmarks, gammas, strict=True)]
+        c_bar = c = [
+            kernel_value(replace(model.kernel, gamma=g), x, u) for u, g in zip(landmarks, gammas, strict=True)
+        ]
         pairs = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]
         c_bar = c + [c[i] * c[j] for i, j in pairs]
         stored = model.triangle[model.triangle_at[leaf] : model.triangle_at[leaf + 1]].tolist()
@@ -83,8 +91,15 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
             else:
                 estimate = min(a + b for a, b in zip(r, s, strict=True))
             c_bar.append(value_at(model.kernel, estimate))
-        beta, intercept = list(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]]), model.intercept[leaf]
-    low, high = model.bounds[leaf].tolist() if model.bounds.shape[1] and c_bar and not early else (-math.inf, math.inf)
+        beta, intercept = (
+            list(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]]),
+            model.intercept[leaf],
+        )
+    low, high = (
+        model.bounds[leaf].tolist()
+        if model.bounds.shape[1] and c_bar and not early
+        else (-math.inf, math.inf)
+    )
     terms = [[c * float(b[k]) for c, b in zip(c_bar, beta, strict=True)] for k in range(model.n_outputs)]
     values = [min(max(sum(terms[k]) + float(intercept[k]), low), high) for k in range(model.n_outputs)]
     reach = 1 + max(sum(abs(t) for t in terms[k]) + abs(float(intercept[k])) for k in range(model.n_outputs))
@@ -103,7 +118,7 @@ def check_against_definition(model: Model, X: Any2D, early: bool) -> None:
         np.testing.assert_allclose(ours, values, rtol=0, atol=2e-6 * reach)
 
 
-# --- models made of random arrays -----------------------------------------------------------------------------------
+# -- models made of random arrays ----------------------------------------------------------------------------
 
 
 def random_tree(rng: np.random.Generator, n_leaves: int, d: int) -> Tree:
@@ -119,7 +134,7 @@ def random_tree(rng: np.random.Generator, n_leaves: int, d: int) -> Tree:
         starts.append(len(children))
     return Tree(
         np.array(starts, np.int64), np.array(children, np.int32), np.array(centres, np.float32).reshape(-1, d)
-    )  # fmt: skip
+    )
 
 
 def offsets(sizes: list[int]) -> NDArray[np.int64]:
@@ -151,7 +166,9 @@ def random_model(
         landmarks=single(sum(m), d),
         gamma=(kernel.gamma * rng.uniform(0.3, 3.0, sum(m))).astype(np.float32),
         pair_at=offsets(p),
-        pairs=np.concatenate([rng.integers(0, max(n, 1), (q, 2)) for n, q in zip(m, p, strict=True)]).astype(np.int32),
+        pairs=np.concatenate([rng.integers(0, max(n, 1), (q, 2)) for n, q in zip(m, p, strict=True)]).astype(
+            np.int32
+        ),
         triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
         triangle=np.abs(single(sum(a * b for a, b in zip(m, t, strict=True)))),
         beta_at=offsets([a + b + c for a, b, c in zip(m, p, t, strict=True)]),
@@ -171,7 +188,11 @@ def random_model(
 
 
 kernels = st.builds(
-    Kernel, st.sampled_from(KERNELS), st.floats(0.05, 1.0), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0])
+    Kernel,
+    st.sampled_from(KERNELS),
+    st.floats(0.05, 1.0),
+    st.integers(1, 3),
+    st.sampled_from([0.0, 0.5, 1.0]),
 )
 models = st.builds(
     random_model,
@@ -194,7 +215,7 @@ def make_rows(seed: int, n: int, d: int, dtype: str, order: str) -> Any2D:
     return X
 
 
-# --- the tests ------------------------------------------------------------------------------------------------------
+# -- the tests -----------------------------------------------------------------------------------------------
 
 
 @given(
@@ -205,7 +226,9 @@ def make_rows(seed: int, n: int, d: int, dtype: str, order: str) -> Any2D:
     early=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_score_rows_is_the_definition(model: Model, n: int, dtype: str, order: str, early: bool, seed: int) -> None:
+def test_score_rows_is_the_definition(
+    model: Model, n: int, dtype: str, order: str, early: bool, seed: int
+) -> None:
     check_against_definition(model, make_rows(seed, n, model.n_features, dtype, order), early)
 
 
@@ -244,12 +267,15 @@ def test_a_row_alone_is_a_row_in_company(model: Model, n: int, seed: int, early:
     X = make_rows(seed, n, model.n_features, "f8", "C")
     decision, _ = score_rows(model, X, early=early)
     order = np.random.default_rng(seed).permutation(n)
-    np.testing.assert_allclose(score_rows(model, X[order], early=early)[0], decision[order], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        score_rows(model, X[order], early=early)[0], decision[order], rtol=1e-5, atol=1e-5
+    )
     for i in range(0, n, 5):
         np.testing.assert_allclose(
             score_rows(model, X[i : i + 1], early=early)[0][0], decision[i], rtol=1e-5, atol=1e-5
         )
-    np.testing.assert_array_equal(score_rows(model, X, early=early)[0], decision)  # the same rows again: the same bits
+    # the same rows again: the same bits
+    np.testing.assert_array_equal(score_rows(model, X, early=early)[0], decision)
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -283,9 +309,14 @@ def test_every_leaf_a_constant() -> None:
     model = random_model(0, Kernel("rbf", 1.0), n_leaves=3)
     none = np.zeros(4, np.int64)
     model = replace(
-        model, landmark_at=none, pair_at=none, triangle_at=none, beta_at=none, landmarks=model.landmarks[:0],
+        model,
+        landmark_at=none,
+        pair_at=none,
+        triangle_at=none,
+        beta_at=none,
+        landmarks=model.landmarks[:0],
         beta=model.beta[:0],
-    )  # fmt: skip
+    )
     X = make_rows(0, 30, 3, "f8", "C")
     decision, _ = score_rows(model, X)
     leaf = model.tree.descend(model.scaling(X))
@@ -300,10 +331,16 @@ def test_triangle_pseudo_landmarks_only(name: str, bound: str) -> None:
     model = random_model(0, Kernel(name, 0.4), bound, n_leaves=1)
     rng = np.random.default_rng(9)
     model = replace(
-        model, landmark_at=offsets([2]), landmarks=rng.normal(size=(2, 3)).astype(np.float32), pair_at=offsets([0]),
-        pairs=model.pairs[:0], triangle_at=offsets([6]), triangle=rng.uniform(0, 3, 6).astype(np.float32),
-        beta_at=offsets([5]), beta=np.array([0, 0, 1, 10, 100], np.float32)[:, None],
-    )  # fmt: skip
+        model,
+        landmark_at=offsets([2]),
+        landmarks=rng.normal(size=(2, 3)).astype(np.float32),
+        pair_at=offsets([0]),
+        pairs=model.pairs[:0],
+        triangle_at=offsets([6]),
+        triangle=rng.uniform(0, 3, 6).astype(np.float32),
+        beta_at=offsets([5]),
+        beta=np.array([0, 0, 1, 10, 100], np.float32)[:, None],
+    )
     check_against_definition(model, make_rows(0, 20, 3, "f8", "C"), early=False)
 
 
@@ -369,14 +406,18 @@ def test_refusals(X: Any2D, words: list[str]) -> None:
 
 def test_early_prediction_without_support_vectors_is_refused() -> None:
     model = replace(random_model(0, Kernel("rbf", 1.0)), support=None)
-    with pytest.raises(DataError, match="without its support vectors; train it again with keep_support_vectors=true"):
+    with pytest.raises(
+        DataError, match="without its support vectors; train it again with keep_support_vectors=true"
+    ):
         score_rows(model, np.zeros((1, 3)), early=True)
     score_rows(model, np.zeros((1, 3)))
 
 
 def one_leaf(X: NDArray[np.float64], y: NDArray[np.generic], n_classes: int, **values: object) -> Model:
     task = "classification" if n_classes else "regression"
-    settings = make_settings({"task": task, "n_leaves": 1, "keep_support_vectors": True, "landmarks": 4, **values})
+    settings = make_settings(
+        {"task": task, "n_leaves": 1, "keep_support_vectors": True, "landmarks": 4, **values}
+    )
     survey = survey_rows(X, y, None, 0, task)
     return train_rows(X, y, np.ones(len(X)), np.empty(0), survey, settings, tuple(range(n_classes)))
 
@@ -418,8 +459,22 @@ def test_early_prediction_of_one_leaf_is_kernel_ridge(kernel: str) -> None:
 def test_nbytes_counts_every_array_but_the_support_vectors() -> None:
     model = random_model(5, Kernel("rbf", 1.0), n_leaves=6)
     arrays = [
-        model.landmark_at, model.landmarks, model.gamma, model.pair_at, model.pairs, model.triangle_at, model.triangle,
-        model.beta_at, model.beta, model.intercept, model.bounds, model.leaf_rows, model.scaling.shift,
-        model.scaling.factor, model.tree.starts, model.tree.children, model.tree.centres,
-    ]  # fmt: skip
+        model.landmark_at,
+        model.landmarks,
+        model.gamma,
+        model.pair_at,
+        model.pairs,
+        model.triangle_at,
+        model.triangle,
+        model.beta_at,
+        model.beta,
+        model.intercept,
+        model.bounds,
+        model.leaf_rows,
+        model.scaling.shift,
+        model.scaling.factor,
+        model.tree.starts,
+        model.tree.children,
+        model.tree.centres,
+    ]
     assert model.nbytes == sum(a.nbytes for a in arrays) == replace(model, support=None).nbytes

@@ -1,4 +1,6 @@
-"""What a person sees: one line for a whole job, which fits, never goes backwards, and guesses no sooner than it can."""
+"""What a person sees: one line for a whole job, which fits, never goes backwards, and guesses no sooner than
+it can.
+"""
 
 import io
 import re
@@ -14,7 +16,17 @@ from rich.console import Console
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.execution import progress
 from dcpred.execution.course import MEANS_SECONDS, MEANS_SHARE, Course, Shares
-from dcpred.execution.progress import LINE_COLUMNS, SILENT, Bars, Line, Lines, Reporter, cut, reporter, roughly
+from dcpred.execution.progress import (
+    LINE_COLUMNS,
+    SILENT,
+    Bars,
+    Line,
+    Lines,
+    Reporter,
+    cut,
+    reporter,
+    roughly,
+)
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.forecast import Headway, forecast_tuning
 from dcpred_tasks.training.settings import Settings
@@ -57,7 +69,7 @@ def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
                 advance(1)
 
 
-# --- lines for logs -------------------------------------------------------------------------------------------------------
+# -- lines for logs ------------------------------------------------------------------------------------------
 
 
 def written(act: Callable[[Lines], None]) -> list[str]:
@@ -127,7 +139,7 @@ def test_a_job_that_fails_is_not_told_to_be_done(clock: Clock) -> None:
     assert sum("done in" in line for line in lines) == 1
 
 
-# --- a line on a terminal -------------------------------------------------------------------------------------------------
+# -- a line on a terminal ------------------------------------------------------------------------------------
 
 
 def screen(act: Callable[[Bars], None], columns: int) -> str:
@@ -179,15 +191,24 @@ def test_programs_are_told_nothing_and_plain_terminals_get_lines(
 
 
 def test_guesses_are_no_more_exact_than_they_can_be() -> None:
-    assert [roughly(s) for s in (0.2, 41, 89, 100, 700, 4_000)] == ["5 s", "45 s", "90 s", "2 min", "12 min", "1 h 6 min"]
+    assert [roughly(s) for s in (0.2, 41, 89, 100, 700, 4_000)] == [
+        "5 s",
+        "45 s",
+        "90 s",
+        "2 min",
+        "12 min",
+        "1 h 6 min",
+    ]
     assert [cut("abcdef", n) for n in (7, 6, 5, 1)] == ["abcdef", "abcdef", "abcd…", "…"]
 
 
-# --- arithmetic -----------------------------------------------------------------------------------------------------------
+# -- arithmetic ----------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(-0.2, 1.2), st.floats(0, 1e4)), max_size=40))
-def test_progress_is_between_0_and_1_and_never_goes_backwards(parts: list[tuple[float, float, float]]) -> None:
+def test_progress_is_between_0_and_1_and_never_goes_backwards(
+    parts: list[tuple[float, float, float]],
+) -> None:
     """Whatever shares are told, and however much less or more than that is done in them."""
     now, seen = 0.0, [0.0]
     course = Course(now)
@@ -258,7 +279,7 @@ def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings:
     assert 0 < tuning[0] < tuning[1]
 
 
-# --- estimators -----------------------------------------------------------------------------------------------------------
+# -- estimators ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [{}, {"budget": "60x"}], ids=["in memory", "with a budget"])

@@ -39,7 +39,9 @@ def test_triangle_bounds_enclose_the_kernel_value(
     kernel = Kernel(name, gamma)
     s = triangle_distances(kernel, V, U)
     assert s.dtype == np.float32
-    near, far = (Basis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, s)(X)[:, m:] for bound in ("lower", "upper"))
+    near, far = (
+        Basis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, s)(X)[:, m:] for bound in ("lower", "upper")
+    )
     exact = kernel(X, V)
     assert near.shape == far.shape == (n, t)
     assert (near >= exact - 1e-6).all()
@@ -56,14 +58,20 @@ def test_a_point_that_is_a_landmark_is_exact(name: str, bound: str) -> None:
 
 
 @given(seed=st.integers(0, 10**6), gamma=st.floats(0.0625, 1.0, width=32))
-def test_a_product_of_rbf_values_is_an_rbf_of_twice_gamma_around_the_midpoint(seed: int, gamma: float) -> None:
+def test_a_product_of_rbf_values_is_an_rbf_of_twice_gamma_around_the_midpoint(
+    seed: int, gamma: float
+) -> None:
     X, U = rows(seed, 10, 3), rows(seed + 1, 5, 3)
     pairs = sample_pairs(5, 15, np.random.default_rng(seed))
-    values = Basis(Kernel("rbf", gamma), "lower", U, np.full(5, gamma, np.float32), pairs, np.empty((0, 5), np.float32))(X)[:, 5:]
+    values = Basis(
+        Kernel("rbf", gamma), "lower", U, np.full(5, gamma, np.float32), pairs, np.empty((0, 5), np.float32)
+    )(X)[:, 5:]
     for column, (i, j) in zip(values.T, pairs, strict=True):
         midpoint = (U[i].astype(float) + U[j]) / 2
         constant = np.exp(-gamma / 2 * distance("rbf", U[i], U[j]) ** 2)
-        np.testing.assert_allclose(column, constant * Kernel("rbf", 2 * gamma)(X, midpoint[None])[:, 0], rtol=1e-9)
+        np.testing.assert_allclose(
+            column, constant * Kernel("rbf", 2 * gamma)(X, midpoint[None])[:, 0], rtol=1e-9
+        )
 
 
 @given(
@@ -75,7 +83,9 @@ def test_a_product_of_rbf_values_is_an_rbf_of_twice_gamma_around_the_midpoint(se
     t=st.integers(0, 3),
     seed=st.integers(0, 10**6),
 )
-def test_basis_is_its_definition(name: str, bound: str, n: int, m: int, n_products: int, t: int, seed: int) -> None:
+def test_basis_is_its_definition(
+    name: str, bound: str, n: int, m: int, n_products: int, t: int, seed: int
+) -> None:
     """c̄ = [c | products | triangle], in this order."""
     kernel = Kernel(name, 0.4, 2, 0.5)
     t = t if kernel.stationary else 0

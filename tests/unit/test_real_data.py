@@ -1,4 +1,6 @@
-"""Accuracy on real data: what the method is for. Limits are a few standard deviations under what the README reports."""
+"""Accuracy on real data: what the method is for. Limits are a few standard deviations under what the README
+reports.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,15 @@ from sklearn.preprocessing import MinMaxScaler
 
 from dcpred import DCPredClassifier, DCPredRegressor
 
-LETTER = {"scaling": "minmax", "n_leaves": 128, "landmarks": 24, "gamma": 4.0, "C": 4.0, "head_gamma": 3.0, "head_C": 32.0}
+LETTER = {
+    "scaling": "minmax",
+    "n_leaves": 128,
+    "landmarks": 24,
+    "gamma": 4.0,
+    "C": 4.0,
+    "head_gamma": 3.0,
+    "head_C": 32.0,
+}
 NYSTROM = {"landmark_floor": 0.1, "refine": False}
 
 
@@ -24,7 +34,9 @@ def test_letter(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> None:
     X, y = letter
     accuracy = {}
     for products in (0, 300):
-        model = DCPredClassifier(**LETTER, **NYSTROM, products=products, keep_support_vectors=True, random_state=0)
+        model = DCPredClassifier(
+            **LETTER, **NYSTROM, products=products, keep_support_vectors=True, random_state=0
+        )
         model.fit(X[:15_000], y[:15_000])
         accuracy[products] = model.score(X[15_000:], y[15_000:])
     assert model.n_leaves_ <= 128
@@ -34,7 +46,9 @@ def test_letter(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> None:
 
 
 def test_letter_refined(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> None:
-    """Fewer landmarks and leaves, and better. What overlap and a learned scaling add is measured in the benchmarks."""
+    """Fewer landmarks and leaves, and better. What overlap and a learned scaling add is measured in the
+    benchmarks.
+    """
     X, y = letter
     model = DCPredClassifier(scaling="minmax", n_leaves=64, landmarks=16, gamma=4.0, C=4.0, random_state=0)
     model.fit(X[:15_000], y[:15_000])
@@ -44,7 +58,9 @@ def test_letter_refined(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> 
 def test_letter_with_all_classes(real_data: Path) -> None:
     with np.load(real_data / "letter.npz") as data:
         X, y = data["X"], np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))[data["y"]]
-    model = DCPredClassifier(n_leaves=16, landmarks=32, keep_support_vectors=True, random_state=0).fit(X[:15_000], y[:15_000])
+    model = DCPredClassifier(n_leaves=16, landmarks=32, keep_support_vectors=True, random_state=0).fit(
+        X[:15_000], y[:15_000]
+    )
     assert model.score(X[15_000:], y[15_000:]) > 0.88
     assert (model.predict_early(X[15_000:]) == y[15_000:]).mean() > 0.94
 
@@ -55,8 +71,12 @@ def test_cpusmall_beside_exact_kernel_ridge(real_data: Path) -> None:
     order = np.random.default_rng(0).permutation(len(X))
     train, test = order[:4_000], order[4_000:]
     scaler = MinMaxScaler().fit(X[train])
-    exact = KernelRidge(alpha=0.01, kernel="rbf", gamma=2.0).fit(scaler.transform(X[train]), y[train] - y[train].mean())
-    model = DCPredRegressor(scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0)
+    exact = KernelRidge(alpha=0.01, kernel="rbf", gamma=2.0).fit(
+        scaler.transform(X[train]), y[train] - y[train].mean()
+    )
+    model = DCPredRegressor(
+        scaling="minmax", gamma=1.0, ridge=0.01, n_leaves=8, landmarks=32, products=300, random_state=0
+    )
     predicted = model.fit(X[train], y[train]).predict(X[test])
     reference = exact.predict(scaler.transform(X[test])) + y[train].mean()
     assert np.std(predicted - y[test]) < 1.1 * np.std(reference - y[test])

@@ -30,11 +30,20 @@ def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Go
     sign = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
     squared = loss == "square"
     target = rng.normal(size=(n, k)) if squared else sign
-    return Goal(target, 1.5 * rng.normal(size=(n, k)), 0.0 if squared else float(loss), weight / weight.sum(), squared)
+    return Goal(
+        target, 1.5 * rng.normal(size=(n, k)), 0.0 if squared else float(loss), weight / weight.sum(), squared
+    )
 
 
 def problem(
-    name: str, products: int, k: int, loss: float | str, n: int = 40, m: int = 4, d: int = 3, ridge: float = 0.2
+    name: str,
+    products: int,
+    k: int,
+    loss: float | str,
+    n: int = 40,
+    m: int = 4,
+    d: int = 3,
+    ridge: float = 0.2,
 ) -> Objective:
     """Away from its start by θ below, in double precision."""
     rng = np.random.default_rng(n + m + k)
@@ -43,7 +52,9 @@ def problem(
     landmarks = rng.normal(size=(m, d)).astype(np.float32)
     basis = Basis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
     X = rng.normal(size=(n, d))
-    return Objective(X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge)
+    return Objective(
+        X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge
+    )
 
 
 def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
@@ -81,10 +92,17 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
     U, beta, b, gamma = objective.parts(theta)
     goal, value = objective.goal, 0.0
     for i, x in enumerate(objective.X):
-        c = [float(replace(objective.kernel, gamma=g)(x[None], u[None])[0, 0]) for u, g in zip(U, gamma, strict=True)]
+        c = [
+            float(replace(objective.kernel, gamma=g)(x[None], u[None])[0, 0])
+            for u, g in zip(U, gamma, strict=True)
+        ]
         c += [c[p] * c[q] for p, q in objective.pairs]
         for output in range(2):
-            f, t, g = float(np.dot(c, beta[:, output]) + b[output]), goal.target[i, output], goal.guide[i, output]
+            f, t, g = (
+                float(np.dot(c, beta[:, output]) + b[output]),
+                goal.target[i, output],
+                goal.guide[i, output],
+            )
             hinge = (f - t) ** 2 if goal.squared else max(0.0, 1 - t * f) ** 2
             on_its_side = (g > 1 and f > 1) or (g < -1 and f < -1)
             apart = 0.0 if on_its_side else (f - np.clip(g, -1, 1)) ** 2
@@ -105,7 +123,7 @@ def test_gamma_has_limits() -> None:
     np.testing.assert_allclose(objective(theta)[1], slopes(objective, theta), rtol=1e-5, atol=1e-7)
 
 
-# --- downhill -------------------------------------------------------------------------------------------------------
+# -- downhill ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -115,7 +133,9 @@ def test_the_value_never_rises(name: str, loss: float | str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3)).astype(np.float32)
     pairs = np.array([[0, 0], [0, 1], [2, 3]], np.int32)
-    basis = Basis(kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32))
+    basis = Basis(
+        kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32)
+    )
     made = make_goal(loss, 120, 2, rng)
     goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
@@ -123,7 +143,9 @@ def test_the_value_never_rises(name: str, loss: float | str) -> None:
     begin = last = values[0](values[0].origin)[0]
     for steps in (1, 5, 40):
         moved, b, a = refine(X, basis, beta, intercept, goal, Settings(refine_steps=steps))
-        theta = np.concatenate([moved.landmarks.ravel(), (b / values[0].scale).ravel(), a, np.log(moved.gamma / 0.3)])
+        theta = np.concatenate(
+            [moved.landmarks.ravel(), (b / values[0].scale).ravel(), a, np.log(moved.gamma / 0.3)]
+        )
         now = values[0](theta)[0]
         assert now <= last * (1 + 1e-5)
         last = now
@@ -156,7 +178,9 @@ def test_gradients_of_parts_of_the_rows_have_that_of_all_as_their_mean() -> None
     theta = objective.origin + 0.1 * np.random.default_rng(0).normal(size=len(objective.origin))
     parts = np.random.default_rng(1).permutation(n)[: n - n % 4].reshape(4, -1)
     assert n % 4 == 0, "all rows have to be in one part"
-    np.testing.assert_allclose(np.mean([objective.some(theta, part) for part in parts], axis=0), objective(theta)[1], atol=1e-12)
+    np.testing.assert_allclose(
+        np.mean([objective.some(theta, part) for part in parts], axis=0), objective(theta)[1], atol=1e-12
+    )
 
 
 def test_stochastic_steps_that_go_astray_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,18 +197,23 @@ def test_a_search_that_goes_astray_leaves_everything_as_it_was() -> None:
         return (1.0 if (x == start).all() else np.nan), np.ones(2)
 
     assert minimise(function, start, 50, 1e-9) is start
-    assert minimise(lambda x: (0.0, np.zeros(2)), start, 50, 1e-9) is start, "nor is there a way down from the lowest point"
+    assert minimise(lambda x: (0.0, np.zeros(2)), start, 50, 1e-9) is start, (
+        "nor is there a way down from the lowest point"
+    )
 
 
 def test_the_search_ends_where_scipys_does() -> None:
     start = np.tile([-1.2, 1.0], 5)
     lowest = minimise(lambda x: (float(rosen(x)), rosen_der(x)), start, 500, 0.0)
     np.testing.assert_allclose(lowest, np.ones(10), atol=1e-4)
-    few = [rosen(minimise(lambda x: (float(rosen(x)), rosen_der(x)), start, steps, 0.0)) for steps in (0, 1, 2, 5, 20)]
+    few = [
+        rosen(minimise(lambda x: (float(rosen(x)), rosen_der(x)), start, steps, 0.0))
+        for steps in (0, 1, 2, 5, 20)
+    ]
     assert (np.diff(few) < 0).all()
 
 
-# --- whole leaves ---------------------------------------------------------------------------------------------------
+# -- whole leaves --------------------------------------------------------------------------------------------
 
 
 def scores(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel) -> Doubles:
@@ -255,9 +284,16 @@ def _small(rng: np.random.Generator, kind: str) -> tuple[NDArray[np.float32], ND
 
 
 HARD = (
-    "plain", "two rows of a class", "one row of a class", "duplicates", "two distinct rows", "huge weights",
-    "constant features", "all constant", "far from 0",
-)  # fmt: skip
+    "plain",
+    "two rows of a class",
+    "one row of a class",
+    "duplicates",
+    "two distinct rows",
+    "huge weights",
+    "constant features",
+    "all constant",
+    "far from 0",
+)
 
 
 @pytest.mark.parametrize("kind", HARD)
@@ -270,11 +306,17 @@ def test_leaves_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, name: st
     outputs = int(y.max()) + 1 if task == "classification" else 1
     if kind == "far from 0" and name == "polynomial":
         X = X - 9_990  # (γ x·u + c)² of 10⁸ drowns all differences
-    target = {"classification": y, "two classes": (y == y[7]).astype(int), "regression": y.astype(float)}[task]
+    target = {"classification": y, "two classes": (y == y[7]).astype(int), "regression": y.astype(float)}[
+        task
+    ]
     settings = Settings(
-        task="regression" if task == "regression" else "classification", kernel=name, gamma=gamma, landmarks=3, products=6,
+        task="regression" if task == "regression" else "classification",
+        kernel=name,
+        gamma=gamma,
+        landmarks=3,
+        products=6,
         guide=0.5 if kind == "plain" else 0.0,
-    )  # fmt: skip
+    )
     kernel = Kernel(name, 0.25, 2, 1.0)
     leaf = fit_leaf(X, target, weight, outputs, Kernels(kernel, kernel), settings, 0)
     for part, array in vars(leaf).items():
@@ -289,7 +331,7 @@ def test_leaves_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, name: st
     assert np.isfinite(scores(leaf, (X + 10 * rng.normal(size=X.shape)).astype(np.float32), kernel)).all()
 
 
-# --- γ from distances -----------------------------------------------------------------------------------------------
+# -- γ from distances ----------------------------------------------------------------------------------------
 
 
 def test_median_gamma_is_of_different_rows() -> None:
@@ -297,8 +339,12 @@ def test_median_gamma_is_of_different_rows() -> None:
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(1e3, 1, (1, 50)), 200, axis=0).astype(np.float32)
     X[::10, 0] += np.arange(20, dtype=np.float32)
-    between = [float(((a - b) ** 2).sum()) for i, a in enumerate(X.astype(float)) for b in X[:i].astype(float)]
-    assert median_gamma(Kernel("rbf", 7.0), X) == pytest.approx(1 / np.median([d for d in between if d > 0]), rel=1e-6)
+    between = [
+        float(((a - b) ** 2).sum()) for i, a in enumerate(X.astype(float)) for b in X[:i].astype(float)
+    ]
+    assert median_gamma(Kernel("rbf", 7.0), X) == pytest.approx(
+        1 / np.median([d for d in between if d > 0]), rel=1e-6
+    )
     assert median_gamma(Kernel("rbf", 7.0), X[1:9]) == 7.0
     assert median_gamma(Kernel("rbf", 7.0), X[:1]) == 7.0
 

@@ -11,7 +11,9 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 def split_mix_64(row: int, seed: int) -> int:
-    """The reference of Steele, Lea and Flood in Python's whole numbers: state = row + (seed + 1) · golden ratio."""
+    """The reference of Steele, Lea and Flood in Python's whole numbers: state = row + (seed + 1) · golden
+    ratio.
+    """
     mask = 2**64 - 1
     z = (row + (seed + 1) * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -26,11 +28,16 @@ def test_first_value_of_the_published_generator() -> None:
 
 @given(st.lists(st.integers(0, 2**53), min_size=1, max_size=20), seeds)
 def test_hash_is_split_mix_64(rows: list[int], seed: int) -> None:
-    assert [int(z) for z in row_hash(np.array(rows, np.int64), seed)] == [split_mix_64(row, seed) for row in rows]
+    assert [int(z) for z in row_hash(np.array(rows, np.int64), seed)] == [
+        split_mix_64(row, seed) for row in rows
+    ]
 
 
 @given(
-    n=st.integers(1, 2_000), size=st.integers(1, 2_500), seed=seeds, cuts=st.lists(st.integers(0, 2_000), max_size=5)
+    n=st.integers(1, 2_000),
+    size=st.integers(1, 2_500),
+    seed=seeds,
+    cuts=st.lists(st.integers(0, 2_000), max_size=5),
 )
 def test_drawn_rows_do_not_depend_on_blocks(n: int, size: int, seed: int, cuts: list[int]) -> None:
     rows = np.arange(n)
@@ -66,7 +73,12 @@ def test_samples_are_spread_over_the_rows_and_differ_by_seed() -> None:
     assert 800 < shared < 1_200  # independent: a tenth of a tenth
 
 
-@given(st.lists(st.integers(0, 2**40), unique=True, max_size=200), st.integers(0, 250), st.integers(0, 250), seeds)
+@given(
+    st.lists(st.integers(0, 2**40), unique=True, max_size=200),
+    st.integers(0, 250),
+    st.integers(0, 250),
+    seeds,
+)
 def test_thinned_is_exact_ascending_and_nested(rows: list[int], some: int, more: int, seed: int) -> None:
     numbers = np.array(rows, np.int64)
     small, large = sorted((some, more))
@@ -77,10 +89,14 @@ def test_thinned_is_exact_ascending_and_nested(rows: list[int], some: int, more:
 
 
 @given(st.lists(st.integers(0, 2**40), unique=True, max_size=200), st.integers(1, 100), seeds, st.data())
-def test_thinning_on_the_way_changes_nothing(rows: list[int], size: int, seed: int, data: st.DataObject) -> None:
+def test_thinning_on_the_way_changes_nothing(
+    rows: list[int], size: int, seed: int, data: st.DataObject
+) -> None:
     """A worker that holds only some of the rows may thin them before the rest arrive."""
     numbers = np.array(rows, np.int64)
     cut = data.draw(st.integers(0, len(rows)))
     early = numbers[:cut][thinned(numbers[:cut], size, seed)]
     joined = np.concatenate([early, numbers[cut:]])
-    assert set(joined[thinned(joined, size, seed)].tolist()) == set(numbers[thinned(numbers, size, seed)].tolist())
+    assert set(joined[thinned(joined, size, seed)].tolist()) == set(
+        numbers[thinned(numbers, size, seed)].tolist()
+    )

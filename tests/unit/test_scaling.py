@@ -47,7 +47,9 @@ def test_minmax_uses_the_limits_of_all_rows_and_not_of_the_sample(X: NDArray[np.
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 100, 1000, 12_345])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -7.3, 1e9 + 0.1, np.float32(0.1)])
 def test_a_constant_column_keeps_factor_1(name: str, n: int, value: float) -> None:
-    """A mean is rounded: the deviation of a constant 0.1 from it is 1e-17 and not 0; its inverse is no factor."""
+    """A mean is rounded: the deviation of a constant 0.1 from it is 1e-17 and not 0; its inverse is no
+    factor.
+    """
     X = np.full((n, 1), value)
     for weight in (np.ones(n), np.random.default_rng(n).uniform(0.1, 3, n)):
         scaling = fit(name, X, weight)
@@ -56,7 +58,9 @@ def test_a_constant_column_keeps_factor_1(name: str, n: int, value: float) -> No
 
 
 def test_a_small_spread_far_from_zero_is_still_a_spread() -> None:
-    """Seconds within an hour, as a timestamp: the difference is taken before anything is rounded to float32."""
+    """Seconds within an hour, as a timestamp: the difference is taken before anything is rounded to
+    float32.
+    """
     X = 1.7e9 + np.arange(3600.0)[:, None]
     for name in ("standard", "minmax"):
         scaled = fit(name, X)(X)
@@ -86,5 +90,7 @@ def test_any_real_dtype_and_memory_order(name: str, dtype: type, order: str, n: 
     assert scaled.dtype == np.float32
     assert scaled.flags.c_contiguous
     assert scaled.flags.owndata
-    expected = [[(float(v) - m) * s for v, m, s in zip(x, scaling.shift, scaling.factor, strict=True)] for x in X]
+    expected = [
+        [(float(v) - m) * s for v, m, s in zip(x, scaling.shift, scaling.factor, strict=True)] for x in X
+    ]
     np.testing.assert_array_equal(scaled, np.array(expected).astype(np.float32))

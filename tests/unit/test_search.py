@@ -1,4 +1,6 @@
-"""The search for settings, on made-up errors that are known: what it looks at, what it finds, and what it may not take."""
+"""The search for settings, on made-up errors that are known: what it looks at, what it finds, and what it may
+not take.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +24,13 @@ def cost(ratio: float) -> PredictedCost:
 
 
 class Known:
-    """Errors are least at a γ of its own for each tree, and fall with landmarks and with what `good` names."""
+    """Errors are least at a γ of its own for each tree, and fall with landmarks and with what `good`
+    names.
+    """
 
-    def __init__(self, best_gamma: Sequence[float], floors: Sequence[float], good: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, best_gamma: Sequence[float], floors: Sequence[float], good: dict[str, object] | None = None
+    ) -> None:
         self.best_gamma, self.floors, self.good = best_gamma, floors, good or {}
         self.judged: list[tuple[int, Settings, float]] = []
 
@@ -43,7 +49,9 @@ class Known:
     def folds(self, tree: int) -> int:
         return 1
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
+    def judge(
+        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
+    ) -> list[Verdict]:
         self.judged += [(tree, s, share) for s in tries]
         return [Verdict(error, error) for error in (self.error(tree, s) for s in tries)]
 
@@ -76,15 +84,26 @@ def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_conce
     tried = {s.landmarks for _, s, _ in arena.judged}
     assert min(tried) >= WHOLE_LANDMARKS // 3
     assert max(tried) == best.settings.landmarks == 128, "what the budget has room for"
-    assert {(s.overlap, s.refine_epochs, s.guide) for _, s, _ in arena.judged} == {(1, WHOLE["refine_epochs"], 0.0)}
+    assert {(s.overlap, s.refine_epochs, s.guide) for _, s, _ in arena.judged} == {
+        (1, WHOLE["refine_epochs"], 0.0)
+    }
 
 
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "most", "expected"),
-    [(60_000, 784, 8_000, True), (7_000, 256, 8_000, True), (7_000, 16, 8_000, False), (2_000, 256, 8_000, False),
-     (500_000, 256, 8_000, False), (7_000, 256, 4_000, False), (3_000, 256, 4_000, True)],
-)  # fmt: skip
-def test_one_leaf_of_all_rows_is_tried_where_rows_are_wide(n_rows: int, n_features: int, most: int, expected: bool) -> None:
+    [
+        (60_000, 784, 8_000, True),
+        (7_000, 256, 8_000, True),
+        (7_000, 16, 8_000, False),
+        (2_000, 256, 8_000, False),
+        (500_000, 256, 8_000, False),
+        (7_000, 256, 4_000, False),
+        (3_000, 256, 4_000, True),
+    ],
+)
+def test_one_leaf_of_all_rows_is_tried_where_rows_are_wide(
+    n_rows: int, n_features: int, most: int, expected: bool
+) -> None:
     """And fits into memory, and is not larger than was asked for."""
     assert tries_whole(n_rows, n_features, Settings(max_leaf_rows=most)) is expected
 
@@ -113,7 +132,9 @@ class Lucky(Known):
     def folds(self, tree: int) -> int:
         return 4
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
+    def judge(
+        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
+    ) -> list[Verdict]:
         luck = 0.8 if tree == 0 and 0 in folds else 1.0
         return [Verdict(v.soft * luck, v.hard * luck) for v in super().judge(tree, tries, share, folds)]
 

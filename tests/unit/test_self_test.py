@@ -18,7 +18,9 @@ from support.models import SCALINGS, constant_leaves, random_model
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
-@pytest.mark.parametrize(("task", "n_outputs"), [("classification", 1), ("classification", 3), ("regression", 1)])
+@pytest.mark.parametrize(
+    ("task", "n_outputs"), [("classification", 1), ("classification", 3), ("regression", 1)]
+)
 def test_the_engine_and_the_definition_pass(scaling: str, kernel: str, task: str, n_outputs: int) -> None:
     for seed in range(4):
         model = random_model(seed, kernel, d=5, task=task, n_outputs=n_outputs, scaling=scaling, depth=seed)
@@ -37,7 +39,9 @@ def model() -> Model:
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("wrong", ["value", "nan", "status", "one row"])
-def test_another_result_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch, wrong: str, plain: bool) -> None:
+def test_another_result_is_refused(
+    model: Model, monkeypatch: pytest.MonkeyPatch, wrong: str, plain: bool
+) -> None:
     def otherwise(model: Model, X: Any, **more: Any) -> Any:
         decision, status = score_rows(model, X, **more)
         if wrong == "value":
@@ -53,9 +57,12 @@ def test_another_result_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch
     test = make_self_test(model)
     assert len(test.rows) == ROWS
     monkeypatch.setattr(
-        "dcpred_tasks.model.compact_model.score_rows" if plain else "dcpred_tasks.scoring.scorer.score_rows", otherwise
+        "dcpred_tasks.model.compact_model.score_rows" if plain else "dcpred_tasks.scoring.scorer.score_rows",
+        otherwise,
     )
-    with pytest.raises(ModelFormatError, match=r"model at /m was .* of the 16 rows of its self-test .* compare") as caught:
+    with pytest.raises(
+        ModelFormatError, match=r"model at /m was .* of the 16 rows of its self-test .* compare"
+    ) as caught:
         check_self_test(model, test, "/m", plain=plain)
     assert ("NUMBA_DISABLE_JIT" in str(caught.value)) is not plain
 
@@ -92,13 +99,17 @@ def test_models_without_any(model: Model) -> None:
     check_self_test(empty, make_self_test(empty), "here")
 
 
-def test_each_process_checks_when_it_opens_a_model(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_checks_when_it_opens_a_model(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model_hash = write_model(tmp_path / "m", model, {}, {})
     assert read_self_test(tmp_path / "m") is not None
     open_model(str(tmp_path / "m"), model_hash)
     open_model.cache_clear()
     real = scorer.score_rows
-    monkeypatch.setattr(scorer, "score_rows", lambda m, X: (real(m, X)[0] + np.float32(0.1), np.ones(len(X), np.uint8)))
+    monkeypatch.setattr(
+        scorer, "score_rows", lambda m, X: (real(m, X)[0] + np.float32(0.1), np.ones(len(X), np.uint8))
+    )
     with pytest.raises(ModelFormatError, match="gives other decision values"):
         open_model(str(tmp_path / "m"), model_hash)
     open_model.cache_clear()

@@ -29,10 +29,18 @@ def test_settings_are_frozen_and_can_be_a_key() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("gama", "gamma"), ("n_leafs", "n_leaves"), ("landmark", "landmarks"), ("head_c", "head_C"), ("Seed", "seed")],
+    [
+        ("gama", "gamma"),
+        ("n_leafs", "n_leaves"),
+        ("landmark", "landmarks"),
+        ("head_c", "head_C"),
+        ("Seed", "seed"),
+    ],
 )
 def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(SettingsError, match=rf"no setting '{name}' \(did you mean '{near}'\?\).*max_leaf_rows"):
+    with pytest.raises(
+        SettingsError, match=rf"no setting '{name}' \(did you mean '{near}'\?\).*max_leaf_rows"
+    ):
         make_settings({name: 1})
 
 
@@ -99,12 +107,22 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "low", "high"),
     [
-        ("n_leaves", 0, 2**24), ("max_leaf_rows", 30, 10**6), ("min_leaf_rows", 1, 8_000),
-        ("sample_rows", 16, 10**8), ("degree", 1, 10), ("landmarks", 1, 10_000), ("products", 0, 10**6),
-        ("triangle", 0, 10**6), ("nystrom_rows", 2, 100_000), ("seed", 0, 2**31 - 1), ("overlap", 1, 64),
-        ("refine_steps", 1, 100_000), ("local_rows", 2, 100_000), ("refine_epochs", 0, 100_000),
+        ("n_leaves", 0, 2**24),
+        ("max_leaf_rows", 30, 10**6),
+        ("min_leaf_rows", 1, 8_000),
+        ("sample_rows", 16, 10**8),
+        ("degree", 1, 10),
+        ("landmarks", 1, 10_000),
+        ("products", 0, 10**6),
+        ("triangle", 0, 10**6),
+        ("nystrom_rows", 2, 100_000),
+        ("seed", 0, 2**31 - 1),
+        ("overlap", 1, 64),
+        ("refine_steps", 1, 100_000),
+        ("local_rows", 2, 100_000),
+        ("refine_epochs", 0, 100_000),
     ],
-)  # fmt: skip
+)
 def test_whole_numbers_have_limits(name: str, low: int, high: int) -> None:
     others = {"refine": False} if name == "triangle" else {}
     for value in (low, high):
@@ -155,12 +173,18 @@ def test_a_leaf_and_its_halo_are_within_max_leaf_rows() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "near"),
     [
-        ("kernel", "rfb", "rbf"), ("kernel", "poly", "polynomial"), ("task", "classify", "classification"),
-        ("scaling", "minmaxx", "minmax"), ("triangle_bound", "up", "upper"), ("class_weight", "balance", "balanced"),
+        ("kernel", "rfb", "rbf"),
+        ("kernel", "poly", "polynomial"),
+        ("task", "classify", "classification"),
+        ("scaling", "minmaxx", "minmax"),
+        ("triangle_bound", "up", "upper"),
+        ("class_weight", "balance", "balanced"),
     ],
-)  # fmt: skip
+)
 def test_a_choice_that_is_nearly_right(name: str, value: str, near: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{name} was set to '{value}', but it is one of .*did you mean '{near}'"):
+    with pytest.raises(
+        SettingsError, match=rf"{name} was set to '{value}', but it is one of .*did you mean '{near}'"
+    ):
         make_settings({name: value})
 
 
@@ -195,13 +219,15 @@ def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:
     st.fixed_dictionaries(
         {},
         optional={
-            "C": st.floats(1e-300, 1e300), "gamma": st.floats(1e-300, 1e300) | st.sampled_from(["scale", "median"]),
+            "C": st.floats(1e-300, 1e300),
+            "gamma": st.floats(1e-300, 1e300) | st.sampled_from(["scale", "median"]),
             "seed": st.integers(0, 2**31 - 1),
-            "n_leaves": st.integers(0, 2**24), "keep_support_vectors": st.booleans(),
+            "n_leaves": st.integers(0, 2**24),
+            "keep_support_vectors": st.booleans(),
             "scaling": st.sampled_from(["none", "standard", "minmax", "learned"]),
         },
     )
-)  # fmt: skip
+)
 def test_text_loses_nothing(values: dict[str, object]) -> None:
     typed = make_settings(values)
     assert {name: getattr(typed, name) for name in values} == values

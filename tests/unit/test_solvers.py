@@ -32,7 +32,9 @@ KINDS = [Kernel("rbf", 0.4), Kernel("laplacian", 0.3), Kernel("polynomial", 0.5,
 
 @pytest.mark.parametrize("kernel", KINDS, ids=KERNELS)
 @pytest.mark.parametrize("C", [0.1, 10.0])
-def test_kernel_svm_meets_the_optimality_conditions(kernel: Kernel, C: float, rng: np.random.Generator) -> None:
+def test_kernel_svm_meets_the_optimality_conditions(
+    kernel: Kernel, C: float, rng: np.random.Generator
+) -> None:
     """0 ≤ α ≤ C w, Σ ±α = 0; the margin is ≥ 1 where α = 0, ≤ 1 where α is at its bound, and 1 between.
 
     LIBSVM keeps kernel values in single precision, and sums of α K are off by that."""
@@ -115,11 +117,15 @@ def test_kernel_ridge_weights_count_as_repeated_rows(rng: np.random.Generator) -
     XX = np.repeat(X, times, axis=0)
     repeated = kernel_ridge(kernel(XX, XX), np.repeat(y, times), np.ones(len(XX)), 0.1)
     new = rng.normal(size=(20, 2))
-    np.testing.assert_allclose(decision(weighted, kernel(new, X)), decision(repeated, kernel(new, XX)), rtol=1e-7)
+    np.testing.assert_allclose(
+        decision(weighted, kernel(new, X)), decision(repeated, kernel(new, XX)), rtol=1e-7
+    )
 
 
 def test_kernel_ridge_on_a_singular_gram_matrix() -> None:
-    """A polynomial of degree 1 in one feature has rank 2; a tiny λ is lost in rounding; a solution is still found."""
+    """A polynomial of degree 1 in one feature has rank 2; a tiny λ is lost in rounding; a solution is still
+    found.
+    """
     X = np.linspace(-1, 1, 40)[:, None]
     G = Kernel("polynomial", 1.0, 1)(X, X)
     y = 3 * X[:, 0]
@@ -160,7 +166,9 @@ def test_linear_svm_has_the_smallest_objective(rng: np.random.Generator) -> None
     X, sign = two_classes(5)
     Z, weight = X.astype(float), rng.uniform(0.5, 2, len(X))
     w, b = linear_svm(Z, sign, weight, 2.0)
-    theirs = minimize(objective, np.zeros(4), (Z, sign, weight, 2.0), method="L-BFGS-B", options={"ftol": 1e-14})
+    theirs = minimize(
+        objective, np.zeros(4), (Z, sign, weight, 2.0), method="L-BFGS-B", options={"ftol": 1e-14}
+    )
     ours = objective(np.append(w, b), Z, sign, weight, 2.0)
     assert ours <= theirs.fun * (1 + 1e-9)
     np.testing.assert_allclose(np.append(w, b), theirs.x, atol=1e-3)
@@ -169,7 +177,9 @@ def test_linear_svm_has_the_smallest_objective(rng: np.random.Generator) -> None
 def test_linear_svm_is_near_liblinear() -> None:
     X, sign = two_classes(6)
     w, b = linear_svm(X.astype(float), sign, np.ones(len(X)), 1.5)
-    theirs = LinearSVC(C=1.5, loss="squared_hinge", intercept_scaling=1e4, tol=1e-10, max_iter=10**6, dual=False)
+    theirs = LinearSVC(
+        C=1.5, loss="squared_hinge", intercept_scaling=1e4, tol=1e-10, max_iter=10**6, dual=False
+    )
     theirs.fit(X.astype(float), sign)
     np.testing.assert_allclose(w, theirs.coef_[0], atol=1e-4)
     np.testing.assert_allclose(b, theirs.intercept_[0], atol=1e-3)
@@ -179,7 +189,9 @@ def test_linear_svm_weights_count_as_repeated_rows(rng: np.random.Generator) -> 
     X, sign = two_classes(7)
     times = rng.integers(1, 5, len(X))
     w, b = linear_svm(X.astype(float), sign, times.astype(float), 0.7)
-    ww, bb = linear_svm(np.repeat(X, times, axis=0).astype(float), np.repeat(sign, times), np.ones(times.sum()), 0.7)
+    ww, bb = linear_svm(
+        np.repeat(X, times, axis=0).astype(float), np.repeat(sign, times), np.ones(times.sum()), 0.7
+    )
     np.testing.assert_allclose(np.append(w, b), np.append(ww, bb), rtol=1e-7, atol=1e-9)
 
 

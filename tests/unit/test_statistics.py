@@ -1,4 +1,6 @@
-"""Statistics of scored rows: each equals a plain count of the same rows, however they are cut; and what counts as drift."""
+"""Statistics of scored rows: each equals a plain count of the same rows, however they are cut; and what
+counts as drift.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -46,10 +48,13 @@ def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) 
 def test_decision_histogram_is_a_plain_count(seed: int, n_outputs: int, n: int) -> None:
     model = random_model(1, n_outputs=n_outputs)
     rng = np.random.default_rng(seed)
-    values = np.where(rng.random((n, n_outputs)) < 0.3, rng.choice(VALUES, (n, n_outputs)), rng.normal(0, 3, (n, n_outputs)))
+    values = np.where(
+        rng.random((n, n_outputs)) < 0.3, rng.choice(VALUES, (n, n_outputs)), rng.normal(0, 3, (n, n_outputs))
+    )
     decision = values.astype(np.float32)
     edges = decision_edges(model)
-    away = np.nextafter(np.abs(edges), np.where(edges < 0, np.inf, 0)) * np.sign(edges)  # an edge belongs to the bin outside
+    # an edge belongs to the bin outside
+    away = np.nextafter(np.abs(edges), np.where(edges < 0, np.inf, 0)) * np.sign(edges)
     for column, counts in enumerate(decision_counts(model, decision)):
         expected = np.zeros(len(edges) + 1, int)
         for value in decision[:, column].astype(float):
@@ -162,7 +167,9 @@ def test_no_rows_at_all() -> None:
     model = random_model(5, n_outputs=3, d=4)
     total = observed(model, random_rows(model, 2, 0) * np.nan)
     assert (total.moments.n, total.histogram.sum(), total.labels.sum()) == (0, 0, 0)
-    assert drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows)["large"] is False
+    assert (
+        drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows)["large"] is False
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def test_the_first_bad_feature() -> None:
     assert bad_features(Scaling(np.zeros(3), np.ones(3)), X[:0]).tolist() == []
 
 
-# --- drift ----------------------------------------------------------------------------------------------------------
+# -- drift ---------------------------------------------------------------------------------------------------
 
 
 def test_shift_by_hand() -> None:

@@ -30,7 +30,11 @@ from support.data import make_group
 
 
 def make(
-    path: Path, values: NDArray[Any], chunks: tuple[int, ...], shards: tuple[int, ...] | None = None, **more: Any
+    path: Path,
+    values: NDArray[Any],
+    chunks: tuple[int, ...],
+    shards: tuple[int, ...] | None = None,
+    **more: Any,
 ) -> zarr.Array[Any]:
     """An array as another program would write it: no chunk that equals the fill value 0."""
     array = zarr.create_array(
@@ -41,14 +45,18 @@ def make(
 
 
 def files(path: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != "zarr.json"}
+    return {
+        str(f.relative_to(path)): f.read_bytes()
+        for f in path.rglob("*")
+        if f.is_file() and f.name != "zarr.json"
+    }
 
 
 def missing(array: zarr.Array[Any], *span: int) -> set[str]:
     return set(missing_chunks(array, *span))
 
 
-# --- missing chunks -------------------------------------------------------------------------------------------------
+# -- missing chunks ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -112,7 +120,9 @@ def test_missing_inner_chunks_of_shards(
     lost: int,
     span: tuple[int, int],
 ) -> None:
-    """An inner chunk of zeros is not stored; a shard of such chunks is not either; and one file may be lost."""
+    """An inner chunk of zeros is not stored; a shard of such chunks is not either; and one file may be
+    lost.
+    """
     d, width = columns
     values = np.ones((n, d), np.int32)
     values[[row for row in zeros if row < n]] = 0
@@ -147,7 +157,7 @@ def test_a_shard_cut_below_its_index_is_named(tmp_path: Path) -> None:
     assert missing(array) == {"c/1/0 (truncated shard)"}
 
 
-# --- what is written is kept ----------------------------------------------------------------------------------------
+# -- what is written is kept ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fill", [0, -1, float("nan")])
@@ -177,7 +187,9 @@ def test_a_reopened_output_keeps_them_too(tmp_path: Path) -> None:
 def test_shards_are_whole_and_edges_too(tmp_path: Path) -> None:
     values = np.arange(21, dtype=np.int64).reshape(7, 3)
     group = create_group(tmp_path / "g")
-    array = create_array(group, "a", values.shape, values.dtype, 2, shard_rows=4, attributes={"labels": ["x"]})
+    array = create_array(
+        group, "a", values.shape, values.dtype, 2, shard_rows=4, attributes={"labels": ["x"]}
+    )
     array[...] = values
     stored = open_array(tmp_path / "g" / "a")
     assert (stored.chunks, stored.shards) == ((2, 3), (4, 3))
@@ -196,13 +208,15 @@ def test_empty_arrays_can_be_made(tmp_path: Path, shape: tuple[int, ...]) -> Non
     assert read_rows(stored, 0, 3).shape == shape
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shard_rows", [None, 4])
 def test_a_flipped_bit_raises(tmp_path: Path, shard_rows: int | None) -> None:
     values = np.random.default_rng(0).integers(0, 5, (8, 3)).astype(np.uint8)
-    create_array(create_group(tmp_path / "g"), "a", values.shape, values.dtype, 4, shard_rows=shard_rows)[...] = values
+    create_array(create_group(tmp_path / "g"), "a", values.shape, values.dtype, 4, shard_rows=shard_rows)[
+        ...
+    ] = values
     array = open_array(tmp_path / "g" / "a")
     file = tmp_path / "g" / "a" / "c" / "1" / "0"
     data = file.read_bytes()
@@ -215,7 +229,7 @@ def test_a_flipped_bit_raises(tmp_path: Path, shard_rows: int | None) -> None:
     np.testing.assert_array_equal(read_rows(array, 0, 8), values)
 
 
-# --- addresses ------------------------------------------------------------------------------------------------------
+# -- addresses -----------------------------------------------------------------------------------------------
 
 
 def test_file_addresses_are_paths(tmp_path: Path) -> None:
@@ -245,11 +259,15 @@ def test_find_array(tmp_path: Path) -> None:
     assert find_array(f"{path}/", "y") == f"{path}/y"
     assert find_array(f"{path}/X", "X") == f"{path}/X"
     assert find_array(path, "deep/z") == f"{path}/deep/z"
-    with pytest.raises(DataError, match=r"array weight was asked for in .*d.zarr, but the group holds X, y; rename"):
+    with pytest.raises(
+        DataError, match=r"array weight was asked for in .*d.zarr, but the group holds X, y; rename"
+    ):
         find_array(path, "weight")
     with pytest.raises(DataError, match="but the group holds X, y"):
         find_array(path, "deep")  # a group is no array
-    with pytest.raises(DataError, match=r"array y was asked for in .*, but that is a single array; pass the group"):
+    with pytest.raises(
+        DataError, match=r"array y was asked for in .*, but that is a single array; pass the group"
+    ):
         find_array(f"{path}/X", "y")
     create_group(tmp_path / "empty.zarr")
     with pytest.raises(DataError, match="holds nothing"):
@@ -273,7 +291,9 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         (tmp_path / "empty", "group", "holds no Zarr group"),
         (path / "X", "group", "holds no Zarr group"),
     ):
-        with pytest.raises(DataError, match=rf"a Zarr {kind} was asked for at {address}, but it {so}; make one with"):
+        with pytest.raises(
+            DataError, match=rf"a Zarr {kind} was asked for at {address}, but it {so}; make one with"
+        ):
             (open_array if kind == "array" else open_group)(address)
     for nothing in ("nowhere", "file", "empty"):
         with pytest.raises(DataError, match=f"asked for at .*{nothing}, but it"):

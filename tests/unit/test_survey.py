@@ -23,7 +23,9 @@ def check_equal(one: Survey, other: Survey) -> None:
 
 def test_what_it_holds() -> None:
     X = np.array([[1, -5], [2, 0], [9, 9], [-3, 7]], np.int16)
-    survey = survey_rows(X, np.array(["b", "a", "c", "a"]), np.array([1.0, 2.0, 0.0, 0.5]), 0, "classification")
+    survey = survey_rows(
+        X, np.array(["b", "a", "c", "a"]), np.array([1.0, 2.0, 0.0, 0.5]), 0, "classification"
+    )
     assert (survey.n_rows, survey.n_used) == (4, 3)
     assert survey.minimum.tolist() == [-3, -5]
     assert survey.maximum.tolist() == [2, 7]  # the row of weight 0 counts for nothing
@@ -91,7 +93,7 @@ def test_merged_surveys_of_blocks_are_the_survey_of_the_whole(
         block = y[start:stop].astype(str) if y_dtype == "U" else y[start:stop]
         parts.append(
             survey_rows(X[start:stop], block, None if weight is None else weight[start:stop], start, task)
-        )  # fmt: skip
+        )
     whole = survey_rows(X, y, weight, 0, task)
     check_equal(merge_surveys(iter(parts)), whole)
     assert whole.n_rows == n
@@ -110,7 +112,9 @@ def test_too_many_classes_are_refused() -> None:
 
 
 def test_too_many_classes_are_refused_however_they_are_spread_over_blocks() -> None:
-    """A target that is sorted, or blocks that are short, hide a regression target from a look at each block."""
+    """A target that is sorted, or blocks that are short, hide a regression target from a look at each
+    block.
+    """
     parts = [survey_rows(np.zeros((600, 1)), labels(600) + at, None, at, "classification") for at in (0, 600)]
     with pytest.raises(DataError, match=r"more than 1,000 different values"):
         check_survey(merge_surveys(parts), "classification")

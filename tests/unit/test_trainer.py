@@ -54,7 +54,9 @@ def accuracy(model: Model, X: NDArray[np.generic], y: NDArray[np.generic], *, ea
 
 def arrays(model: Model) -> dict[str, NDArray[np.generic]]:
     support = vars(model.support) if model.support else {}
-    parts = vars(model) | vars(model.tree) | vars(model.scaling) | {f"support {k}": v for k, v in support.items()}
+    parts = (
+        vars(model) | vars(model.tree) | vars(model.scaling) | {f"support {k}": v for k, v in support.items()}
+    )
     return {name: a for name, a in parts.items() if isinstance(a, np.ndarray)}
 
 
@@ -66,7 +68,7 @@ def check_same_bits(one: Model, other: Model) -> None:
     assert one.kernel == other.kernel
 
 
-# --- what it learns -------------------------------------------------------------------------------------------------
+# -- what it learns ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_classes", [2, 6])
@@ -124,7 +126,9 @@ def test_identical_rows_beyond_the_limit_are_thinned_and_counted() -> None:
 def test_no_leaf_is_fitted_on_more_rows_than_the_limit() -> None:
     """In kernel ridge every row that is fitted is a support vector."""
     X, y = np.repeat([[0.0], [5.0]], [400, 40], axis=0), np.random.default_rng(0).normal(size=440)
-    model = fit(X, y, task="regression", n_leaves=2, max_leaf_rows=50, min_leaf_rows=5, keep_support_vectors=True)
+    model = fit(
+        X, y, task="regression", n_leaves=2, max_leaf_rows=50, min_leaf_rows=5, keep_support_vectors=True
+    )
     assert model.support is not None
     assert np.diff(model.support.at).tolist() == [50, 40]
     assert model.leaf_rows.tolist() == [400, 40]
@@ -152,9 +156,14 @@ def test_sample_weights_count_as_repeated_rows() -> None:
     np.testing.assert_allclose(score_rows(weighted, X)[0], score_rows(repeated, X)[0], atol=1e-3)
 
 
-# --- the same bits --------------------------------------------------------------------------------------------------
+# -- the same bits -------------------------------------------------------------------------------------------
 
-DETERMINISM: dict[str, Any] = {"n_leaves": 4, "landmarks": 12, "keep_support_vectors": True, "max_leaf_rows": 400}
+DETERMINISM: dict[str, Any] = {
+    "n_leaves": 4,
+    "landmarks": 12,
+    "keep_support_vectors": True,
+    "max_leaf_rows": 400,
+}
 OVERLAP: dict[str, Any] = DETERMINISM | {"overlap": 2, "gamma": "median", "scaling": "learned"}
 
 
@@ -181,8 +190,9 @@ def test_memory_order_and_dtype_of_the_input_do_not_matter() -> None:
 
 
 def test_threads_of_openmp_do_not_matter() -> None:
-    """A limit on OpenMP holds for the thread that sets it, and leaves are fitted by others; k-means sums in another
-    order with more threads. In a child process, since OpenMP reads its variable once."""
+    """A limit on OpenMP holds for the thread that sets it, and leaves are fitted by others; k-means sums in
+    another order with more threads. In a child process, since OpenMP reads its variable once.
+    """
     script = textwrap.dedent("""
         import hashlib, numpy as np
         from dcpred_tasks.training.settings import make_settings
@@ -211,7 +221,7 @@ def test_threads_of_openmp_do_not_matter() -> None:
     assert len(set(found)) == 1
 
 
-# --- small, flat and odd --------------------------------------------------------------------------------------------
+# -- small, flat and odd -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "minmax", "learned"])
@@ -221,7 +231,9 @@ def test_tiny_data(scaling: str, n: int, n_features: int) -> None:
     rng = np.random.default_rng(n)
     X = rng.normal(size=(n, n_features))
     y = np.arange(n) % 2
-    model = fit(X, y, scaling=scaling, gamma=2e4, C=1e6, n_leaves=64, min_leaf_rows=1, keep_support_vectors=True)
+    model = fit(
+        X, y, scaling=scaling, gamma=2e4, C=1e6, n_leaves=64, min_leaf_rows=1, keep_support_vectors=True
+    )
     assert accuracy(model, X, y) == accuracy(model, X, y, early=True) == 1.0
     values = rng.normal(size=n)
     model = fit(X, values, scaling=scaling, gamma=2e4, task="regression", ridge=1e-6, landmarks=20)
@@ -256,7 +268,9 @@ def test_a_constant_feature_beside_others_adds_nothing(value: float) -> None:
     for scaling in ("standard", "minmax"):
         model = fit(with_constant, rows.y, scaling=scaling, n_leaves=1)
         nudged = with_constant + np.array([0, 0, 0, np.spacing(value) * 8])
-        np.testing.assert_allclose(score_rows(model, nudged)[0], score_rows(model, with_constant)[0], atol=1e-4)
+        np.testing.assert_allclose(
+            score_rows(model, nudged)[0], score_rows(model, with_constant)[0], atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16])
@@ -270,13 +284,15 @@ def test_any_real_dtype(dtype: type) -> None:
 def test_values_too_large_for_single_precision_are_named(value: float) -> None:
     X = np.random.default_rng(0).normal(size=(20, 3))
     X[3, 1] = value
-    with pytest.raises(DataError, match=r"column 1 of X reaches from .* to 1e\+.*set scaling to standard or minmax"):
+    with pytest.raises(
+        DataError, match=r"column 1 of X reaches from .* to 1e\+.*set scaling to standard or minmax"
+    ):
         fit(X, np.arange(20) % 2, scaling="none")
     for scaling in ("standard", "minmax"):
         fit(X, np.arange(20) % 2, scaling=scaling)
 
 
-# --- decisions shared with training on a cluster --------------------------------------------------------------------
+# -- decisions shared with training on a cluster -------------------------------------------------------------
 
 
 def survey_of(n: int) -> Survey:
@@ -289,7 +305,10 @@ def test_the_number_of_leaves_follows_the_rows() -> None:
     for n, expected in ((ROWS_PER_LEAF - 1, 1), (4 * ROWS_PER_LEAF, 4), (10**12, MAX_AUTO_LEAVES)):
         root = learn_division(sample, target, weight, survey_of(n), Settings(min_leaf_rows=1)).root
         assert 0.8 * expected <= flatten(root).n_leaves <= expected
-    assert flatten(learn_division(sample, target, weight, survey_of(10**6), Settings(n_leaves=5)).root).n_leaves == 4
+    assert (
+        flatten(learn_division(sample, target, weight, survey_of(10**6), Settings(n_leaves=5)).root).n_leaves
+        == 4
+    )
 
 
 def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:
@@ -304,7 +323,9 @@ def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:
         assert model.kernel.gamma == pytest.approx(1 / (4 * scaled.var()), rel=1e-5)
         assert model.local_kernel == model.kernel
     with_zeros = np.column_stack([X, np.zeros((500, 2))])
-    assert fit(with_zeros, y, scaling="none", n_leaves=1).kernel.gamma == pytest.approx(1 / (6 * with_zeros.var()), rel=1e-5)
+    assert fit(with_zeros, y, scaling="none", n_leaves=1).kernel.gamma == pytest.approx(
+        1 / (6 * with_zeros.var()), rel=1e-5
+    )
     assert fit(X, y, scaling="learned", n_leaves=1).kernel.gamma == 1
     model = fit(X, y, gamma=0.7, head_gamma=0.2, n_leaves=1)
     assert (model.local_kernel.gamma, model.kernel.gamma) == (0.7, 0.2)

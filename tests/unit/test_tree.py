@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.training.tree_fitting import Node, fit_tree, flatten, k_means, levels_for, merge_small, nearest_centre, relabel
+from dcpred_tasks.training.tree_fitting import (
+    Node,
+    fit_tree,
+    flatten,
+    k_means,
+    levels_for,
+    merge_small,
+    nearest_centre,
+    relabel,
+)
 
 
 def random_tree(rng: np.random.Generator, d: int, depth: int, arity: int) -> tuple[Node | int, int]:
@@ -110,10 +119,18 @@ def test_flat_layout_and_shared_leaves() -> None:
 @pytest.mark.parametrize(
     ("n_leaves", "levels"),
     [
-        (0, ()), (1, ()), (2, (2,)), (3, (2,)), (16, (16,)), (17, (16,)), (32, (2, 16)), (1_024, (4, 16, 16)),
-        (1_500, (4, 16, 16)), (4_096, (16, 16, 16)),
+        (0, ()),
+        (1, ()),
+        (2, (2,)),
+        (3, (2,)),
+        (16, (16,)),
+        (17, (16,)),
+        (32, (2, 16)),
+        (1_024, (4, 16, 16)),
+        (1_500, (4, 16, 16)),
+        (4_096, (16, 16, 16)),
     ],
-)  # fmt: skip
+)
 def test_levels_for(n_leaves: int, levels: tuple[int, ...]) -> None:
     assert levels_for(n_leaves) == levels
 
@@ -167,7 +184,9 @@ def test_relabel_can_graft_a_subtree() -> None:
     assert flatten(grafted).descend(np.array([[0.0], [1.0]], np.float32)).tolist() == [4, 6]
 
 
-def fitted(X: NDArray[np.float32], levels: tuple[int, ...], min_leaf_rows: int = 1, n_rows: int = 0) -> Node | int:
+def fitted(
+    X: NDArray[np.float32], levels: tuple[int, ...], min_leaf_rows: int = 1, n_rows: int = 0
+) -> Node | int:
     return fit_tree(X, np.ones(len(X)), levels, n_rows or max(len(X), 1), min_leaf_rows, 0)
 
 
@@ -226,7 +245,9 @@ def test_k_means_gives_at_most_the_distinct_rows(rng: np.random.Generator) -> No
 @pytest.mark.parametrize("scale", [1e-300, 1e-50, 1e39, 1e300])
 def test_k_means_does_not_depend_on_the_scale_of_weights(rng: np.random.Generator, scale: float) -> None:
     X, weight = rng.normal(size=(200, 3)), rng.uniform(1, 2, 200)
-    np.testing.assert_allclose(k_means(X, 5, 0, scale * weight), k_means(X, 5, 0, weight), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        k_means(X, 5, 0, scale * weight), k_means(X, 5, 0, weight), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_k_means_weights_count_as_repeated_rows() -> None:

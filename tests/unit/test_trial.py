@@ -22,7 +22,12 @@ def moons(n: int, seed: int, rank: int = 0) -> TrialRows:
 
 
 def join(*parts: TrialRows) -> TrialRows:
-    return TrialRows(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("X", "target", "weight", "number", "rank")))
+    return TrialRows(
+        *(
+            np.concatenate([getattr(p, name) for p in parts])
+            for name in ("X", "target", "weight", "number", "rank")
+        )
+    )
 
 
 def test_better_settings_are_judged_better() -> None:
@@ -44,10 +49,14 @@ def test_held_out_rows_do_not_train() -> None:
 
 def test_halo_rows_train_and_are_not_judged() -> None:
     near = join(moons(40, 0), replace(moons(400, 1, rank=1), number=np.arange(400) + 5_000))
-    alone, helped = try_leaf(near, [replace(SETTINGS, overlap=1), replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0)
+    alone, helped = try_leaf(
+        near, [replace(SETTINGS, overlap=1), replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0
+    )
     assert helped.soft < alone.soft
     wrong = replace(near, target=np.where(near.rank > 0, 1 - near.target, near.target))
-    assert try_leaf(wrong, [replace(SETTINGS, overlap=1)], 1, 0)[0] == alone, "beyond the overlap they are not there"
+    assert try_leaf(wrong, [replace(SETTINGS, overlap=1)], 1, 0)[0] == alone, (
+        "beyond the overlap they are not there"
+    )
     assert try_leaf(wrong, [replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0)[0].hard > 0.5
 
 
@@ -76,7 +85,9 @@ def test_constant_leaves_are_judged_by_their_class() -> None:
 def test_regression_is_judged_by_its_squared_error() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 1)).astype(np.float32)
-    rows = TrialRows(X, np.sin(3 * X[:, 0].astype(float)), np.ones(400), np.arange(400), np.zeros(400, np.int64))
+    rows = TrialRows(
+        X, np.sin(3 * X[:, 0].astype(float)), np.ones(400), np.arange(400), np.zeros(400, np.int64)
+    )
     settings = replace(SETTINGS, task="regression", ridge=1e-3)
     good, poor = try_leaf(rows, [settings, replace(settings, landmarks=1)], 1, 0)
     assert good == Verdict(good.hard, good.hard)
@@ -84,7 +95,9 @@ def test_regression_is_judged_by_its_squared_error() -> None:
 
 
 def test_three_classes_and_row_weights() -> None:
-    rows = join(moons(100, 0), replace(moons(100, 1), target=np.full(100, 2), X=moons(100, 1).X + np.float32(6)))
+    rows = join(
+        moons(100, 0), replace(moons(100, 1), target=np.full(100, 2), X=moons(100, 1).X + np.float32(6))
+    )
     rows = replace(rows, number=np.arange(200))
     verdict = try_leaf(rows, [SETTINGS], 3, 0)[0]
     assert verdict.hard < 0.1

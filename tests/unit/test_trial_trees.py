@@ -36,7 +36,8 @@ def prepared(folder: Path, data: Path, budget: Budget, better_scaling: bool = Tr
     survey = training.survey(names)
 
     def learned(sample: np.ndarray, *_: object) -> SimpleNamespace:
-        factor = np.where(np.arange(sample.shape[1]) % 3 == 2, 0.0, 1.0)  # what a learned scaling leaves out makes rows cheaper
+        # what a learned scaling leaves out makes rows cheaper
+        factor = np.where(np.arange(sample.shape[1]) % 3 == 2, 0.0, 1.0)
         scores = {"learned": 1.0, "standard": 0.5} if better_scaling else {"learned": 0.5}
         return SimpleNamespace(shift=np.zeros(len(factor)), factor=factor, name="learned", scores=scores)
 
@@ -61,12 +62,21 @@ def possible(data: Path, budget: Budget) -> tuple[bool, str]:
     purity=st.floats(0, 1),
     budgets=st.lists(st.floats(0.5, 40.0), min_size=4, max_size=6),
 )
-@example(n_rows=3_900, n_features=8, n_classes=2, n_clusters=1, purity=0.0, budgets=[4.0, 6.0, 8.0, 10.0, 11.0, 12.5])
+@example(
+    n_rows=3_900,
+    n_features=8,
+    n_classes=2,
+    n_clusters=1,
+    purity=0.0,
+    budgets=[4.0, 6.0, 8.0, 10.0, 11.0, 12.5],
+)
 @settings(max_examples=15, deadline=None)
 def test_what_is_possible_at_a_budget_is_possible_at_every_larger_one(
     n_rows: int, n_features: int, n_classes: int, n_clusters: int, purity: float, budgets: list[float]
 ) -> None:
-    """On California housing 6x trained, while 8x, 10x and 11x were refused, since "the cheapest takes 12.1x"."""
+    """On California housing 6x trained, while 8x, 10x and 11x were refused, since "the cheapest takes
+    12.1x".
+    """
     rng = np.random.default_rng(0)
     cluster = rng.integers(n_clusters, size=n_rows)
     X = rng.normal(size=(n_clusters, n_features))[cluster] * 20 + rng.normal(size=(n_rows, n_features))
@@ -86,7 +96,9 @@ def test_what_is_possible_at_a_budget_is_possible_at_every_larger_one(
     assert answers == sorted(answers), f"{sorted(budgets)}: {answers}"
 
 
-def test_trees_of_more_rows_are_tried_only_where_nothing_else_is_possible(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_trees_of_more_rows_are_tried_only_where_nothing_else_is_possible(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     X = rng.normal(size=(3 * MOST_ROWS, 4)).astype(np.float32)
     data = make_group(tmp_path / "d.zarr", X, (X[:, 0] > 0).astype(int))
 
@@ -94,7 +106,10 @@ def test_trees_of_more_rows_are_tried_only_where_nothing_else_is_possible(tmp_pa
         folder = tmp_path / str(limit)
         folder.mkdir()
         trees = prepared(folder, data, Budget(ratio=limit))
-        assert all(not start.refine_epochs or start.max_leaf_rows >= len(X) for start in (t.start for t in trees.trees))
+        assert all(
+            not start.refine_epochs or start.max_leaf_rows >= len(X)
+            for start in (t.start for t in trees.trees)
+        )
         return [(tree.start.scaling, tree.start.n_leaves) for tree in trees.trees]
 
     assert leaves(50.0) == [("learned", 64), ("learned", 16), ("learned", 4), ("standard", 64)]
@@ -110,7 +125,12 @@ def test_every_number_of_leaves_is_fine_or_coarse(n_rows: int) -> None:
     assert all(n_rows / n > MOST_ROWS for n in coarse)
 
 
-@given(st.integers(1, 2 * 10**6), st.integers(1, 2_000), st.integers(1, 4), st.sampled_from([8_000, 500, 100_000]))
+@given(
+    st.integers(1, 2 * 10**6),
+    st.integers(1, 2_000),
+    st.integers(1, 4),
+    st.sampled_from([8_000, 500, 100_000]),
+)
 def test_a_leaf_that_must_not_be_divided(n_rows: int, n_features: int, overlap: int, limit: int) -> None:
     """Training divides a leaf of more than own_leaf_rows; a limit that was asked for holds."""
     start = undivided(n_rows, n_features, overlap, Settings(max_leaf_rows=limit))
@@ -122,9 +142,14 @@ def test_a_leaf_that_must_not_be_divided(n_rows: int, n_features: int, overlap: 
     assert start.max_leaf_rows == limit or limit == Settings().max_leaf_rows
 
 
-def test_the_budgets_that_the_readme_names_are_enough_for_every_data_set(real_data: Path, tmp_path: Path) -> None:
+def test_the_budgets_that_the_readme_names_are_enough_for_every_data_set(
+    real_data: Path, tmp_path: Path
+) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    named = [parse_budget(found) for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", readme)]
+    named = [
+        parse_budget(found)
+        for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", readme)
+    ]
     assert {budget.words[-1] for budget in named} == {"x", "s"}
     files = sorted(real_data.glob("*.npz"))
     assert len(files) >= 9
@@ -139,7 +164,9 @@ def test_the_budgets_that_the_readme_names_are_enough_for_every_data_set(real_da
 def some_rows(file: Path, n: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
     """Rows of a stored data set, with their classes; values become two classes, which cost what values do."""
     with np.load(file) as stored:
-        X, y = (stored[next(k for k in (key, f"{key}_train", f"{key}_num_train") if k in stored)] for key in "Xy")
+        X, y = (
+            stored[next(k for k in (key, f"{key}_train", f"{key}_num_train") if k in stored)] for key in "Xy"
+        )
     rows = np.random.default_rng(0).permutation(len(X))[:n]
     X, y = X[rows].astype(np.float32), y[rows]
     return X, y if len(np.unique(y)) <= 50 else y > np.median(y)

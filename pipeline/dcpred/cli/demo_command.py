@@ -11,8 +11,12 @@ from dcpred.execution.progress import reporter
 
 
 @click.command("demo")
-@click.option("--out", type=PATH, default=Path("dcpred-demo"), show_default=True, help="Where everything is put.")
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Local processes [default: one per core].")
+@click.option(
+    "--out", type=PATH, default=Path("dcpred-demo"), show_default=True, help="Where everything is put."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Local processes [default: one per core]."
+)
 @json_option
 @reports_errors
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:

@@ -12,14 +12,25 @@ from dcpred.runs.bad_rows import list_bad_rows
 
 @click.command("errors")
 @click.argument("output", type=PATH)
-@click.option("--limit", metavar="N", type=click.IntRange(0), default=100, show_default=True, help="Rows listed at most.")
 @click.option(
-    "--all", "every", is_flag=True, help="Look through the status array, too [default: the first rows of each block are noted]."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Rows listed at most.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Look through the status array, too [default: the first rows of each block are noted].",
 )
 @json_option
 @reports_errors
 def errors_command(output: Path, limit: int, every: bool, as_json: bool) -> None:
-    """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not finite.
+    """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
+    finite.
 
     Works while another process is scoring, and needs neither the model nor the data.
     """

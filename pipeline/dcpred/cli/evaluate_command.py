@@ -15,12 +15,18 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.argument("model", type=PATH)
 @click.argument("data")
 @click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
-@click.option("--no-cost", is_flag=True, help="Leave out the cost, whose measurement takes two or three seconds.")
+@click.option(
+    "--no-cost", is_flag=True, help="Leave out the cost, whose measurement takes two or three seconds."
+)
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @json_option
 @reports_errors
-def evaluate_command(model: Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool) -> None:
+def evaluate_command(
+    model: Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool
+) -> None:
     """Accuracy (or RMSE and R²) on labelled data, and the cost in linear predictions."""
-    result = evaluate(model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter())
+    result = evaluate(
+        model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter()
+    )
     emit(result, as_json, rendering.evaluated)

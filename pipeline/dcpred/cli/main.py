@@ -1,4 +1,6 @@
-"""The group of commands. A command's module is imported when the command is run, so that none waits for another's imports."""
+"""The group of commands. A command's module is imported when the command is run, so that none waits for
+another's imports.
+"""
 
 from importlib import import_module
 from typing import ClassVar
@@ -40,10 +42,13 @@ class _Commands(click.Group):
             formatter.write_dl(list(self.summaries.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="dcpred")
 def main() -> None:
-    """Kernel machines that predict almost as fast as a linear model, trained and applied at scale on Dask and Zarr.
+    """Kernel machines that predict almost as fast as a linear model, trained and applied at scale on Dask and
+    Zarr.
 
     The main job: import (a data file into Zarr), train (a model), score (a Zarr array), evaluate.
     """

@@ -20,25 +20,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
+)
 
 
 def cluster_options(command: F) -> F:
     command = click.option(
-        "--workers", type=click.IntRange(1), metavar="N", help="Local processes of one thread each [default: one per core]."
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Local processes of one thread each [default: one per core].",
     )(command)
-    return click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786.")(
-        command
-    )
+    return click.option(
+        "--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786."
+    )(command)
 
 
 def data_options(command: F) -> F:
     """The task, and where features, targets and weights lie in DATA."""
     for option in (
         click.option("--sample-weight", metavar="NAME", help="Array of row weights in DATA [default: none]."),
-        click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."),
-        click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."),
-        click.option("--task", type=click.Choice(["classification", "regression"]), help="[default: classification]"),
+        click.option(
+            "--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA."
+        ),
+        click.option(
+            "--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA."
+        ),
+        click.option(
+            "--task", type=click.Choice(["classification", "regression"]), help="[default: classification]"
+        ),
     ):
         command = option(command)
     return command
@@ -46,7 +57,9 @@ def data_options(command: F) -> F:
 
 def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
     if workers is not None and scheduler is not None:
-        raise click.UsageError("--workers and --scheduler were both given, but one excludes the other; give one of them")
+        raise click.UsageError(
+            "--workers and --scheduler were both given, but one excludes the other; give one of them"
+        )
 
 
 def emit(
@@ -55,7 +68,9 @@ def emit(
     show: Callable[[dict[str, Any]], str],
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """The result of a command, on standard output. What `check` has to say against it comes with it, as one object in JSON."""
+    """The result of a command, on standard output. What `check` has to say against it comes with it, as one
+    object in JSON.
+    """
     try:
         check()
     except DcpredError as error:
@@ -67,16 +82,19 @@ def emit(
 
 
 def _print(text: str) -> None:
-    """A result on standard output. Where nobody reads it any more, the command has done its work all the same."""
+    """A result on standard output. Where nobody reads it any more, the command has done its work all the
+    same.
+    """
     try:
         click.echo(text)
     except OSError as error:
         with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is still in the buffer must go somewhere at exit
+            # what is still in the buffer must go somewhere at exit
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if error.errno != errno.EPIPE:
             raise ResourceError(
-                f"the result was to be printed, but standard output cannot be written to ({error.strerror}); the work itself is "
-                "done, and running again prints it"
+                f"the result was to be printed, but standard output cannot be written to ({error.strerror});"
+                " the work itself is done, and running again prints it"
             ) from None
 
 
@@ -85,7 +103,9 @@ def _plain(value: Any) -> Any:
 
 
 def reports_errors(command: F) -> F:
-    """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit codes")."""
+    """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit
+    codes").
+    """
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -15,20 +15,33 @@ def rows(pairs: list[tuple[str, str]]) -> str:
 
 
 def trained(r: dict[str, Any]) -> str:
-    state = "already trained; nothing was written" if r["already_trained"] else f"trained in {sum(r['seconds'].values()):.1f} s"
+    state = (
+        "already trained; nothing was written"
+        if r["already_trained"]
+        else f"trained in {sum(r['seconds'].values()):.1f} s"
+    )
     constant = f", {r['n_constant_leaves']:,} of them constant" if r["n_constant_leaves"] else ""
-    thinned = f"; {r['thinned_leaves']:,} of rows that are all alike were thinned to the limit" if r["thinned_leaves"] else ""
+    thinned = (
+        f"; {r['thinned_leaves']:,} of rows that are all alike were thinned to the limit"
+        if r["thinned_leaves"]
+        else ""
+    )
     return rows(
         [
             ("model", f"{r['model']}  ({state})"),
             ("rows", f"{r['n_rows']:,} × {r['n_features']:,}"),
-            ("leaves", f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}"),
+            (
+                "leaves",
+                f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
+            ),
             ("landmarks", f"{r['n_landmarks']:,}"),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",
-                f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-                f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver",
+                (
+                    f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
+                    f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
+                ),
             ),
             ("hash", r["hash"]),
         ]
@@ -39,22 +52,32 @@ def tuned(r: dict[str, Any]) -> str:
     """The frontier as a table and a plot of characters, then what training says."""
     points, chosen = r["frontier"], r["chosen"]
     name = "rmse" if "rmse" in chosen else "accuracy"
-    lines = [f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8}  {'overlap':>7}  scaling"]
+    lines = [
+        f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8} "
+        f" {'overlap':>7}  scaling"
+    ]
     for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
         value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
         lines.append(
-            f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,}  {p['landmarks']:>9}  "
-            f"{p['products']:>8}  {p['overlap']:>7}  {p['scaling']}{'  <- chosen' if p == chosen else ''}"
+            f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,} "
+            f" {p['landmarks']:>9}  {p['products']:>8}  {p['overlap']:>7} "
+            f" {p['scaling']}{'  <- chosen' if p == chosen else ''}"
         )
     seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
     return "\n".join(
         [
-            f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
-            if chosen["n_judged"]
-            else "too few rows to hold any out; not judged, at predicted costs:",
+            (
+                f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
+                if chosen["n_judged"]
+                else "too few rows to hold any out; not judged, at predicted costs:"
+            ),
             *lines,
             "",
-            *(["", *frontier_plot(points, chosen, name), ""][1:] if len(points) > 1 and chosen["n_judged"] else []),
+            *(
+                ["", *frontier_plot(points, chosen, name), ""][1:]
+                if len(points) > 1 and chosen["n_judged"]
+                else []
+            ),
             f"seconds      {seconds}",
             trained(r["trained"]),
         ]
@@ -79,7 +102,11 @@ def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: st
     labels = [f"{abs(max(value)):.4g}", *[""] * (PLOT_ROWS - 2), f"{abs(bottom):.4g}"]
     lines = [f"{label:>8} |{''.join(line).rstrip()}" for label, line in zip(labels, canvas, strict=True)]
     ends = f"{left:.1f}x", f"{max(cost):.1f}x"
-    return [*lines, f"{'':>8} +{'-' * PLOT_COLUMNS}", f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}"]
+    return [
+        *lines,
+        f"{'':>8} +{'-' * PLOT_COLUMNS}",
+        f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}",
+    ]
 
 
 def scored(r: dict[str, Any]) -> str:
@@ -95,12 +122,16 @@ def scored(r: dict[str, Any]) -> str:
     pairs.append(
         (
             "peak memory",
-            f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
-            f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver",
+            (
+                f"{max(r['worker_peak_memory_bytes'].values(), default=0) / MIB:,.0f} MiB in a worker, "
+                f"{r['driver_peak_memory_bytes'] / MIB:,.0f} MiB in the driver"
+            ),
         )
     )
     if r["bad_rows"]:
-        listed = ", ".join(f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5])
+        listed = ", ".join(
+            f"{row} ({_why(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]
+        )
         more = sum(n for code, n in r["status"].items() if code != "1") - min(len(r["bad_rows"]), 5)
         pairs.append(("not scored", listed + (f" and {more:,} more" if more > 0 else "")))
     moved = _drift(r["manifest"])
@@ -118,16 +149,16 @@ def _drift(manifest: dict[str, Any]) -> str | None:
     said = []
     if leaves["large"]:
         said.append(
-            f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large above "
-            f"{large['psi']})"
+            f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large"
+            f" above {large['psi']})"
         )
     if features and features["n_large"]:
         top = features["top"][0]
         far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
         said.append(
-            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature {top['feature']} "
-            f"({far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g})"
+            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature"
+            f" {top['feature']} ({far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g})"
         )
     return "; ".join(said)
 
@@ -145,9 +176,14 @@ def bad_rows(r: dict[str, Any]) -> str:
     lines = [f"{r['n_bad']:,} of {r['n_rows']:,} rows have no score: {kinds}{undone}"]
     if r["rows"]:
         lines += ["", f"{'block':>7}  {'row':>13}  {'code':>4}  status"]
-        lines += [f"{e['block']:>7}  {e['row']:>13,}  {e['code']:>4}  {_why(e['status'], e['feature'])}" for e in r["rows"]]
+        lines += [
+            f"{e['block']:>7}  {e['row']:>13,}  {e['code']:>4}  {_why(e['status'], e['feature'])}"
+            for e in r["rows"]
+        ]
     if r["n_more"]:
-        lines.append(f"and {r['n_more']:,} more; see them with a larger --limit, and with --all where a block has many")
+        lines.append(
+            f"and {r['n_more']:,} more; see them with a larger --limit, and with --all where a block has many"
+        )
     return "\n".join(lines)
 
 
@@ -161,14 +197,22 @@ def run_state(r: dict[str, Any]) -> str:
     pairs = [
         ("output", r["output"]),
         ("state", state),
-        ("blocks", f"{r['done_blocks']:,} of {r['n_blocks']:,} done, {r['n_blocks'] - r['done_blocks']:,} left"),
+        (
+            "blocks",
+            f"{r['done_blocks']:,} of {r['n_blocks']:,} done, {r['n_blocks'] - r['done_blocks']:,} left",
+        ),
         ("rows", f"{r['done_rows']:,} of {r['n_rows']:,} ({100 * r['done_rows'] / r['n_rows']:.1f} %)"),
     ]
     if r["rows_per_second"]:
-        pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s lately; {duration(left)} left at that speed"))
+        pairs.append(
+            ("speed", f"{r['rows_per_second']:,.0f} rows/s lately; {duration(left)} left at that speed")
+        )
     if r["seconds_since_commit"] is not None and r["state"] != "finished":
         pairs.append(("last commit", f"{duration(r['seconds_since_commit'])} ago"))
-    pairs += [("failing" if i == 0 else "", f"block {f['block']}: {f['error']}") for i, f in enumerate(r["failing"][:5])]
+    pairs += [
+        ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")
+        for i, f in enumerate(r["failing"][:5])
+    ]
     return rows(pairs)
 
 
@@ -187,17 +231,28 @@ def verified(r: dict[str, Any]) -> str:
         ("blocks", f"{r['verified_blocks']:,} of {r['n_blocks']:,} have a whole record{left}"),
         ("level", r["level"] + sampled),
         ("found", found or "nothing"),
-        ("result", "all is as it should be" if r["ok"] else "not as it was written" if wrong else "not complete"),
+        (
+            "result",
+            "all is as it should be" if r["ok"] else "not as it was written" if wrong else "not complete",
+        ),
     ]
     if not r["finished"] and not r["left_blocks"]:
         pairs.append(("manifest", "not written yet; run `dcpred score` again"))
     lines = [f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]]
     more = len(r["findings"]) - len(lines)
-    return "\n".join([rows(pairs), *([""] if lines else []), *lines, *([f"and {more:,} more"] if more else [])])
+    return "\n".join(
+        [rows(pairs), *([""] if lines else []), *lines, *([f"and {more:,} more"] if more else [])]
+    )
 
 
 def evaluated(r: dict[str, Any]) -> str:
-    pairs = [("rows", f"{r['n_samples']:,}" + (f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""))]
+    pairs = [
+        (
+            "rows",
+            f"{r['n_samples']:,}"
+            + (f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""),
+        )
+    ]
     for name in ("accuracy", "early_accuracy", "rmse", "r2", "early_rmse", "early_r2"):
         if r.get(name) is not None:
             pairs.append((name, f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"))
@@ -205,7 +260,10 @@ def evaluated(r: dict[str, Any]) -> str:
         return rows(pairs)
     pairs += [
         ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
-        ("linear_us_per_row", f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})"),
+        (
+            "linear_us_per_row",
+            f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})",
+        ),
         ("cost_ratio", f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"),
     ]
     return rows(pairs)
@@ -213,12 +271,20 @@ def evaluated(r: dict[str, Any]) -> str:
 
 def imported(r: dict[str, Any]) -> str:
     target = (
-        "no target" if not r["target"] else f"y {r['target_dtype']}" + (f", {r['n_classes']} classes" if r["n_classes"] else "")
+        "no target"
+        if not r["target"]
+        else f"y {r['target_dtype']}" + (f", {r['n_classes']} classes" if r["n_classes"] else "")
     )
     return rows(
         [
             ("data", r["path"]),
-            ("rows", f"{r['n_samples']:,} × {r['n_features']:,} {r['dtype']} in chunks of {r['chunk_rows']:,} rows"),
+            (
+                "rows",
+                (
+                    f"{r['n_samples']:,} × {r['n_features']:,} {r['dtype']} in chunks of {r['chunk_rows']:,}"
+                    " rows"
+                ),
+            ),
             ("target", target),
             *_not_finite(r["not_finite"]),
         ]
@@ -226,10 +292,14 @@ def imported(r: dict[str, Any]) -> str:
 
 
 def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is not finite in data that were imported, where it is, and what follows; nothing where all is finite."""
+    """What is not finite in data that were imported, where it is, and what follows; nothing where all is
+    finite.
+    """
     said = []
     if found["n_rows"]:
-        named = [(f["feature"] if f["name"] is None else f["name"], f["n_rows"]) for f in found["features"][:NAMED]]
+        named = [
+            (f["feature"] if f["name"] is None else f["name"], f["n_rows"]) for f in found["features"][:NAMED]
+        ]
         features = [f"feature {name} ({counted(n, 'row', 'rows')})" for name, n in named]
         said.append(
             f"{counted(found['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
@@ -246,7 +316,10 @@ def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _first(numbers: list[int], n: int) -> str:
     """The first rows of n."""
-    return f"{'row' if n == 1 else 'rows'} {_and_more([f'{number:,}' for number in numbers[:NAMED]], n)}, counted from 0"
+    return (
+        f"{'row' if n == 1 else 'rows'} {_and_more([f'{number:,}' for number in numbers[:NAMED]], n)},"
+        " counted from 0"
+    )
 
 
 def _and_more(items: list[str], n: int) -> str:
@@ -258,11 +331,19 @@ def demonstrated(r: dict[str, Any]) -> str:
     table = rows(
         [
             ("linear model", f"{100 * r['linear_accuracy']:.2f} %  ({r['rival_rows']:,} rows)"),
-            ("exact SVM", f"{100 * r['svm_accuracy']:.2f} %  ({r['rival_rows']:,} rows; {r['svm_us_per_row']:.0f} µs a row)"),
+            (
+                "exact SVM",
+                (
+                    f"{100 * r['svm_accuracy']:.2f} %  ({r['rival_rows']:,} rows; {r['svm_us_per_row']:.0f}"
+                    " µs a row)"
+                ),
+            ),
             (
                 "dcpred",
-                f"{100 * r['accuracy']:.2f} %  ({r['n_rows']:,} rows; {r['us_per_row']:.2f} µs a row, "
-                f"{r['cost_ratio']:.0f} linear predictions)",
+                (
+                    f"{100 * r['accuracy']:.2f} %  ({r['n_rows']:,} rows; {r['us_per_row']:.2f} µs a row, "
+                    f"{r['cost_ratio']:.0f} linear predictions)"
+                ),
             ),
             ("its local SVMs", f"{100 * r['early_accuracy']:.2f} %  (early prediction)"),
         ]
@@ -273,13 +354,18 @@ def demonstrated(r: dict[str, Any]) -> str:
             ("model", f"{out}/model  ({r['n_leaves']} leaves, trained in {r['train_seconds']:.1f} s)"),
             (
                 "scores",
-                f"{out}/scores/scores.zarr  ({r['rows_per_second']:,.0f} rows/s)"
-                if r["rows_per_second"]
-                else f"{out}/scores/scores.zarr",
+                (
+                    f"{out}/scores/scores.zarr  ({r['rows_per_second']:,.0f} rows/s)"
+                    if r["rows_per_second"]
+                    else f"{out}/scores/scores.zarr"
+                ),
             ),
         ]
     )
-    return f"Accuracy on the originals held out\n{table}\n\nWhere everything lies\n{places}\n\nDone in {r['seconds']:.0f} s."
+    return (
+        f"Accuracy on the originals held out\n{table}\n\nWhere everything lies\n{places}\n\nDone in"
+        f" {r['seconds']:.0f} s."
+    )
 
 
 def inspected(r: dict[str, Any]) -> str:

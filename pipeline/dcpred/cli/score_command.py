@@ -23,11 +23,27 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.option("--outputs", metavar="NAMES", help="label,decision [default: both; decision for regression].")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
-    "--quarantine", is_flag=True, help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse]."
+    "--quarantine",
+    is_flag=True,
+    help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse].",
 )
-@click.option("--max-failures", metavar="N", type=click.IntRange(0), default=20, show_default=True, help="Blocks that may fail.")
-@click.option("--max-bad-rows", metavar="N", type=float, help="Rows without a score to stop at; below 1 a fraction.")
-@click.option("--repair", "mend", is_flag=True, help="Verify OUTPUT, and score again only what is wrong or was given up.")
+@click.option(
+    "--max-failures",
+    metavar="N",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Blocks that may fail.",
+)
+@click.option(
+    "--max-bad-rows", metavar="N", type=float, help="Rows without a score to stop at; below 1 a fraction."
+)
+@click.option(
+    "--repair",
+    "mend",
+    is_flag=True,
+    help="Verify OUTPUT, and score again only what is wrong or was given up.",
+)
 @click.option("--level", type=click.Choice(LEVELS), help="Of the verification by --repair [default: full].")
 @cluster_options
 @json_option
@@ -49,15 +65,21 @@ def score_command(
 ) -> None:
     """Score every row of DATA into the directory OUTPUT.
 
-    OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. A run that was cut off goes on
-    where it stopped when the same command is given again; a finished run does nothing.
+    OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. A run that was
+    cut off goes on where it stopped when the same command is given again; a finished run does nothing.
     """
     check_cluster_options(workers, scheduler)
     if level is not None and not mend:
-        raise click.UsageError("--level was given without --repair, whose level it is; use `dcpred verify` to look only")
-    wanted = tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
+        raise click.UsageError(
+            "--level was given without --repair, whose level it is; use `dcpred verify` to look only"
+        )
+    wanted = (
+        tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
+    )
     pool = partial(connect, workers, scheduler)
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
     act = partial(repair, level=level or "full") if mend else score
-    report = act(model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
+    report = act(
+        model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter()
+    )
     emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

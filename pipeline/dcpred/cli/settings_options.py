@@ -16,7 +16,9 @@ def read_settings(config: Path | None, assignments: Sequence[str], task: str | N
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator:
-            raise SettingsError(f"--set takes KEY=VALUE, but {assignment!r} has no '='; write for example --set landmarks=24")
+            raise SettingsError(
+                f"--set takes KEY=VALUE, but {assignment!r} has no '='; write for example --set landmarks=24"
+            )
         values[key.strip().replace("-", "_")] = value.strip()
     if task is not None:
         values["task"] = task
@@ -27,6 +29,10 @@ def _read_toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise SettingsError(f"settings were to be read from {path}, but it does not exist; check the path") from None
+        raise SettingsError(
+            f"settings were to be read from {path}, but it does not exist; check the path"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"settings were to be read from {path}, but it is no valid TOML ({error}); correct it") from None
+        raise SettingsError(
+            f"settings were to be read from {path}, but it is no valid TOML ({error}); correct it"
+        ) from None

@@ -15,7 +15,8 @@ from dcpred.runs.status import run_status
 @json_option
 @reports_errors
 def status_command(output: Path, as_json: bool) -> None:
-    """Say how far the scoring of OUTPUT is: what is done, failing and left, how fast, and how long it will take.
+    """Say how far the scoring of OUTPUT is: what is done, failing and left, how fast, and how long it will
+    take.
 
     Works while another process is scoring, and needs neither the model nor the data.
     """

@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
+from dcpred.cli.options import (
+    PATH,
+    check_cluster_options,
+    cluster_options,
+    data_options,
+    emit,
+    json_option,
+    reports_errors,
+)
 from dcpred.cli.settings_options import read_settings
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
@@ -19,7 +27,13 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.command("train")
 @click.argument("data")
 @click.argument("model", type=PATH)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting, as landmarks=24; may be repeated.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting, as landmarks=24; may be repeated.",
+)
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @data_options
 @cluster_options
@@ -40,9 +54,9 @@ def train_command(
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
-    Settings come from --config, then --set, then --task. Without --config and --set they are chosen by validation, in a short
-    search; `dcpred tune` searches longer, and within a cost. A training that was cut off goes on where it stopped when
-    the same command is given again; a search starts anew.
+    Settings come from --config, then --set, then --task. Without --config and --set they are chosen by
+    validation, in a short search; `dcpred tune` searches longer, and within a cost. A training that was cut
+    off goes on where it stopped when the same command is given again; a search starts anew.
     """
     check_cluster_options(workers, scheduler)
     settings = read_settings(config, assignments, task)

@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, check_cluster_options, cluster_options, data_options, emit, json_option, reports_errors
+from dcpred.cli.options import (
+    PATH,
+    check_cluster_options,
+    cluster_options,
+    data_options,
+    emit,
+    json_option,
+    reports_errors,
+)
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
@@ -22,11 +30,15 @@ from dcpred_tasks.training.settings import Settings
 @click.option(
     "--budget",
     metavar="COST",
-    help="What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x, "
-    "and the cheapest model within a hundredth of the least error.",
+    help=(
+        "What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x, "
+        "and the cheapest model within a hundredth of the least error."
+    ),
 )
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib).")
+@click.option(
+    "--plot", type=PATH, metavar="FILE", help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib)."
+)
 @data_options
 @cluster_options
 @json_option
@@ -47,9 +59,10 @@ def tune_command(
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
 
-    γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out, in a sample of
-    leaves. Prints the frontier, the least error at every cost, and writes the model to the new directory MODEL. A search that
-    was cut off starts anew when the same command is given again, a training goes on.
+    γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out,
+    in a sample of leaves. Prints the frontier, the least error at every cost, and writes the model to the new
+    directory MODEL. A search that was cut off starts anew when the same command is given again, a training
+    goes on.
     """
     check_cluster_options(workers, scheduler)
     check_plot(plot)

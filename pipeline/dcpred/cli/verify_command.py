@@ -16,22 +16,37 @@ from dcpred_tasks.errors import IncompleteError
 
 @click.command("verify")
 @click.argument("output", type=PATH)
-@click.option("--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much is looked at.")
 @click.option(
-    "--rows", metavar="N", type=click.IntRange(1), default=SAMPLE_ROWS, show_default=True, help="Rows that level sample scores."
+    "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much is looked at."
 )
-@click.option("--seed", metavar="N", type=click.IntRange(0), help="Of the sample [default: another one each time].")
+@click.option(
+    "--rows",
+    metavar="N",
+    type=click.IntRange(1),
+    default=SAMPLE_ROWS,
+    show_default=True,
+    help="Rows that level sample scores.",
+)
+@click.option(
+    "--seed", metavar="N", type=click.IntRange(0), help="Of the sample [default: another one each time]."
+)
 @cluster_options
 @json_option
 @reports_errors
 def verify_command(
-    output: Path, level: str, rows: int, seed: int | None, workers: int | None, scheduler: str | None, as_json: bool
+    output: Path,
+    level: str,
+    rows: int,
+    seed: int | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
 ) -> None:
     """Say whether OUTPUT of `dcpred score` is whole and as it was written. Writes nothing.
 
-    Level fast compares records, names, sizes and counts. Level full decodes everything too and compares digests. Level sample
-    is fast, and scores some rows again by a plain definition, which needs model and input. Exit code 4: something is wrong,
-    or blocks are left.
+    Level fast compares records, names, sizes and counts. Level full decodes everything too and compares
+    digests. Level sample is fast, and scores some rows again by a plain definition, which needs model and
+    input. Exit code 4: something is wrong, or blocks are left.
     """
     check_cluster_options(workers, scheduler)
     report = verify(output, level, partial(connect, workers, scheduler), rows=rows, seed=seed, say=reporter())

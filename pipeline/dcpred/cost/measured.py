@@ -1,10 +1,11 @@
 """What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
 
-Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same thread of the same
-process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the ratio in cache is measured too.
-The linear prediction reads rows that are filled up with zeros to a multiple of 16 bytes: BLAS takes up to three times as long
-where rows start elsewhere, and a unit that jumps from 7 to 8 features is none. The model reads the rows as they are.
-predicted.py predicts the same from a model's arrays.
+Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same
+thread of the same process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the
+ratio in cache is measured too. The linear prediction reads rows that are filled up with zeros to a multiple
+of 16 bytes: BLAS takes up to three times as long where rows start elsewhere, and a unit that jumps from 7 to
+8 features is none. The model reads the rows as they are. predicted.py predicts the same from a model's
+arrays.
 """
 
 import time
@@ -50,7 +51,8 @@ def measure_cost(
     """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
 
     repeats         timings of which the median is taken
-    budget_seconds  about what the model takes in all of them together, and at most so long again for those in cache
+    budget_seconds  about what the model takes in all of them together, and at most so long again for those in
+    cache
     """
     rows = np.ascontiguousarray(X, np.float32)
     with threadpool_limits(1):
@@ -61,15 +63,17 @@ def measure_cost(
 
 
 def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) -> tuple[float, float]:
-    """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its time is bounded and
-    it never finds its rows in cache that a linear prediction would not; short calls are looped, so that what fits in cache is
-    there and the clock sees more than its own noise."""
+    """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its
+    time is bounded and it never finds its rows in cache that a linear prediction would not; short calls are
+    looped, so that what fits in cache is there and the clock sees more than its own noise.
+    """
     padded = padded_rows(X)
     w = np.linspace(-1, 1, padded.shape[1], dtype=np.float32)
     probe = X[: max(len(X) // 64, 1)]
     score_rows(model, probe)  # what the first call alone costs
     per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
-    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))  # _loops calls twice
+    # _loops calls twice
+    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))
     linear_loops = _loops(lambda: padded @ w)
     loops = _loops(lambda: score_rows(model, X[:part]))
     linear, own = [], []
@@ -81,7 +85,9 @@ def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) 
 
 
 def padded_rows(rows: SingleArray) -> SingleArray:
-    """Rows whose bytes are a multiple of 16, filled up with zeros; the same array where they are one already."""
+    """Rows whose bytes are a multiple of 16, filled up with zeros; the same array where they are one
+    already.
+    """
     n_features = padded_features(rows.shape[1])
     if n_features == rows.shape[1]:
         return rows

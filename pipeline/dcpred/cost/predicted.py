@@ -1,9 +1,10 @@
-"""What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times nanoseconds.
+"""What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times
+nanoseconds.
 
-The nanoseconds were fitted to 66 models of float32 rows, 8 to 784 features, 1 to 4,096 leaves, 16 to 256 landmarks and 1 to 26
-outputs (tests/benchmarks/synthetic.py), on one machine (x86-64 with AVX-512 and 2 MiB of second-level cache): within 13 %, but
-for one of 26 outputs (23 %). On other machines times differ more than their ratio, which is what is predicted. Rows are taken to
-fall into leaves as the training rows did.
+The nanoseconds were fitted to 66 models of float32 rows, 8 to 784 features, 1 to 4,096 leaves, 16 to 256
+landmarks and 1 to 26 outputs (tests/benchmarks/synthetic.py), on one machine (x86-64 with AVX-512 and 2 MiB
+of second-level cache): within 13 %, but for one of 26 outputs (23 %). On other machines times differ more
+than their ratio, which is what is predicted. Rows are taken to fall into leaves as the training rows did.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ def predict_cost(model: Model) -> PredictedCost:
     groups = -(-m // LANES)
     works = float(share @ (m > 0))
     nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
-    far = float(np.log2(max(nearby, 1.0)))  # what is read from farther away grows slowly with how much there is
+    # what is read from farther away grows slowly with how much there is
+    far = float(np.log2(max(nearby, 1.0)))
     if model.kernel.name == "rbf" and len(model.triangle) == 0:
         of_group = 2.2 + 0.3 * held if held <= NARROW else 2.9 + held * (0.27 + 0.029 * far)
         landmarks = float(share @ groups) * of_group

@@ -1,8 +1,8 @@
 """A streaming reader of CSV, and how text finds its dtypes, which svmlight does likewise.
 
-Each reader goes through its file twice. The first pass finds what must be known before an array can be created: number
-of rows, smallest exact dtype, labels; and it refuses what cannot be imported. The second pass yields the rows. Neither
-holds more than a batch of rows.
+Each reader goes through its file twice. The first pass finds what must be known before an array can be
+created: number of rows, smallest exact dtype, labels; and it refuses what cannot be imported. The second pass
+yields the rows. Neither holds more than a batch of rows.
 
 Text says nothing about types. Numbers are read as float64, and the dtype is then chosen from the values:
 
@@ -41,9 +41,14 @@ from dcpred.datasets.table import (
 )
 from dcpred_tasks.errors import DataError
 
-BATCH_BYTES = 2**20  # bytes of text; Arrow reads some 32 blocks of CSV ahead, and importing takes 100 MiB (2026-11)
-HEADER_LENGTHS = 32  # a CSV row may be this many times as long as its first line, where BATCH_BYTES are too few
-CSV_NO_NUMBER = re.compile(r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S)
+# bytes of text; Arrow reads some 32 blocks of CSV ahead, and importing takes 100 MiB (2026-11)
+BATCH_BYTES = 2**20
+HEADER_LENGTHS = (
+    32  # a CSV row may be this many times as long as its first line, where BATCH_BYTES are too few
+)
+CSV_NO_NUMBER = re.compile(
+    r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S
+)
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")  # a number, or missing
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer ones are infinite in float64
 
@@ -54,7 +59,7 @@ class NotANumberError(DataError):
     column = -1
 
 
-# -- CSV --------------------------------------------------------------------------------------------------------------
+# -- CSV -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class CsvFile:
             block_size=max(BATCH_BYTES, longest),
             column_names=[str(i) for i in range(len(self.names))],
         )
-        convert = pa_csv.ConvertOptions(column_types=keys, include_columns=list(keys), strings_can_be_null=True)
+        convert = pa_csv.ConvertOptions(
+            column_types=keys, include_columns=list(keys), strings_can_be_null=True
+        )
         with open_bytes(self.path) as file:
             file.seek(self.offset)
             try:
@@ -91,8 +98,9 @@ class CsvFile:
             return DataError(f"{self.path.name} was to be read as CSV, but is not: {why}; correct the file")
         column, row = int(found[1]), int(found[2]) - 1  # pyarrow counts from 1, without the header
         error = NotANumberError(
-            f"features must be numbers, but column {self.names[column]!r} of {self.path.name} holds {found[3]!r} in "
-            f"row {row:,} (counted from 0); encode it as numbers, remove it, or make it the target"
+            f"features must be numbers, but column {self.names[column]!r} of {self.path.name} holds"
+            f" {found[3]!r} in row {row:,} (counted from 0); encode it as numbers, remove it, or make it the"
+            " target"
         )
         error.column = column
         return error
@@ -110,7 +118,9 @@ def csv_file(path: Path) -> CsvFile:
         offset, has_rows = file.tell(), any(line.strip() for line in lines)
     names = [name.strip() for name in fields]
     if len(names) == 1 and re.search("[;\t]", names[0]):
-        raise DataError(f"fields must be separated by commas, but {path.name} begins {names[0][:60]!r}; convert it")
+        raise DataError(
+            f"fields must be separated by commas, but {path.name} begins {names[0][:60]!r}; convert it"
+        )
     if all(map(CSV_FIELD.fullmatch, names)) and re.search(r"\d", "".join(names)):
         names, offset, has_rows = [str(i) for i in range(len(fields))], 0, True
     if not has_rows:
@@ -119,11 +129,11 @@ def csv_file(path: Path) -> CsvFile:
 
 
 def read_csv(path: Path, target: str | None) -> Table:
-    """Fields separated by commas, below a line of names. A first line of nothing but numbers is a row, and the columns
-    are then called 0, 1, …
+    """Fields separated by commas, below a line of names. A first line of nothing but numbers is a row, and
+    the columns are then called 0, 1, …
 
-    An empty field, NA, NaN or null is missing: NaN in a feature, refused in a target. There is no y without `target`,
-    whatever the columns are called.
+    An empty field, NA, NaN or null is missing: NaN in a feature, refused in a target. There is no y without
+    `target`, whatever the columns are called.
     """
     file = csv_file(path)
     features, position = split_columns(path, file.names, target)
@@ -146,13 +156,21 @@ def read_csv(path: Path, target: str | None) -> Table:
             y = None if position is None else target_values(columns[position], labels)
             yield side_by_side([columns[i] for i in features], dtype), y
 
-    return Table(n_samples, len(features), dtype, target_dtype, labels, tuple(file.names[i] for i in features), batches)
+    return Table(
+        n_samples, len(features), dtype, target_dtype, labels, tuple(file.names[i] for i in features), batches
+    )
 
 
-def _survey_csv(file: CsvFile, features: list[int], position: int | None) -> tuple[int, Spread, Spread, tuple[str, ...] | None]:
-    """Number of rows, the values of the features and of a numeric target, and the labels of a target of strings."""
+def _survey_csv(
+    file: CsvFile, features: list[int], position: int | None
+) -> tuple[int, Spread, Spread, tuple[str, ...] | None]:
+    """Number of rows, the values of the features and of a numeric target, and the labels of a target of
+    strings.
+    """
     n_samples, spread, goal = 0, Spread(len(features)), Spread(1)
-    survey = TargetSurvey("the target" if position is None else f"column {file.names[position]!r} of {file.path.name}")
+    survey = TargetSurvey(
+        "the target" if position is None else f"column {file.names[position]!r} of {file.path.name}"
+    )
     for columns in file.batches():
         X = side_by_side([columns[i] for i in features], np.dtype(np.float64))
         spread.add(X)
@@ -167,7 +185,8 @@ def _survey_csv(file: CsvFile, features: list[int], position: int | None) -> tup
 def _refuse_rounded(file: CsvFile) -> None:
     """Read columns as text, and refuse a column of whole numbers that float64 has rounded.
 
-    Where a number is written with a point or an exponent the column is one of floats, and float64 is its reading.
+    Where a number is written with a point or an exponent the column is one of floats, and float64 is its
+    reading.
     """
     found: dict[int, int] = {}
     floats: set[int] = set()

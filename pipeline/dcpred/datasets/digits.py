@@ -1,6 +1,7 @@
 """Real data for the demonstration: scikit-learn's digits, enlarged by small shifts and rotations.
 
-The infinite-MNIST sets (Loosli, Canu and Bottou 2007) are made in the same way: a deformed digit is still that digit.
+The infinite-MNIST sets (Loosli, Canu and Bottou 2007) are made in the same way: a deformed digit is still
+that digit.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ MAX_ROTATION = np.deg2rad(12)
 
 @dataclass(frozen=True)
 class Digits:
-    """uint8 rows of 64 grey levels 0…16 and labels: deformed ones to train on, originals held out to test on."""
+    """uint8 rows of 64 grey levels 0…16 and labels: deformed ones to train on, originals held out to
+    test on.
+    """
 
     X_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -26,7 +29,9 @@ class Digits:
 
 
 def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
-    """About n_rows training rows: every original that is not held out, under as many deformations as that takes."""
+    """About n_rows training rows: every original that is not held out, under as many deformations as that
+    takes.
+    """
     rng = np.random.default_rng(seed)
     data = load_digits()
     order = rng.permutation(len(data.target))
@@ -39,11 +44,15 @@ def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
         deformed.append(kept @ deformation(shift, rng.uniform(-MAX_ROTATION, MAX_ROTATION)).T)
     rows = np.rint(np.concatenate(deformed)).astype(np.uint8)
     shuffled = rng.permutation(len(rows))
-    return Digits(rows[shuffled], np.tile(y_kept, copies)[shuffled], X[:HELD_OUT].astype(np.uint8), y[:HELD_OUT])
+    return Digits(
+        rows[shuffled], np.tile(y_kept, copies)[shuffled], X[:HELD_OUT].astype(np.uint8), y[:HELD_OUT]
+    )
 
 
 def deformation(shift: NDArray[np.float64], angle: float) -> NDArray[np.float64]:
-    """The 64 × 64 matrix that rotates an image about its middle and shifts it, with bilinear interpolation."""
+    """The 64 × 64 matrix that rotates an image about its middle and shifts it, with bilinear
+    interpolation.
+    """
     middle = (SIDE - 1) / 2
     row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
     y, x = row - middle - shift[0], column - middle - shift[1]

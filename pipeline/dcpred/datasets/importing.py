@@ -1,7 +1,9 @@
-"""Data files into Zarr: a group with the arrays X (n_samples, n_features) and, where there is a target, y (n_samples,).
+"""Data files into Zarr: a group with the arrays X (n_samples, n_features) and, where there is a target, y
+(n_samples,).
 
-Every format is read as a `Table` (table.py), which a writer cuts into chunks. Text finds its dtypes in a first pass;
-Parquet and NumPy files keep theirs. Memory is bounded by a chunk and a batch, whatever the size of the file.
+Every format is read as a `Table` (table.py), which a writer cuts into chunks. Text finds its dtypes in a
+first pass; Parquet and NumPy files keep theirs. Memory is bounded by a chunk and a batch, whatever the size
+of the file.
 
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
     X attributes       feature_names, from .csv and .parquet
@@ -40,7 +42,13 @@ SVMLIGHT = (".svm", ".libsvm", ".svmlight")
 SUFFIXES = (".csv", *SVMLIGHT, ".parquet", ".npy", ".npz")
 COMPRESSED = (".gz", ".bz2")  # for the text formats
 DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
-OPTIONS = {"x": (".npz",), "y": (".npz",), "target": (".csv", ".parquet"), "features": SVMLIGHT}  # the formats that have them
+# the formats that have them
+OPTIONS = {
+    "x": (".npz",),
+    "y": (".npz",),
+    "target": (".csv", ".parquet"),
+    "features": SVMLIGHT,
+}
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,15 @@ def import_data(
     features    of an svmlight file, where its rows do not use the last ones of the data it belongs to
     progress    called with (rows written, rows in all)
 
-    The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted. Raises DataError
-    for what cannot be imported exactly, and ResourceError for a full disk or a missing permission.
+    The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted.
+    Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
+    permission.
     """
     path, place = Path(local_path(source)), Path(local_path(dest))
     if chunk_rows is not None and chunk_rows < 1:
-        raise SettingsError(f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk")
+        raise SettingsError(
+            f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk"
+        )
     _check_place(place)
     suffix = _check_source(path)
     _check_options(path.name, suffix, {"x": x, "y": y, "target": target, "features": features})
@@ -116,14 +127,18 @@ def default_chunk_rows(n_features: int, itemsize: int) -> int:
     return rows if rows < CHUNK_MULTIPLE else rows // CHUNK_MULTIPLE * CHUNK_MULTIPLE
 
 
-# -- Before anything is read ------------------------------------------------------------------------------------------
+# -- Before anything is read ---------------------------------------------------------------------------------
 
 
 def _check_place(place: Path) -> None:
     if ":/" in str(place):
-        raise DataError(f"data were to be imported into {place}, but only local directories are written; name one")
+        raise DataError(
+            f"data were to be imported into {place}, but only local directories are written; name one"
+        )
     if os.path.lexists(place):
-        raise DataError(f"data were to be imported into {place}, but that exists; remove it or name another place")
+        raise DataError(
+            f"data were to be imported into {place}, but that exists; remove it or name another place"
+        )
 
 
 def _check_source(path: Path) -> str:
@@ -133,8 +148,8 @@ def _check_source(path: Path) -> str:
     suffix = Path(name.stem).suffix if packed else name.suffix
     if suffix not in SUFFIXES or (packed and suffix not in (".csv", *SVMLIGHT)):
         raise DataError(
-            f"{path} was to be imported, but its name has no known ending; name it {', '.join(SUFFIXES)}, and if it is "
-            "text and compressed, .gz or .bz2 after that"
+            f"{path} was to be imported, but its name has no known ending; name it {', '.join(SUFFIXES)}, and"
+            " if it is text and compressed, .gz or .bz2 after that"
         )
     if not path.is_file():
         so = "is a directory" if path.is_dir() else "does not exist"
@@ -172,7 +187,9 @@ def _reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _scratch(place: Path) -> Iterator[Path]:
-    """A directory beside `place` while the block runs: a place that cannot be written to shows before a long pass."""
+    """A directory beside `place` while the block runs: a place that cannot be written to shows before a long
+    pass.
+    """
     beside = next(parent for parent in place.absolute().parents if parent.exists())
     with resource_errors(place):
         folder = tempfile.TemporaryDirectory(prefix=f"{place.name}.partial-", dir=beside)
@@ -180,11 +197,15 @@ def _scratch(place: Path) -> Iterator[Path]:
         yield Path(folder.name)
 
 
-# -- Writing ----------------------------------------------------------------------------------------------------------
+# -- Writing -------------------------------------------------------------------------------------------------
 
 
 def _write(
-    table: Table, partial: Path, source: str, chunk_rows: int, progress: Callable[[int, int | None], None] | None
+    table: Table,
+    partial: Path,
+    source: str,
+    chunk_rows: int,
+    progress: Callable[[int, int | None], None] | None,
 ) -> NotFinite:
     """Write all chunks; returns which rows were not finite."""
     group = create_group(partial, {"dcpred_dataset": DATASET_VERSION, "source": source})
@@ -205,7 +226,9 @@ def _write(
         if progress is not None:
             progress(done, n)
     if done != n:
-        raise DataError(f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it")
+        raise DataError(
+            f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it"
+        )
     return survey.found()
 
 
@@ -218,10 +241,13 @@ def _new_array(
     attribute: str,
     strings: tuple[str, ...] | None,
 ) -> zarr.Array[Any]:
-    fill_value = np.nan if dtype.kind == "f" else dtype.type(0)  # a float chunk that is lost must not read as data
+    # a float chunk that is lost must not read as data
+    fill_value = np.nan if dtype.kind == "f" else dtype.type(0)
     attributes = None if strings is None else {attribute: list(strings)}
     names = DATA_DIMENSIONS[: len(shape)]
-    return create_array(group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes, dimensions=names)
+    return create_array(
+        group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes, dimensions=names
+    )
 
 
 def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:

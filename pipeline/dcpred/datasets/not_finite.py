@@ -23,10 +23,11 @@ class NotFiniteFeature:
 
 @dataclass(frozen=True)
 class NotFinite:
-    """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is refused.
+    """Rows of X with NaN or infinity, the features where they are, and infinite values of y, where NaN is
+    refused.
 
-    Rows and features are counted from 0. The first LISTED rows are named, and the LISTED features with the most such rows, the
-    most first.
+    Rows and features are counted from 0. The first LISTED rows are named, and the LISTED features with the
+    most such rows, the most first.
     """
 
     n_rows: int
@@ -38,7 +39,9 @@ class NotFinite:
 
 
 class NotFiniteSurvey:
-    """Counts from the first row to the last, chunk by chunk. Integers cost nothing, and finite chunks one look."""
+    """Counts from the first row to the last, chunk by chunk. Integers cost nothing, and finite chunks one
+    look.
+    """
 
     def __init__(self, n_features: int, names: tuple[str, ...] | None) -> None:
         self.names = names
@@ -48,7 +51,9 @@ class NotFiniteSurvey:
         self.target_rows: list[int] = []
 
     def add(self, first_row: int, X: NDArray[Any], y: NDArray[Any] | None) -> None:
-        """X  (n_rows, n_features), of which the first is row `first_row` of the data; y  (n_rows,). Neither is written."""
+        """X  (n_rows, n_features), of which the first is row `first_row` of the data; y  (n_rows,). Neither
+        is written.
+        """
         if X.dtype.kind == "f" and not (finite := np.isfinite(X)).all():
             self.by_feature += len(X) - finite.sum(axis=0)
             self.n_rows += _note(~finite.all(axis=1), first_row, self.rows)

@@ -33,13 +33,14 @@ BATCH_VALUES = 2**21  # of a Parquet file: 16 MiB of float64
 SURVEY_ROWS = 2**20  # of y in a NumPy file
 
 
-# -- Parquet ----------------------------------------------------------------------------------------------------------
+# -- Parquet -------------------------------------------------------------------------------------------------
 
 
 def read_parquet(path: Path, target: str | None) -> Table:
     """X has the common dtype of the feature columns; a null makes it a float dtype, where it is NaN.
 
-    An index that pandas stored is no feature. There is no y without `target`. Memory grows with the row groups.
+    An index that pandas stored is no feature. There is no y without `target`. Memory grows with the row
+    groups.
     """
     with pq.ParquetFile(path) as file:
         n_samples, schema = file.metadata.num_rows, file.schema_arrow
@@ -91,7 +92,9 @@ def _survey_parquet(
 def _parquet_batches(path: Path, names: list[str], target: str | None) -> Iterator[dict[str, Any]]:
     columns = names if target is None else [*names, target]
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(max(BATCH_VALUES // len(columns), 1), columns=columns, use_threads=False):
+        for batch in file.iter_batches(
+            max(BATCH_VALUES // len(columns), 1), columns=columns, use_threads=False
+        ):
             held = {name: batch.column(name) for name in columns}
             yield {name: c.cast(pa.string()) if _is_text(c.type) else c for name, c in held.items()}
 
@@ -108,12 +111,12 @@ def _parquet_dtype(path: Path, name: str, kind: Any) -> np.dtype[Any]:
     with pq.ParquetFile(path) as file:
         example = next(file.iter_batches(1, columns=[name])).column(0)[0].as_py()
     raise DataError(
-        f"column {name!r} of {path.name} must hold numbers, but its type is {kind}, with values as {example!r}; "
-        "convert it, remove it, or make it the target if it holds labels"
+        f"column {name!r} of {path.name} must hold numbers, but its type is {kind}, with values as"
+        f" {example!r}; convert it, remove it, or make it the target if it holds labels"
     )
 
 
-# -- NumPy ------------------------------------------------------------------------------------------------------------
+# -- NumPy ---------------------------------------------------------------------------------------------------
 
 
 def read_npy(path: Path) -> Table:
@@ -132,8 +135,8 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path) -> Table:
         for option, name in chosen.items():
             if name is not None and name not in held:
                 raise DataError(
-                    f"array {name!r} was to become {option}, but {path.name} holds {', '.join(held) or 'no arrays'}; "
-                    f"pass --{option} with the name of one of them"
+                    f"array {name!r} was to become {option}, but {path.name} holds"
+                    f" {', '.join(held) or 'no arrays'}; pass --{option} with the name of one of them"
                 )
         with archive.open(f"{chosen['x']}.npy") as file:
             n_samples = _check_features(where["x"], *_header(where["x"], file))
@@ -141,7 +144,9 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path) -> Table:
             with archive.open(f"{chosen['y']}.npy") as file:
                 _check_target(where["y"], n_samples, *_header(where["y"], file))
         with resource_errors(scratch):
-            files = [None if n is None else Path(archive.extract(f"{n}.npy", scratch)) for n in chosen.values()]
+            files = [
+                None if n is None else Path(archive.extract(f"{n}.npy", scratch)) for n in chosen.values()
+            ]
     return _numpy_table(path, cast(Path, files[0]), files[1], where["y"])
 
 
@@ -149,10 +154,14 @@ def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]
     """Shape and dtype of an array that NumPy saved."""
     try:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
         shape, _, dtype = read(file)
     except ValueError as error:
-        raise DataError(f"{where} was to be read as a NumPy array, but is none ({error}); save it again") from None
+        raise DataError(
+            f"{where} was to be read as a NumPy array, but is none ({error}); save it again"
+        ) from None
     return shape, dtype
 
 
@@ -164,17 +173,21 @@ def _check_features(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
         raise DataError(f"{where} was to become X: {error}") from None
     if 0 in shape or dtype.itemsize > 8:
         so = f"its shape is {shape}" if 0 in shape else f"its dtype is {dtype}"
-        raise DataError(f"{where} was to become X, but {so}; it needs rows, features and at most 64 bits per number")
+        raise DataError(
+            f"{where} was to become X, but {so}; it needs rows, features and at most 64 bits per number"
+        )
     return shape[0]
 
 
 def _check_target(where: str, n_samples: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "biufUS" or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise DataError(f"{where} was to become y, but its dtype is {dtype}; convert it to real numbers or strings")
+        raise DataError(
+            f"{where} was to become y, but its dtype is {dtype}; convert it to real numbers or strings"
+        )
     if shape != (n_samples,):
         raise DataError(
-            f"{where} was to become y, one value for each of the {n_samples:,} rows of X, but its shape is {shape}; "
-            "pass another or reshape it"
+            f"{where} was to become y, one value for each of the {n_samples:,} rows of X, but its shape is"
+            f" {shape}; pass another or reshape it"
         )
 
 

@@ -11,7 +11,16 @@ import pyarrow as pa
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
-from dcpred.datasets.table import Batch, Spread, Table, TargetSurvey, first_rounded, no_rows, open_bytes, rounded
+from dcpred.datasets.table import (
+    Batch,
+    Spread,
+    Table,
+    TargetSurvey,
+    first_rounded,
+    no_rows,
+    open_bytes,
+    rounded,
+)
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 
@@ -21,8 +30,8 @@ SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")  # labels 
 def read_svmlight(path: Path, n_features: int | None = None) -> Table:
     """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
 
-    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature, unless
-    n_features says that there are more.
+    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature,
+    unless n_features says that there are more.
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
     n_values, first_index, last_index = 0, 1, 0
@@ -35,16 +44,23 @@ def read_svmlight(path: Path, n_features: int | None = None) -> Table:
             if value is not None:
                 raise rounded(path.name, value)
         if X.nnz:
-            first_index, last_index = min(first_index, int(X.indices.min())), max(last_index, int(X.indices.max()))
+            first_index, last_index = (
+                min(first_index, int(X.indices.min())),
+                max(last_index, int(X.indices.max())),
+            )
         n_values += X.nnz
     if survey.n_rows == 0:
         raise no_rows(path)
     found = last_index + 1 - first_index
     if n_features is not None and n_features < found:
-        raise DataError(f"{n_features:,} features were asked for, but {path.name} has {found:,}; ask for no fewer")
+        raise DataError(
+            f"{n_features:,} features were asked for, but {path.name} has {found:,}; ask for no fewer"
+        )
     n_features = n_features or found
     if n_features == 0:
-        raise DataError(f"features were to be imported, but no line of {path.name} has an index:value; add them")
+        raise DataError(
+            f"features were to be imported, but no line of {path.name} has an index:value; add them"
+        )
     if n_values < survey.n_rows * n_features:
         spread.add(np.zeros((1, 1)))  # what is not written is zero
 

@@ -26,9 +26,10 @@ Batch = tuple[NDArray[Any], NDArray[Any] | None]
 class Table:
     """What a file holds, known before anything is written.
 
-    `batches(rows)` yields (X, y) from the first row to the last, in pieces of any length whose values `dtype` and
-    `target_dtype` hold exactly; `rows` is how many the writer takes at once. y is None where there is no target, and
-    holds positions in `labels` where the target is made of strings. `names` are those of the features, if it has them.
+    `batches(rows)` yields (X, y) from the first row to the last, in pieces of any length whose values `dtype`
+    and `target_dtype` hold exactly; `rows` is how many the writer takes at once. y is None where there is no
+    target, and holds positions in `labels` where the target is made of strings. `names` are those of the
+    features, if it has them.
     """
 
     n_samples: int
@@ -67,7 +68,9 @@ class Spread:
 
 
 class TargetSurvey:
-    """One pass over a target, given in Arrow arrays: no value is missing, and strings are few enough to be classes."""
+    """One pass over a target, given in Arrow arrays: no value is missing, and strings are few enough to be
+    classes.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -87,8 +90,8 @@ class TargetSurvey:
             )
         if len(self.strings) > MAX_LABELS:
             raise DataError(
-                f"{self.name} holds strings, which would be classes, but more than {MAX_LABELS:,} different ones; "
-                "name another target, or make this one numeric"
+                f"{self.name} holds strings, which would be classes, but more than {MAX_LABELS:,} different"
+                " ones; name another target, or make this one numeric"
             )
         self.n_rows += len(values)
 
@@ -111,7 +114,9 @@ def target_values(values: Any, labels: tuple[str, ...] | None) -> NDArray[Any]:
     if labels is not None:
         values = pc.index_in(values, value_set=pa.array(labels, pa.string()))
     if values.null_count:
-        raise DataError("the target is not what it was in the first pass; import the file when nothing writes to it")
+        raise DataError(
+            "the target is not what it was in the first pass; import the file when nothing writes to it"
+        )
     return arrow_values(values)
 
 
@@ -131,12 +136,20 @@ def side_by_side(columns: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def split_columns(path: Path, names: list[str], target: str | None) -> tuple[list[int], int | None]:
-    """Where the features and the target are among the columns. Names that do not tell columns apart are refused."""
+    """Where the features and the target are among the columns. Names that do not tell columns apart are
+    refused.
+    """
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name == "" or name in seen:
-            so = f"{name!r} is there twice" if name else f"column {i + 1} has none (an index that was written along?)"
-            raise DataError(f"each column of {path.name} needs its own name, but {so}; name it or leave it out")
+            so = (
+                f"{name!r} is there twice"
+                if name
+                else f"column {i + 1} has none (an index that was written along?)"
+            )
+            raise DataError(
+                f"each column of {path.name} needs its own name, but {so}; name it or leave it out"
+            )
         seen.add(name)
     if target is not None and target not in seen:
         near = difflib.get_close_matches(target, names, 1)
@@ -146,7 +159,9 @@ def split_columns(path: Path, names: list[str], target: str | None) -> tuple[lis
     position = None if target is None else names.index(target)
     features = [i for i in range(len(names)) if i != position]
     if not features:
-        raise DataError(f"features were to be imported, but {path.name} has no column besides the target; add some")
+        raise DataError(
+            f"features were to be imported, but {path.name} has no column besides the target; add some"
+        )
     return features, position
 
 
@@ -157,8 +172,8 @@ def first_rounded(numbers: Iterable[int]) -> int | None:
 
 def rounded(where: str, value: int) -> DataError:
     return DataError(
-        f"values are imported exactly, but {where} holds {value}, which float64 would round; remove it, or import "
-        "64-bit integers, with no floats and no missing values beside them, from .npz or .parquet"
+        f"values are imported exactly, but {where} holds {value}, which float64 would round; remove it, or"
+        " import 64-bit integers, with no floats and no missing values beside them, from .npz or .parquet"
     )
 
 

@@ -1,8 +1,8 @@
 """What the estimators share: from parameters to a fitted model, and from rows to decision values.
 
-Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr arrays are trained on
-through the same graphs as the command line, on the workers of the current `distributed.Client` if there is one, else in this
-process block by block.
+Data in memory (NumPy, pandas, polars, xarray) are trained on in this process. Dask collections and Zarr
+arrays are trained on through the same graphs as the command line, on the workers of the current
+`distributed.Client` if there is one, else in this process block by block.
 """
 
 import shutil
@@ -37,8 +37,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
 
     def _settings(self) -> Settings:
-        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None and k not in self._not_settings}
-        values: dict[str, object] = {"task": self._task} | {self._renamed.get(name, name): v for name, v in given.items()}
+        given = {
+            k: v
+            for k, v in self.get_params(deep=False).items()
+            if v is not None and k not in self._not_settings
+        }
+        values: dict[str, object] = {"task": self._task} | {
+            self._renamed.get(name, name): v for name, v in given.items()
+        }
         if self.budget is not None:
             out_of_core.check_budget(self)
             values["min_leaf_rows"] = 1
@@ -64,13 +70,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
         with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
-            self.model_ = train_rows(X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch)
+            self.model_ = train_rows(
+                X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch
+            )
         self._remember(settings)
 
-    def _fit_on_workers(self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None) -> None:
+    def _fit_on_workers(
+        self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None
+    ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         try:
-            settings = out_of_core.fit(X, y, sample_weight, settings, folder, self.budget, self.verbose, labels)
+            settings = out_of_core.fit(
+                X, y, sample_weight, settings, folder, self.budget, self.verbose, labels
+            )
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
         finally:
@@ -90,7 +102,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _values(self, X: Any, early: bool = False) -> Any:
-        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a score."""
+        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a
+        score.
+        """
         check_is_fitted(self, "model_")
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
         if out_of_core.is_out_of_core(rows):
@@ -100,14 +114,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def _scored(self, X: Any, early: bool = False) -> Any:
-        """As `_values`, but of rows in memory every one has a score. Raises DataError, which names the first that has none."""
+        """As `_values`, but of rows in memory every one has a score. Raises DataError, which names the first
+        that has none.
+        """
         decision = self._values(X, early)
         if not out_of_core.is_out_of_core(decision):
             check_scored(decision)
         return decision
 
     def save(self, path: str | Path) -> str:
-        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its hash."""
+        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its
+        hash.
+        """
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions()}
         if hasattr(self, "feature_names_in_"):

@@ -1,6 +1,7 @@
 """Names of classes: where a target of whole numbers carries them, and how numbers are put as names.
 
-Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets that were imported do: the names of 0, 1, …
+Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets that were imported do: the
+names of 0, 1, …
 """
 
 from typing import Any
@@ -24,8 +25,9 @@ def class_names(y: Any) -> Names | None:
 
 
 def named(y: Any, names: Names | None) -> Any:
-    """A target in memory with names of classes in place of numbers; y itself where there are no names. Raises DataError for a
-    number without a name."""
+    """A target in memory with names of classes in place of numbers; y itself where there are no names. Raises
+    DataError for a number without a name.
+    """
     if names is None:
         return y
     numbers: NDArray[Any] = np.asarray(y)
@@ -34,7 +36,8 @@ def named(y: Any, names: Names | None) -> Any:
     wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
     if wrong.size:
         raise DataError(
-            f"y holds {wrong.flat[0]}, but its attribute `labels` names only {len(names)} classes; correct the attribute"
+            f"y holds {wrong.flat[0]}, but its attribute `labels` names only {len(names)} classes; correct"
+            " the attribute"
         )
     return np.array(names)[numbers.astype(np.int64)]
 
@@ -43,5 +46,6 @@ def check_numbers(y: Any) -> None:
     """Raise DataError where regression was asked for and y holds names of classes."""
     if class_names(y) is not None:
         raise DataError(
-            "regression was asked for, but y holds class labels (its attribute `labels` names them); train a DCPredClassifier"
+            "regression was asked for, but y holds class labels (its attribute `labels` names them); train a"
+            " DCPredClassifier"
         )

@@ -20,11 +20,12 @@ from dcpred_tasks.training.settings import make_settings, settings_dict
 
 
 class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
-    """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon, NIPS 2014).
+    """Kernel SVM that predicts at the cost of a few linear predictions (DC-Pred++: Hsieh, Si and Dhillon,
+    NIPS 2014).
 
-    A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means weighted with
-    α², pseudo-landmarks are added, and landmarks and output weights are moved downhill together until they are the compact
-    model of the leaf.
+    A k-means tree divides the rows; in each leaf a kernel SVM is trained, its landmarks are found by k-means
+    weighted with α², pseudo-landmarks are added, and landmarks and output weights are moved downhill together
+    until they are the compact model of the leaf.
 
     Parameters
     ----------
@@ -32,18 +33,19 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Target number of leaves, rounded down to a power of two. None: one for every 1,000 rows.
     kernel : {"rbf", "laplacian", "polynomial"}
     gamma : "scale", "median" or float > 0
-        γ in scaled features. "scale": 1 / (n_features × variance), or 1 for rbf where the scaling is learned; "median": in
-        each leaf 1 / the median squared distance of its rows.
+        γ in scaled features. "scale": 1 / (n_features × variance), or 1 for rbf where the scaling is learned;
+        "median": in each leaf 1 / the median squared distance of its rows.
     degree, coef0 : int, float
         Of the polynomial kernel (γ x·u + coef0)^degree.
     C : float
         Penalty of the local SVMs.
     head_gamma, head_C : float or None
-        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ. With gamma="median"
-        head_gamma is a factor of γ; head_C is for refine=False.
+        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ. With
+        gamma="median" head_gamma is a factor of γ; head_C is for refine=False.
     class_weight : None, "balanced" or dict
     scaling : {"standard", "minmax", "none", "learned"}
-        "learned": a factor for each feature under which neighbours agree on y, 0 where a feature does not matter.
+        "learned": a factor for each feature under which neighbours agree on y, 0 where a feature does not
+        matter.
     overlap : int
         Leaves that each row helps to train: its own, and those nearest after it.
     halo_weight : float in [0, 1]
@@ -57,13 +59,16 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     triangle, triangle_bound : int, {"lower", "upper"}
         Pseudo-landmarks by the triangle inequality, for stationary kernels; they need refine=False.
     refine : bool
-        Move landmarks, γ of each and output weights together by L-BFGS. False: a linear SVM on the Nyström approximation.
+        Move landmarks, γ of each and output weights together by L-BFGS. False: a linear SVM on the Nyström
+        approximation.
     refine_steps, refine_epochs, refine_ridge : int, int, float
-        Steps at most; passes of stochastic steps (Adam) instead, which large leaves like better, or 0; penalty on output weights.
+        Steps at most; passes of stochastic steps (Adam) instead, which large leaves like better, or 0;
+        penalty on output weights.
     guide : float in [0, 1]
         Share of the loss of refinement that is the distance to the local SVM.
     max_leaf_rows, min_leaf_rows, local_rows : int
-        Larger leaves are split again, smaller ones merged; rows of a leaf that train its local machine, at most.
+        Larger leaves are split again, smaller ones merged; rows of a leaf that train its local machine, at
+        most.
     sample_rows, nystrom_rows : int
         Rows that the tree is learned from, and rows of each leaf that W̄ is computed from (eq. 5).
     keep_support_vectors : bool
@@ -72,12 +77,13 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     n_jobs : int or None
         Threads that fit leaves, for rows in memory.
     budget : str or None
-        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen by validation, on
-        the workers of the current Dask client or in this process; only class_weight, keep_support_vectors, max_leaf_rows,
-        sample_rows and random_state may be given with it, and `settings_` holds what was found. None: no search.
+        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
+        by validation, on the workers of the current Dask client or in this process; only class_weight,
+        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it, and
+        `settings_` holds what was found. None: no search.
     directory : path or None
-        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's place for
-        temporary files.
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files.
     verbose : int
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
@@ -164,18 +170,20 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or Zarr array.
+        """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or
+        Zarr array.
 
-        Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the second dimension of an
-        xarray.DataArray, or those that an attribute `feature_names` lists. Classes have the names that an attribute `labels` of a
-        Zarr or xarray y lists."""
+        Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the
+        second dimension of an xarray.DataArray, or those that an attribute `feature_names` lists. Classes
+        have the names that an attribute `labels` of a Zarr or xarray y lists.
+        """
         labels = class_names(y)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
                 raise DataError(
-                    "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the weights into "
-                    "sample_weight"
+                    "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the"
+                    " weights into sample_weight"
                 )
             settings = self._settings()
             if self.class_weight is not None:
@@ -193,7 +201,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             used = weight > 0
             present = np.unique(target[used])
             factors[present] = compute_class_weight(
-                self.class_weight, classes=self.classes_[present], y=self.classes_[target[used]], sample_weight=weight[used]
+                self.class_weight,
+                classes=self.classes_[present],
+                y=self.classes_[target[used]],
+                sample_weight=weight[used],
             )
         self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
         if self.budget is not None:  # class numbers, those with rows of some weight
@@ -202,17 +213,20 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more; a row without a score gets NaN."""
+        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more; a row without a score gets
+        NaN.
+        """
         decision = self._values(X)
         return decision[:, 0] if self.model_.n_outputs == 1 else decision
 
     def predict(self, X: Any) -> Any:
         """Labels (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
 
-        No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises DataError, which names
-        the row. Lazily: a missing label where their dtype has one (NaN, None, NaT), else DataError when it is computed.
-        A frame with other columns, or an array that names other features, is refused (DataError); columns in another order are
-        put in order."""
+        No class for a row without a score, one with NaN, infinity or a value too large. In memory: raises
+        DataError, which names the row. Lazily: a missing label where their dtype has one (NaN, None, NaT),
+        else DataError when it is computed. A frame with other columns, or an array that names other features,
+        is refused (DataError); columns in another order are put in order.
+        """
         return self._labels(self._scored(X))
 
     def predict_early(self, X: Any) -> Any:
@@ -222,10 +236,13 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self._labels(self._scored(X, early=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X only class numbers
-        come into memory. Raises DataError, which names the first row without a score."""
+        """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X
+        only class numbers come into memory. Raises DataError, which names the first row without a score.
+        """
         labels = class_names(y) if self.classes_.dtype.kind not in "biuf" else None
-        numbers, y, sample_weight = out_of_core.computed(out_of_core.class_numbers(self._values(X)), y, sample_weight)
+        numbers, y, sample_weight = out_of_core.computed(
+            out_of_core.class_numbers(self._values(X)), y, sample_weight
+        )
         check_numbered(numbers)
         return float(accuracy_score(named(y, labels), self.classes_[numbers], sample_weight=sample_weight))
 

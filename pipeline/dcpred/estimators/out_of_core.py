@@ -29,10 +29,17 @@ COPY_BYTES = 16 * 2**20
 # What a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = frozenset(
     {
-        "budget", "class_weight", "keep_support_vectors", "max_leaf_rows", "sample_rows", "random_state", "n_jobs", "directory",
+        "budget",
+        "class_weight",
+        "keep_support_vectors",
+        "max_leaf_rows",
+        "sample_rows",
+        "random_state",
+        "n_jobs",
+        "directory",
         "verbose",
     }
-)  # fmt: skip
+)
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -40,15 +47,18 @@ def is_out_of_core(X: Any) -> bool:
 
 
 def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Names | None]:
-    """X, y and sample_weight as what estimators train on, in memory or Dask and Zarr arrays of known length, and the names of
-    features. Raises DataError for what is neither, and where y or sample_weight is lazy and X in memory."""
+    """X, y and sample_weight as what estimators train on, in memory or Dask and Zarr arrays of known length,
+    and the names of features. Raises DataError for what is neither, and where y or sample_weight is lazy and
+    X in memory.
+    """
     given = {"X": X, "y": y, "sample_weight": sample_weight}
     for name, data in given.items():
         _check_kind(data, name)
         if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
             kind = "an xarray.DataArray that is not yet read" if is_unread(data) else "a Dask collection"
             raise DataError(
-                f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or {name}.compute()"
+                f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or"
+                f" {name}.compute()"
             )
     names = feature_names(X)  # also refuses columns in memory whose names do not tell them apart
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
@@ -56,8 +66,10 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
 
 
 def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
-    """X as what estimators predict: in memory, or a Dask or Zarr array, with features in the order of training. Nothing is
-    computed. Raises DataError for other Dask collections, and for names that are not those of training."""
+    """X as what estimators predict: in memory, or a Dask or Zarr array, with features in the order of
+    training. Nothing is computed. Raises DataError for other Dask collections, and for names that are not
+    those of training.
+    """
     _check_kind(X, "X")
     return _array(in_training_order(X, trained), "X", lengths=False)
 
@@ -68,14 +80,15 @@ def _check_kind(data: Any, name: str) -> None:
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
     if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
         raise DataError(
-            f"{name} is a Dask {type(data).__name__}, whose rows and columns cannot be told without computing it; pass a Dask "
-            "array or DataFrame, as dask.array.from_delayed makes one"
+            f"{name} is a Dask {type(data).__name__}, whose rows and columns cannot be told without computing"
+            " it; pass a Dask array or DataFrame, as dask.array.from_delayed makes one"
         )
 
 
 def _array(data: Any, name: str, *, lengths: bool) -> Any:
-    """Dask DataFrames, Series and xarray.DataArrays as arrays, lazy ones lazily; other data as they are. With `lengths` the
-    rows of frames are counted, which reads them once."""
+    """Dask DataFrames, Series and xarray.DataArrays as arrays, lazy ones lazily; other data as they are. With
+    `lengths` the rows of frames are counted, which reads them once.
+    """
     if is_a(data, "xarray.DataArray"):
         if is_lazy(data):
             return _chunked(data).data
@@ -105,13 +118,16 @@ def _chunked(data: Any) -> Any:
 
 
 def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
-    """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may hold pandas.NA.
-    Raises DataError for a column that does not hold numbers."""
+    """The NumPy dtype that holds all columns; `masked` where one of them is an extension of pandas, which may
+    hold pandas.NA. Raises DataError for a column that does not hold numbers.
+    """
     for name, dtype in dtypes:
         if dtype.kind not in "biuf":
             raise DataError(f"{name} has dtype {dtype}, which is not numbers; encode it as numbers first")
     plain = all(isinstance(dtype, np.dtype) for _, dtype in dtypes)
-    common: np.dtype[Any] = np.result_type(np.bool_, *(dtype for _, dtype in dtypes)) if plain else np.dtype(masked)
+    common: np.dtype[Any] = (
+        np.result_type(np.bool_, *(dtype for _, dtype in dtypes)) if plain else np.dtype(masked)
+    )
     return common
 
 
@@ -133,10 +149,11 @@ def fit(
     verbose: int = 0,
     labels: Names | None = None,
 ) -> Settings:
-    """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open at an address
-    of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by block. With a budget, settings
-    are chosen first; returns those that were trained with. verbose: 1 shows on standard error how far it is. labels: the names of
-    the classes where y holds their numbers."""
+    """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
+    at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
+    block. With a budget, settings are chosen first; returns those that were trained with. verbose: 1 shows on
+    standard error how far it is. labels: the names of the classes where y holds their numbers.
+    """
     say = reporter(verbose)
     group = zarr_arrays.create_group(folder / "data.zarr")
     x = _address(X, "X", group, folder)
@@ -146,11 +163,23 @@ def fit(
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
         return settings
     limit = parse_budget(budget)
-    found = tune(x, target, folder / "model", current_workers, start=settings, weight=weight, budget=limit, short=True, say=say)
+    found = tune(
+        x,
+        target,
+        folder / "model",
+        current_workers,
+        start=settings,
+        weight=weight,
+        budget=limit,
+        short=True,
+        say=say,
+    )
     return make_settings(found.settings)
 
 
-def _address(array: Any, name: str, group: zarr.Group, folder: Path, attributes: dict[str, Any] | None = None) -> str:
+def _address(
+    array: Any, name: str, group: zarr.Group, folder: Path, attributes: dict[str, Any] | None = None
+) -> str:
     if isinstance(array, zarr.Array):
         address = zarr_arrays.array_address(array)
         if address is not None:
@@ -159,15 +188,21 @@ def _address(array: Any, name: str, group: zarr.Group, folder: Path, attributes:
     if np.isnan(array.shape).any():
         raise DataError(f"{name} is a Dask array of unknown length; call its compute_chunk_sizes() first")
     if array.ndim not in (1, 2) or array.dtype.kind in "cOSUTV":
-        raise DataError(f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample")
+        raise DataError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample"
+        )
     if name == "X" and 0 in array.shape:
-        raise DataError(f"X has shape {array.shape}, so that there is nothing to train on; pass rows and features")
+        raise DataError(
+            f"X has shape {array.shape}, so that there is nothing to train on; pass rows and features"
+        )
     source = array if isinstance(array, da.Array) else da.from_array(array)
     row_bytes = max(source.dtype.itemsize * int(np.prod(source.shape[1:])), 1)
     rows = min(max(COPY_BYTES // row_bytes, 1), max(source.shape[0], 1))
     names = zarr_arrays.DATA_DIMENSIONS[: source.ndim]
     shape, dtype = source.shape, source.dtype
-    target = zarr_arrays.create_array(group, name, shape, dtype, rows, attributes=attributes, dimensions=names)
+    target = zarr_arrays.create_array(
+        group, name, shape, dtype, rows, attributes=attributes, dimensions=names
+    )
     whole_rows = source.rechunk((rows, *[-1] * (source.ndim - 1)))
     da.store(whole_rows, target, lock=False)
     return f"{folder}/data.zarr/{name}"
@@ -178,8 +213,9 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a Dask array (n_samples, n_outputs), computed block by block when asked for. The model is one value of
-    the graph, sent to each worker once."""
+    """Decision values as a Dask array (n_samples, n_outputs), computed block by block when asked for. The
+    model is one value of the graph, sent to each worker once.
+    """
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
     rows = rows.rechunk({1: -1})
@@ -195,11 +231,15 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
 
 def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
     """Labels (n_samples,) of decision values, computed block by block when asked for."""
-    return decision.map_blocks(label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0])
+    return decision.map_blocks(
+        label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
+    )
 
 
 def class_numbers(decision: Any) -> Any:
-    """Class numbers (n_samples,) of decision values, lazily where these are lazy; −1 in rows without a score."""
+    """Class numbers (n_samples,) of decision values, lazily where these are lazy; −1 in rows without a
+    score.
+    """
     if not isinstance(decision, da.Array):
         return number_block(decision)
     return decision.map_blocks(number_block, drop_axis=1, dtype=np.int64, meta=np.empty(0, np.int64))
@@ -207,15 +247,18 @@ def class_numbers(decision: Any) -> Any:
 
 def computed(*columns: Any) -> tuple[Any, ...]:
     """Columns, one value for each row, in memory; those that are no Dask collections as they are."""
-    return tuple(dask.compute(column, traverse=False)[0] for column in columns)  # Dask warns where frames and arrays mix
+    # Dask warns where frames and arrays mix
+    return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 
 
 def check_budget(estimator: Any) -> None:
-    """Raise SettingsError for a budget that is none, or one beside settings that the search for it would choose."""
+    """Raise SettingsError for a budget that is none, or one beside settings that the search for it would
+    choose.
+    """
     parse_budget(estimator.budget)
     for name, parameter in signature(type(estimator)).parameters.items():
         if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default:
             raise SettingsError(
-                f"{name} was given together with budget={estimator.budget!r}, but a search within a budget chooses it; leave one "
-                "of them out"
+                f"{name} was given together with budget={estimator.budget!r}, but a search within a budget"
+                " chooses it; leave one of them out"
             )

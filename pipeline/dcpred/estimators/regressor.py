@@ -97,8 +97,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array. Names of features
-        are kept as in DCPredClassifier."""
+        """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
+        Names of features are kept as in DCPredClassifier.
+        """
         check_numbers(y)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
@@ -114,17 +115,21 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
 
-        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory DataError names it.
-        Names of features are compared as in DCPredClassifier."""
+        A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory
+        DataError names it. Names of features are compared as in DCPredClassifier.
+        """
         return self._scored(X)[:, 0]
 
     def predict_early(self, X: Any) -> Any:
-        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row without a score is
-        treated as in `predict`."""
+        """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row
+        without a score is treated as in `predict`.
+        """
         return self._scored(X, early=True)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row without a score."""
+        """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row
+        without a score.
+        """
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
         return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

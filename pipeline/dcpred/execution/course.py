@@ -1,4 +1,6 @@
-"""How far a job is, and how long it will take on: arithmetic of shares and times, told the clock by its callers."""
+"""How far a job is, and how long it will take on: arithmetic of shares and times, told the clock by its
+callers.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +14,9 @@ LEAST = 1e-9  # share of the job below which nothing is divided by it
 class Course:
     """A job as the interval from 0 to 1, in which its parts lie one after another, and their parts in them.
 
-    A part is told as the share of what is left of the part around it. It fills that share when it ends, whatever was counted in
-    it, so that what is done never goes backwards and never beyond 1, however wrong the shares were.
+    A part is told as the share of what is left of the part around it. It fills that share when it ends,
+    whatever was counted in it, so that what is done never goes backwards and never beyond 1, however wrong
+    the shares were.
     """
 
     def __init__(self, now: float) -> None:
@@ -24,7 +27,9 @@ class Course:
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
-        """Where a part of the job begins and ends. It fills its place with `reach`; one that is cut off does not."""
+        """Where a part of the job begins and ends. It fills its place with `reach`; one that is cut off does
+        not.
+        """
         around, self._end = self._end, self.done + share * (self._end - self.done)
         try:
             yield self.done, self._end
@@ -41,7 +46,9 @@ class Course:
         self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / MEMORY)) * (guess - self._whole_seconds)
 
     def seconds_left(self, now: float) -> float | None:
-        """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace so far allows."""
+        """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace
+        so far allows.
+        """
         spent = now - self.begin
         if spent < MEANS_SECONDS or self.done < MEANS_SHARE:
             return None

@@ -1,7 +1,8 @@
 """Interrupts: the first SIGINT or SIGTERM asks for an end in order, the second ends the process at once.
 
-Between tasks nothing is half done, so that work which hears of the first signal stops submitting, waits for what is in
-flight, and says how to go on. Where no such work is under way the first signal interrupts as Ctrl-C always does.
+Between tasks nothing is half done, so that work which hears of the first signal stops submitting, waits for
+what is in flight, and says how to go on. Where no such work is under way the first signal interrupts as
+Ctrl-C always does.
 """
 
 import os
@@ -34,7 +35,9 @@ def signals_handled() -> Iterator[None]:
 
 
 def leave_at_signals() -> None:
-    """End at once with the right exit code outside of `signals_handled`, as while modules are imported and nothing is begun."""
+    """End at once with the right exit code outside of `signals_handled`, as while modules are imported and
+    nothing is begun.
+    """
     for number in SIGNALS:
         signal.signal(number, _leave)
 
@@ -56,7 +59,9 @@ def listening() -> Iterator[threading.Event]:
 
 
 def interrupted(done: int, total: int) -> InterruptedRunError:
-    return InterruptedRunError(f"interrupted after {done:,} of {total:,} tasks; run the same command again to go on")
+    return InterruptedRunError(
+        f"interrupted after {done:,} of {total:,} tasks; run the same command again to go on"
+    )
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

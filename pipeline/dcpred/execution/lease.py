@@ -1,8 +1,10 @@
-"""One driver per directory: a lease, so that two drivers do not do the same work. Correctness never depends on it.
+"""One driver per directory: a lease, so that two drivers do not do the same work. Correctness never depends
+on it.
 
-On one machine, and on file systems that carry locks between machines, the system releases the lock of a holder that dies.
-Elsewhere the holder's last sign of life counts: it touches the file every few seconds, and a lease without a sign for
-EXPIRY_SECONDS is free. Times are those of the file system, so that clocks of machines need not agree.
+On one machine, and on file systems that carry locks between machines, the system releases the lock of a
+holder that dies. Elsewhere the holder's last sign of life counts: it touches the file every few seconds, and
+a lease without a sign for EXPIRY_SECONDS is free. Times are those of the file system, so that clocks of
+machines need not agree.
 """
 
 import errno
@@ -36,7 +38,9 @@ class Lease:
         self.lost = self.lost or not self._mine()
         if self.lost:
             other = holder(self.path) or "another driver, which has ended"
-            raise RunHeldError(f"{self.path.parent} was taken over by {other}; look with `dcpred status`, or run again later")
+            raise RunHeldError(
+                f"{self.path.parent} was taken over by {other}; look with `dcpred status`, or run again later"
+            )
 
     def _mine(self) -> bool:
         try:
@@ -104,7 +108,9 @@ def hold(folder: Path) -> Iterator[Lease]:
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
-    """Write who holds the lease. Half a name, as a full disk leaves, would keep everybody out until it expires."""
+    """Write who holds the lease. Half a name, as a full disk leaves, would keep everybody out until it
+    expires.
+    """
     os.ftruncate(file, 0)
     with resource_errors(path):
         if os.pwrite(file, text, 0) < len(text):
@@ -126,12 +132,18 @@ def _lock(file: int, path: Path) -> None:
         return
     silent = _seconds_silent(path)
     if silent < EXPIRY_SECONDS:
-        raise _held(path, f", heard of {max(silent, 0.0):.0f} s ago (a lease ends {EXPIRY_SECONDS:.0f} s after the last sign)")
+        raise _held(
+            path,
+            f", heard of {max(silent, 0.0):.0f} s ago (a lease ends {EXPIRY_SECONDS:.0f} s after the last"
+            " sign)",
+        )
 
 
 def _held(path: Path, heard: str) -> RunHeldError:
     name = holder(path) or "another process"
-    return RunHeldError(f"{path.parent} is in use by {name}{heard}; wait for it to end, or stop it, and run again")
+    return RunHeldError(
+        f"{path.parent} is in use by {name}{heard}; wait for it to end, or stop it, and run again"
+    )
 
 
 def _seconds_silent(path: Path) -> float:

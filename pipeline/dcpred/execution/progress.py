@@ -1,7 +1,8 @@
 """What a person sees while work goes on. Reporters get the same calls; a program gives none.
 
-A job is one line, however many steps it has: the share that is done, the time that it has taken, about how long it will take on,
-and the step at hand. On a terminal the line is written anew in its place; a log gets one for each step and every few seconds.
+A job is one line, however many steps it has: the share that is done, the time that it has taken, about how
+long it will take on, and the step at hand. On a terminal the line is written anew in its place; a log gets
+one for each step and every few seconds.
 """
 
 import time
@@ -34,7 +35,8 @@ class Reporter(Protocol):
 
     job   several steps shown as one; inside of a job it is a part of that
     part  of a job: `share` is what it is expected to be of what is left of the job, or of the part around it
-    step  fills the part that it is in, as far as it is counted: `total` is None where nothing is known of that
+    step  fills the part that it is in, as far as it is counted: `total` is None where nothing is known of
+    that
     """
 
     def say(self, text: str) -> None: ...
@@ -72,7 +74,9 @@ class Line:
     def __init__(self, title: str) -> None:
         self.title = title
         self.course = Course(time.monotonic())
-        self.counted: tuple[float, str] | None = None  # how many of what a step that belongs to no job has done
+        self.counted: tuple[float, str] | None = (
+            None  # how many of what a step that belongs to no job has done
+        )
         self.has_total = True
 
     def text(self) -> str:
@@ -96,7 +100,9 @@ class Line:
 
 
 class Lines:
-    """For logs: a plain line at the start of every step and every few seconds, and one at the end of a job."""
+    """For logs: a plain line at the start of every step and every few seconds, and one at the end of a
+    job.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -176,7 +182,9 @@ class Lines:
 
 
 class Bars(Lines):
-    """For a terminal: a line that is written anew a few times a second, so that time goes by where nothing is counted, too."""
+    """For a terminal: a line that is written anew a few times a second, so that time goes by where nothing is
+    counted, too.
+    """
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)
@@ -191,8 +199,12 @@ class Bars(Lines):
             return Text(cut(head + line.text(), self.console.width))
 
         return Live(
-            get_renderable=now, console=self.console, refresh_per_second=5, transient=True, redirect_stdout=False
-        )  # fmt: skip
+            get_renderable=now,
+            console=self.console,
+            refresh_per_second=5,
+            transient=True,
+            redirect_stdout=False,
+        )
 
     def changed(self, line: Line, seconds: float) -> None:
         """It is seen by itself."""

@@ -1,13 +1,16 @@
 """A bounded window of tasks on a Dask cluster, refilled as results arrive.
 
-Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with it, so that only
-a few tasks per thread are in flight and each future is released at once. What is done about workers:
+Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with
+it, so that only a few tasks per thread are in flight and each future is released at once. What is done about
+workers:
 
-- A death is counted for every task that the worker had. A task that saw two is a suspect: it waits until nothing else is in
-  flight, so that innocent neighbours are not blamed with it, and is given up after three more deaths alone.
-- A worker that we started and that was told to end (SIGTERM) is not restarted by Dask; it is started again here.
-- A task that takes many times as long as others is given to another worker too (a stopped process, a hung store); whichever
-  attempt ends first counts. Task bodies are safe to run twice.
+- A death is counted for every task that the worker had. A task that saw two is a suspect: it waits until
+  nothing else is in flight, so that innocent neighbours are not blamed with it, and is given up after three
+  more deaths alone.
+- A worker that we started and that was told to end (SIGTERM) is not restarted by Dask; it is started again
+  here.
+- A task that takes many times as long as others is given to another worker too (a stopped process, a hung
+  store); whichever attempt ends first counts. Task bodies are safe to run twice.
 """
 
 import time
@@ -46,7 +49,11 @@ class Window(Generic[T]):
     """Runs body(*task) for every task."""
 
     def __init__(
-        self, client: Client, body: Callable[..., T], tasks: Sequence[Task], revive: Callable[[], object] = lambda: None
+        self,
+        client: Client,
+        body: Callable[..., T],
+        tasks: Sequence[Task],
+        revive: Callable[[], object] = lambda: None,
     ) -> None:
         """revive  brings back workers that ended for good, where we started them; called now and then"""
         self.client, self.body, self.tasks, self.revive = client, body, tasks, revive
@@ -99,7 +106,13 @@ class Window(Generic[T]):
 
     def _submit(self, number: int, workers: list[str] | None = None) -> None:
         future = self.client.submit(
-            guarded, self.body, *self.tasks[number], pure=False, retries=RETRIES, priority=-number, workers=workers
+            guarded,
+            self.body,
+            *self.tasks[number],
+            pure=False,
+            retries=RETRIES,
+            priority=-number,
+            workers=workers,
         )
         self.flying[future] = number
         self.begun.setdefault(number, time.monotonic())
@@ -133,7 +146,9 @@ class Window(Generic[T]):
             if finished:
                 return future.result(), False
             error = future.exception() or CancelledError()
-        except Exception as raised:  # of a finished task: the worker that kept the result died before it was fetched
+        except (
+            Exception
+        ) as raised:  # of a finished task: the worker that kept the result died before it was fetched
             error = raised
         if isinstance(error, CancelledError) and self.client.status != "running":
             raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
@@ -177,8 +192,8 @@ class Window(Generic[T]):
             self.without_workers = self.without_workers or now
             if now - self.without_workers > NO_WORKERS_SECONDS:
                 raise InterruptedRunError(
-                    f"the Dask cluster has had no workers for {NO_WORKERS_SECONDS:.0f} s; start workers and run the same "
-                    "command again to go on"
+                    f"the Dask cluster has had no workers for {NO_WORKERS_SECONDS:.0f} s; start workers and"
+                    " run the same command again to go on"
                 )
             return
         self.without_workers = 0.0
@@ -195,8 +210,9 @@ class Window(Generic[T]):
 
 
 def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:
-    """Run body(*task) once on every worker that there is now, and give results as they end. A worker that fails or dies gives
-    none, and one that takes far longer than the first is not waited for."""
+    """Run body(*task) once on every worker that there is now, and give results as they end. A worker that
+    fails or dies gives none, and one that takes far longer than the first is not waited for.
+    """
     ended: SimpleQueue[Future] = SimpleQueue()
     begin, deadline = time.monotonic(), float("inf")
     flying: dict[Future, str] = {}

@@ -24,7 +24,8 @@ PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and hold
 CONNECT_SECONDS = 10
 COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
 CONFIG = {
-    "distributed.scheduler.allowed-failures": 0,  # every death is told to us; dcpred.execution.task_window counts them by task
+    # every death is told to us; dcpred.execution.task_window counts them by task
+    "distributed.scheduler.allowed-failures": (0),
     "distributed.deploy.lost-worker-timeout": "5s",  # after which a worker that ended can be started again
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
@@ -39,10 +40,14 @@ class Workers(Protocol):
     """Runs task bodies."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        """Run body(*task) for every task, in their order as far as possible, and give (number, result) as they end."""
+        """Run body(*task) for every task, in their order as far as possible, and give (number, result) as
+        they end.
+        """
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        """Run body(*task) once on every worker, as a task, and give results as they end: none of workers that fail or die."""
+        """Run body(*task) once on every worker, as a task, and give results as they end: none of workers that
+        fail or die.
+        """
 
     def n_threads(self) -> int:
         """How many tasks run at once."""
@@ -105,8 +110,8 @@ class DaskWorkers:
         for worker, trouble in self.client.run(can_write, str(folder), on_error="ignore").items():
             if trouble:
                 raise SchedulerError(
-                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on storage that "
-                    "all of them mount at the same path and may write to"
+                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on"
+                    " storage that all of them mount at the same path and may write to"
                 )
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
@@ -115,12 +120,14 @@ class DaskWorkers:
         limit = min(limits, default=0)
         if limit and task_bytes + PROCESS_BYTES > limit:
             raise SchedulerError(
-                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f} MiB of its "
-                f"process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
+                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f}"
+                f" MiB of its process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
             )
 
 
-def run_all(workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]) -> None:
+def run_all(
+    workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]
+) -> None:
     """Run every task; the first failure stops the rest and is raised."""
     for number, result in workers.each(body, tasks):
         if isinstance(result, Failure):
@@ -137,13 +144,17 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
                 yield DaskWorkers(client, revive)
             return
         if not ADDRESS.fullmatch(scheduler):
-            raise SchedulerError(f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as tcp://host:8786")
+            raise SchedulerError(
+                f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as"
+                " tcp://host:8786"
+            )
         try:
             client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise SchedulerError(
-                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within {CONNECT_SECONDS} s "
-                f"({type(error).__name__}); check the address and that the scheduler runs"
+                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within"
+                f" {CONNECT_SECONDS} s ({type(error).__name__}); check the address and that the scheduler"
+                " runs"
             ) from None
         with client:
             check_versions(client)
@@ -181,8 +192,9 @@ def _processes(n_workers: int) -> LocalCluster:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes that start here
-    inherit that SIGINT is blocked, those that they start later too."""
+    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes
+    that start here inherit that SIGINT is blocked, those that they start later too.
+    """
     resource_tracker.ensure_running()  # which would unblock it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -192,7 +204,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def check_versions(client: Client) -> None:
-    """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at all."""
+    """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at
+    all.
+    """
     mine = versions()
     answers = client.run(versions, on_error="return")
     # OSError: a worker that ended while it was asked
@@ -200,12 +214,18 @@ def check_versions(client: Client) -> None:
     for error in found.values():
         if isinstance(error, Exception):  # the module is not there
             raise SchedulerError(
-                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error}); install "
-                f"dcpred {mine.get('dcpred')} on every worker"
+                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error});"
+                f" install dcpred {mine.get('dcpred')} on every worker"
             )
     if not found:
         raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
     for worker, theirs in found.items():
-        different = [f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})" for p in COMPARED if theirs.get(p) != mine.get(p)]
+        different = [
+            f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})"
+            for p in COMPARED
+            if theirs.get(p) != mine.get(p)
+        ]
         if different:
-            raise SchedulerError(f"worker {worker} runs {', '.join(different)}; install the same versions everywhere")
+            raise SchedulerError(
+                f"worker {worker} runs {', '.join(different)}; install the same versions everywhere"
+            )

@@ -15,7 +15,9 @@ from dcpred_tasks.storage import zarr_arrays
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row without a score. `feature` is the first that is not finite, None where none is to blame or it was not noted."""
+    """A row without a score. `feature` is the first that is not finite, None where none is to blame or it was
+    not noted.
+    """
 
     block: int
     row: int
@@ -39,8 +41,10 @@ class BadRows:
 
 
 def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
-    """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every` looks for the others in
-    the status array, chunk by chunk. Raises PlanConflictError where there is no output."""
+    """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every`
+    looks for the others in the status array, chunk by chunk. Raises PlanConflictError where there is no
+    output.
+    """
     ledger = open_ledger(output)
     names = {str(int(s)): s.name.lower() for s in Status}
     counts: dict[str, int] = {}
@@ -52,10 +56,13 @@ def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
                 counts[names[code]] = counts.get(names[code], 0) + n
     found = list(islice(_rows(ledger, every), limit)) if counts else []
     rows = [
-        BadRow(block, row, code, names[str(code)], None if feature < 0 else feature) for block, row, code, feature in found
+        BadRow(block, row, code, names[str(code)], None if feature < 0 else feature)
+        for block, row, code, feature in found
     ]
     n_bad = sum(counts.values())
-    return BadRows(str(output), ledger.run.n_rows, ledger.n_blocks, done, n_bad, counts, rows, n_bad - len(rows))
+    return BadRows(
+        str(output), ledger.run.n_rows, ledger.n_blocks, done, n_bad, counts, rows, n_bad - len(rows)
+    )
 
 
 def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:

@@ -8,7 +8,9 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
 
 
-def run_hash(X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int) -> str:
+def run_hash(
+    X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int
+) -> str:
     """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
     identity = {
         "content": zarr_arrays.fingerprint(X),

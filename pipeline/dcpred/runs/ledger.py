@@ -6,7 +6,7 @@ OUTPUT/
   blocks/*.json   commit records; a block is done if and only if its record is there and its digest matches
   failures/*.json what became of blocks that could not be done; withdrawn once they are
   lock            who drives the run now
-  manifest.json   written last, after names, sizes and counts of every block agreed with its record (verification, level fast)
+  manifest.json   written last, after a fast verification: names, sizes and counts of every block agree
 """
 
 import time
@@ -41,7 +41,9 @@ class Ledger:
 
     @contextmanager
     def claimed(self) -> Iterator[Lease]:
-        """Make the directory this run's, or take up what it left, and hold it. Raises PlanConflictError, RunHeldError."""
+        """Make the directory this run's, or take up what it left, and hold it. Raises PlanConflictError,
+        RunHeldError.
+        """
         with resource_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
         with hold(self.root) as lease:
@@ -50,7 +52,9 @@ class Ledger:
                 (self.root / "blocks").mkdir(exist_ok=True)
                 (self.root / "failures").mkdir(exist_ok=True)
             if not (self.root / "plan.json").exists():
-                write_json(self.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(self.run)})
+                write_json(
+                    self.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(self.run)}
+                )
             yield lease
 
     def check(self) -> None:
@@ -61,15 +65,17 @@ class Ledger:
         elif self.root.exists() and (
             not self.root.is_dir() or any(not _ours(e.name) for e in self.root.iterdir())
         ):
-            raise PlanConflictError(f"scores were to be written to {self.root}, but it holds other files; name a new directory")
+            raise PlanConflictError(
+                f"scores were to be written to {self.root}, but it holds other files; name a new directory"
+            )
 
     def _check(self, plan: dict[str, Any]) -> None:
         if plan.get("run") != self.run.run:
             told = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
             differs = [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
             raise PlanConflictError(
-                f"{self.root} belongs to another plan (it differs in {', '.join(differs) or 'the data'}); name a new "
-                "directory, or run with the model, data and outputs that it was made with"
+                f"{self.root} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
+                " name a new directory, or run with the model, data and outputs that it was made with"
             )
 
     def pending(self) -> list[int]:
@@ -101,8 +107,14 @@ class Ledger:
         self._failure(block).unlink(missing_ok=True)
 
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of blocks that failed, by block. A note that cannot be read is none: nothing rests on it."""
-        return [note for path in sorted((self.root / "failures").glob("*.json")) if (note := _note(path)) is not None]
+        """What is known of blocks that failed, by block. A note that cannot be read is none: nothing rests on
+        it.
+        """
+        return [
+            note
+            for path in sorted((self.root / "failures").glob("*.json"))
+            if (note := _note(path)) is not None
+        ]
 
     def _failure(self, block: int) -> Path:
         return self.root / "failures" / self.run.record(block).name
@@ -118,7 +130,9 @@ class Ledger:
         except (ValueError, OSError):
             return None
         seal = manifest.get("checksum")
-        return manifest if seal == digest_json({k: v for k, v in manifest.items() if k != "checksum"}) else None
+        return (
+            manifest if seal == digest_json({k: v for k, v in manifest.items() if k != "checksum"}) else None
+        )
 
     def finish(self, manifest: dict[str, Any]) -> None:
         write_json(self.root / "manifest.json", manifest)
@@ -128,7 +142,9 @@ def open_ledger(output: Path) -> Ledger:
     """The ledger of an output that is there. Raises PlanConflictError where there is none."""
     path = output / "plan.json"
     if not path.exists():
-        raise PlanConflictError(f"an output of `dcpred score` was asked for at {output}, but it holds no plan.json; name another")
+        raise PlanConflictError(
+            f"an output of `dcpred score` was asked for at {output}, but it holds no plan.json; name another"
+        )
     plan = read_own_json(path)
     try:
         values = {f.name: plan[f.name] for f in fields(ScoreRun)}
@@ -138,7 +154,8 @@ def open_ledger(output: Path) -> Ledger:
         return Ledger(run, -(-run.n_rows // run.block_rows))
     except (KeyError, TypeError, ValueError):
         raise PlanConflictError(
-            f"{path} is not what dcpred writes there; score into a new directory, or put back the plan that was there"
+            f"{path} is not what dcpred writes there; score into a new directory, or put back the plan that"
+            " was there"
         ) from None
 
 
@@ -148,7 +165,11 @@ def _possible(run: ScoreRun) -> bool:
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
-    return run.n_rows <= MOST_BLOCKS * run.block_rows and bool(run.outputs) and all(name in OUTPUTS for name in run.outputs)
+    return (
+        run.n_rows <= MOST_BLOCKS * run.block_rows
+        and bool(run.outputs)
+        and all(name in OUTPUTS for name in run.outputs)
+    )
 
 
 def _note(path: Path) -> dict[str, Any] | None:

@@ -40,8 +40,12 @@ class ScoreReport:
     manifest: dict[str, Any]
 
 
-def make_manifest(ledger: Ledger, plan: BlockPlan, scored: int, input_run: str | None = None) -> dict[str, Any]:
-    """The manifest, sealed. `input_run` is the hash that a plan of the input would have now, where that has changed since."""
+def make_manifest(
+    ledger: Ledger, plan: BlockPlan, scored: int, input_run: str | None = None
+) -> dict[str, Any]:
+    """The manifest, sealed. `input_run` is the hash that a plan of the input would have now, where that has
+    changed since.
+    """
     value = {
         "format": FORMAT,
         "version": VERSION,
@@ -69,7 +73,12 @@ def totals(receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
     digests: list[str] = []
     for receipt in receipts:
         digests.append(receipt.digest)
-        spent = receipt.read_seconds, receipt.score_seconds, receipt.statistics.get("seconds", 0.0), receipt.write_seconds
+        spent = (
+            receipt.read_seconds,
+            receipt.score_seconds,
+            receipt.statistics.get("seconds", 0.0),
+            receipt.write_seconds,
+        )
         seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
         peaks[receipt.process] = max(peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
         for code, n in receipt.status.items():
@@ -95,7 +104,9 @@ def metadata_digests(run: ScoreRun) -> dict[str, str]:
     return {name: digest(file.read_bytes()) for name, file in files.items() if file.is_file()}
 
 
-def make_report(run: ScoreRun, plan: BlockPlan, done: Done, seconds: float, manifest: dict[str, Any]) -> ScoreReport:
+def make_report(
+    run: ScoreRun, plan: BlockPlan, done: Done, seconds: float, manifest: dict[str, Any]
+) -> ScoreReport:
     rows = min(done.blocks * plan.block_rows, plan.n_rows)
     return ScoreReport(
         output=run.output,

@@ -1,4 +1,6 @@
-"""What a manifest says of a run beside its rows and blocks: what went in, who computed, what came out, and drift."""
+"""What a manifest says of a run beside its rows and blocks: what went in, who computed, what came out, and
+drift.
+"""
 
 import json
 from collections.abc import Iterable
@@ -21,8 +23,9 @@ from dcpred_tasks.task_bodies.score_block import planned_model
 
 
 def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
-    """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks, `statistics`, `drift`.
-    The records are gone through once and not kept."""
+    """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
+    `statistics`, `drift`. The records are gone through once and not kept.
+    """
     model = planned_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
     gathered = Statistics(model, None if coding is None else coding.values)

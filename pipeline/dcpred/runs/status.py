@@ -14,7 +14,8 @@ RATE_SECONDS = 600.0  # that the rate is taken over, so that it follows workers 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Of one output. `state` is finished, scoring (somebody drives it), or stopped (run the same command again).
+    """Of one output. `state` is finished, scoring (somebody drives it), or stopped (run the same command
+    again).
 
     rows_per_second  over the last ten minutes of commits; 0 where fewer than two blocks were committed then
     seconds_left     at that rate; None where it is not known

@@ -1,7 +1,8 @@
 """Scoring the blocks that are left, and what is done when some cannot be.
 
-A failure of one block does not stop the others, unless the first ones all fail, or too many do. What a person must know of a
-failed block is kept in the ledger. A full disk, a quota or a missing permission ends the run at once.
+A failure of one block does not stop the others, unless the first ones all fail, or too many do. What a person
+must know of a failed block is kept in the ledger. A full disk, a quota or a missing permission ends the run
+at once.
 """
 
 import time
@@ -26,7 +27,8 @@ FIRST_FAILURES = 5  # without a success before or between: the run is wrong, and
 class Tolerance:
     """What a run puts up with.
 
-    quarantine    rows of damaged or missing input chunks, and blocks that no worker survives, are given up, and the run goes on
+    quarantine    rows of damaged or missing input chunks, and blocks that no worker survives, are given up,
+                  and the run goes on
     max_failures  blocks that may fail before the run stops
     max_bad_rows  rows without a score before the run stops: a number, or below 1 a fraction of all rows
     """
@@ -37,10 +39,13 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if self.max_failures < 0:
-            raise SettingsError(f"max_failures was set to {self.max_failures}, but it is a number of blocks; use 0 or more")
+            raise SettingsError(
+                f"max_failures was set to {self.max_failures}, but it is a number of blocks; use 0 or more"
+            )
         if self.max_bad_rows is not None and not self.max_bad_rows >= 0:
             raise SettingsError(
-                f"max_bad_rows was set to {self.max_bad_rows}, but it is a number of rows or, below 1, a fraction; use 0 or more"
+                f"max_bad_rows was set to {self.max_bad_rows}, but it is a number of rows or, below 1, a"
+                " fraction; use 0 or more"
             )
 
     def check_bad_rows(self, n_bad: int, n_rows: int) -> None:
@@ -50,8 +55,9 @@ class Tolerance:
         most = self.max_bad_rows if self.max_bad_rows >= 1 else self.max_bad_rows * n_rows
         if n_bad > most:
             raise IncompleteError(
-                f"{counted(n_bad, 'row has', 'rows have')} no score so far, but at most {most:,.0f} of {n_rows:,} may have none "
-                "(max_bad_rows); look at them with `dcpred errors`, or run again with a higher limit to go on"
+                f"{counted(n_bad, 'row has', 'rows have')} no score so far, but at most {most:,.0f} of"
+                f" {n_rows:,} may have none (max_bad_rows); look at them with `dcpred errors`, or run again"
+                " with a higher limit to go on"
             )
 
 
@@ -68,9 +74,11 @@ class BlockRun:
         self.n_done = 0
 
     def prepare(self) -> None:
-        """Have the engine compiled before the first block where there is no machine code, so that no rate counts that time.
+        """Have the engine compiled before the first block where there is no machine code, so that no rate
+        counts that time.
 
-        A worker that fails in this is no error: its blocks will tell."""
+        A worker that fails in this is no error: its blocks will tell.
+        """
         if all(self.workers.on_each(is_compiled)):
             return
         with self.say.step(COMPILING, None, ""):
@@ -118,7 +126,9 @@ class BlockRun:
         if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
             raise self._incomplete(n_pending, "; the run was stopped, since the first ones all failed")
         if len(self.failed) > self.tolerance.max_failures:
-            raise self._incomplete(n_pending, f"; the run was stopped, as max_failures is {self.tolerance.max_failures:,}")
+            raise self._incomplete(
+                n_pending, f"; the run was stopped, as max_failures is {self.tolerance.max_failures:,}"
+            )
 
     def _give_up_deadly(self) -> None:
         """Mark the rows of blocks that no worker survived, where rows may be given up."""
@@ -136,8 +146,9 @@ class BlockRun:
         block, failure = min(self.failed.items())
         start, stop = self.ledger.run.rows(block)
         return IncompleteError(
-            f"{counted(n_pending, 'block was', 'blocks were')} to be scored, but {len(self.failed):,} could not be, the first "
-            f"being block {block} (rows {start:,} to {stop:,}): {_sentence(failure)}{ending}; run again to try once more"
+            f"{counted(n_pending, 'block was', 'blocks were')} to be scored, but {len(self.failed):,} could"
+            f" not be, the first being block {block} (rows {start:,} to {stop:,}):"
+            f" {_sentence(failure)}{ending}; run again to try once more"
         )
 
 

@@ -27,7 +27,9 @@ def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
 
 
 def check_place(output: Path, needed: int) -> None:
-    """Raise ResourceError unless files can be created where `output` is to be, and `needed` bytes are free there."""
+    """Raise ResourceError unless files can be created where `output` is to be, and `needed` bytes are free
+    there.
+    """
     folder = output.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -42,13 +44,19 @@ def check_place(output: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ResourceError(
-            f"the scores need up to {needed / 2**20:,.0f} MiB, but {folder} has {free / 2**20:,.0f} MiB free; make room or name "
-            "another place"
+            f"the scores need up to {needed / 2**20:,.0f} MiB, but {folder} has {free / 2**20:,.0f} MiB free;"
+            " make room or name another place"
         )
 
 
 def check_apart(x: str, output: Path) -> None:
     """Raise DataError where the output would lie inside the input."""
-    source, place = Path(os.path.realpath(x)), Path(os.path.realpath(output))  # which take a loop of links as it is
+    # which take a loop of links as it is
+    source, place = (
+        Path(os.path.realpath(x)),
+        Path(os.path.realpath(output)),
+    )
     if source.exists() and place.is_relative_to(source):
-        raise DataError(f"scores were to be written to {output}, but that is inside the input {x}; name a place outside")
+        raise DataError(
+            f"scores were to be written to {output}, but that is inside the input {x}; name a place outside"
+        )

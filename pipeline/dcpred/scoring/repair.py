@@ -1,17 +1,19 @@
 """`dcpred score --repair`: score again only what is wrong.
 
-An output is verified; records of blocks that are not as they were written are withdrawn, and so is the manifest; and the run,
-which then is one that was cut off, goes on as any does. What is promised:
+An output is verified; records of blocks that are not as they were written are withdrawn, and so is the
+manifest; and the run, which then is one that was cut off, goes on as any does. What is promised:
 
 - Where nothing is wrong, nothing is written.
-- Nothing that dcpred did not write is removed. Foreign files are named, and the run is not finished while they are there.
-- Metadata of output arrays are written anew from model and plan, and a plan that its manifest does not know from model and
-  input; chunks stay, and are verified as they are then read.
-- Blocks of which rows were given up are scored again if their input can be read now, or if rows may be given up again.
-- A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred score`. --repair
-  accepts it if it lies where it lay, is cut in the same blocks, and a sample of rows that are not to be scored again still
-  has the scores that it had. All other blocks keep the scores of the input as it was. The manifest then says
-  `"input_changed": true` and, as `input_run`, which input was last seen.
+- Nothing that dcpred did not write is removed. Foreign files are named, and the run is not finished while
+  they are there.
+- Metadata of output arrays are written anew from model and plan, and a plan that its manifest does not know
+  from model and input; chunks stay, and are verified as they are then read.
+- Blocks of which rows were given up are scored again if their input can be read now, or if rows may be given
+  up again.
+- A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred
+  score`. --repair accepts it if it lies where it lay, is cut in the same blocks, and a sample of rows that
+  are not to be scored again still has the scores that it had. All other blocks keep the scores of the input
+  as it was. The manifest then says `"input_changed": true` and, as `input_run`, which input was last seen.
 - A repair that is cut off leaves either records that are missing or no manifest; --repair goes on from there.
 """
 
@@ -51,17 +53,22 @@ def repair(
     """Score again what is wrong in an output, or was never done; see the module for what is promised.
 
     level  of the verification that says what is wrong: full or fast
-    Raises what `score` raises; PlanConflictError where the output is of another plan, or its input holds other rows.
+    Raises what `score` raises; PlanConflictError where the output is of another plan, or its input holds
+    other rows.
     """
     if level not in LEVELS:
-        raise SettingsError(f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them")
+        raise SettingsError(
+            f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them"
+        )
     ledger = open_ledger(output)
     planned, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     with pool() as workers:
         with ledger.claimed():
-            _withdraw_what_is_wrong(ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say)
+            _withdraw_what_is_wrong(
+                ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say
+            )
         return score(
             model_path,
             x,
@@ -83,13 +90,19 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:
         raise PlanConflictError(
-            f"{planned.output} was to be repaired from {planned.x}, which is not the input that it was made from, {was.x}; "
-            "restore chunks in that place, or score into a new directory"
+            f"{planned.output} was to be repaired from {planned.x}, which is not the input that it was made"
+            f" from, {was.x}; restore chunks in that place, or score into a new directory"
         )
 
 
 def _withdraw_what_is_wrong(
-    ledger: Ledger, model: Model, workers: Workers, level: str, tolerance: Tolerance, changed: bool, say: Reporter
+    ledger: Ledger,
+    model: Model,
+    workers: Workers,
+    level: str,
+    tolerance: Tolerance,
+    changed: bool,
+    say: Reporter,
 ) -> None:
     """Make a run with wrong blocks one that was cut off before they were scored."""
     fast = FastCheck(ledger)
@@ -101,10 +114,16 @@ def _withdraw_what_is_wrong(
     findings = [*fast.findings, *(check_full(fast, workers, say) if level == "full" else [])]
     conflicts = [finding for finding in findings if finding.kind == Kind.CONFLICT]
     again = {*damaged_blocks(findings), *(f.block for f in conflicts if f.block is not None)}
-    again |= set(_worth_another_try(ledger.run, workers, [b for b in fast.given_up if b not in again], tolerance))
+    again |= set(
+        _worth_another_try(ledger.run, workers, [b for b in fast.given_up if b not in again], tolerance)
+    )
     if changed and (again or fast.left):
-        _check_same_rows(ledger.run, workers, [b for b in fast.receipts if b not in again and b not in fast.given_up], say)
-    if any(finding.kind == Kind.MANIFEST for finding in findings):  # it and the plan disagree, or it is altered itself
+        _check_same_rows(
+            ledger.run, workers, [b for b in fast.receipts if b not in again and b not in fast.given_up], say
+        )
+    if any(
+        finding.kind == Kind.MANIFEST for finding in findings
+    ):  # it and the plan disagree, or it is altered itself
         write_json(ledger.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(ledger.run)})
     for name in leftovers(findings):
         (ledger.root / name).unlink(missing_ok=True)
@@ -113,11 +132,14 @@ def _withdraw_what_is_wrong(
     for finding in conflicts:
         (ledger.root / finding.file).unlink(missing_ok=True)
     if again or restored or any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings):
-        (ledger.root / "manifest.json").unlink(missing_ok=True)  # last: without it the run is one that was cut off
+        # last: without it the run is one that was cut off
+        (ledger.root / "manifest.json").unlink(missing_ok=True)
     _say(findings, len(again), say)
 
 
-def _worth_another_try(run: ScoreRun, workers: Workers, given_up: list[int], tolerance: Tolerance) -> list[int]:
+def _worth_another_try(
+    run: ScoreRun, workers: Workers, given_up: list[int], tolerance: Tolerance
+) -> list[int]:
     """Blocks of which rows were given up, and that can be scored now."""
     if tolerance.quarantine:
         return given_up
@@ -136,8 +158,8 @@ def _check_same_rows(run: ScoreRun, workers: Workers, blocks: list[int], say: Re
     wrong = check_sample(run, workers, choose_rows(run, blocks, SAMPLE_ROWS, seed=0), say)
     if wrong:
         raise PlanConflictError(
-            f"{run.output} was to be repaired, but {run.x} holds other rows than those that were scored ({wrong[0].sentence}); "
-            "score into a new directory"
+            f"{run.output} was to be repaired, but {run.x} holds other rows than those that were scored"
+            f" ({wrong[0].sentence}); score into a new directory"
         )
 
 

@@ -1,7 +1,7 @@
 """Scoring over Zarr with Dask workers: preflight → plan → blocks → verification → manifest.
 
-A block is read, scored, written and committed by one task (dcpred_tasks.task_bodies.score_block). Running the same plan again
-does only what is missing; a finished run writes nothing.
+A block is read, scored, written and committed by one task (dcpred_tasks.task_bodies.score_block). Running the
+same plan again does only what is missing; a finished run writes nothing.
 """
 
 import shutil
@@ -41,7 +41,12 @@ def default_outputs(task: str) -> tuple[str, ...]:
 
 
 def plan_run(
-    model_path: Path, x: str, output: Path, outputs: tuple[str, ...] | None = None, *, may_lack_chunks: bool = False
+    model_path: Path,
+    x: str,
+    output: Path,
+    outputs: tuple[str, ...] | None = None,
+    *,
+    may_lack_chunks: bool = False,
 ) -> tuple[ScoreRun, BlockPlan, Model]:
     """Check everything that can be checked before anything is written. Raises RefusedErrors."""
     model = read_model(model_path)
@@ -57,7 +62,9 @@ def plan_run(
     check_apart(x, output)
     if not may_lack_chunks:
         zarr_arrays.check_complete(x, X)
-    plan = plan_scoring(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs)
+    plan = plan_scoring(
+        X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
+    )
     x, place = zarr_arrays.absolute(x), zarr_arrays.absolute(output)
     run = ScoreRun(
         run=run_hash(X, model_hash, outputs, plan.chunk_rows, plan.block_rows),
@@ -87,12 +94,14 @@ def score(
     """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
 
     pool      gives the workers, and is asked for them only when there is something to score
-    repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair has looked at them
-    Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no score,
-    RunHeldError, ResourceError, InterruptedRunError.
+    repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
+    has looked at them Raises RefusedErrors before anything is written, IncompleteError if blocks failed or
+    too many rows have no score, RunHeldError, ResourceError, InterruptedRunError.
     """
     begin = time.perf_counter()
-    run, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine or repaired is not None)
+    run, plan, model = plan_run(
+        model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine or repaired is not None
+    )
     input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
     ledger = Ledger(run, plan.n_blocks)
     ledger.check()
@@ -106,7 +115,9 @@ def score(
         check_place(output, output_bytes(run, model, plan.n_blocks))
     new = not output.exists()
     with pool() as workers:
-        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        workers.check_memory(
+            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+        )
         with ledger.claimed() as lease:
             try:
                 workers.check_sees(output.absolute())
@@ -139,7 +150,8 @@ def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, to
         for block in wrong:
             ledger.retract(block)
     raise IncompleteError(
-        f"{len(wrong):,} blocks are not as they were written, the first being block {wrong[0]}; check the storage and run again"
+        f"{len(wrong):,} blocks are not as they were written, the first being block {wrong[0]}; check the"
+        " storage and run again"
     )
 
 
@@ -149,18 +161,22 @@ def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
     given_up = sum(report.status.get(str(int(code)), 0) for code in GIVEN_UP)
     if given_up:
         raise IncompleteError(
-            f"{counted(given_up, 'row was', 'rows were')} given up, since input is damaged or missing or no worker survived "
-            f"them; see `dcpred errors {report.output}`, mend the input, and run again with --repair"
+            f"{counted(given_up, 'row was', 'rows were')} given up, since input is damaged or missing or no"
+            f" worker survived them; see `dcpred errors {report.output}`, mend the input, and run again with"
+            " --repair"
         )
 
 
 def _check_outputs(outputs: tuple[str, ...], task: str) -> tuple[str, ...]:
     possible = default_outputs(task)
     if not outputs:
-        raise SettingsError(f"no outputs were asked for, but a model for {task} gives {' and '.join(possible)}; name some")
+        raise SettingsError(
+            f"no outputs were asked for, but a model for {task} gives {' and '.join(possible)}; name some"
+        )
     unknown = [name for name in outputs if name not in possible]
     if unknown:
         raise SettingsError(
-            f"output {unknown[0]!r} was asked for, but a model for {task} gives {' and '.join(possible)}; ask for those"
+            f"output {unknown[0]!r} was asked for, but a model for {task} gives {' and '.join(possible)}; ask"
+            " for those"
         )
     return tuple(name for name in possible if name in outputs)

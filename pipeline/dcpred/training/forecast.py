@@ -1,7 +1,8 @@
 """What the steps of a training are likely to take: rough arithmetic for people who wait, in seconds.
 
-Fitted by eye to runs on letter and cal_housing, and to the seconds that the README tells of covtype, usps and mnist, with two
-workers, within a factor of two or so. Only shares of a whole are shown, and the time that a job has taken corrects them.
+Fitted by eye to runs on letter and cal_housing, and to the seconds that the README tells of covtype, usps and
+mnist, with two workers, within a factor of two or so. Only shares of a whole are shown, and the time that a
+job has taken corrects them.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
     return local + (4e-5 + 2e-6 * n_features) * settings.refine_steps / 100 * (12 + settings.landmarks) / 28
 
 
-def forecast_training(n_rows: int, n_features: int, settings: Settings, n_threads: int, *, learns: bool) -> Shares:
+def forecast_training(
+    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, learns: bool
+) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
     learns  whether the scaling that settings ask for is still to be learned
@@ -35,7 +38,9 @@ def forecast_training(n_rows: int, n_features: int, settings: Settings, n_thread
     return Shares(
         {
             "survey": 1.0 + 1e-7 * numbers / n_threads,
-            "division": 0.1 + 5e-7 * sample + (4e-6 * sample if learns and settings.scaling == "learned" else 0.0),
+            "division": (
+                0.1 + 5e-7 * sample + (4e-6 * sample if learns and settings.scaling == "learned" else 0.0)
+            ),
             "route": 1.0 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,

@@ -1,4 +1,6 @@
-"""How the leaves of a training job are cut into tasks, and the memory that fitting one takes: arithmetic without I/O."""
+"""How the leaves of a training job are cut into tasks, and the memory that fitting one takes: arithmetic
+without I/O.
+"""
 
 from collections.abc import Sequence
 
@@ -15,11 +17,15 @@ def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
     """Memory that fitting the largest leaf may take: Gram matrices, its rows, and their kernel values."""
     rows = min(n_rows, settings.max_leaf_rows)
     n_basis = settings.landmarks + settings.products + settings.triangle
-    return 8 * (GRAM_COPIES * min(rows, settings.local_rows) ** 2 + ROW_COPIES * rows * (n_basis + n_features))
+    return 8 * (
+        GRAM_COPIES * min(rows, settings.local_rows) ** 2 + ROW_COPIES * rows * (n_basis + n_features)
+    )
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
-    """Leaves for one task each, the largest first, since they set the wall time; small neighbours go together."""
+    """Leaves for one task each, the largest first, since they set the wall time; small neighbours go
+    together.
+    """
     total = sum(w.n_rows for w in work)
     room = min(GROUP_ROWS, -(-total // BLOCKS))
     groups: list[list[LeafWork]] = []

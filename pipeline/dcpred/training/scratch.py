@@ -17,8 +17,8 @@ def make_scratch(scratch: Path, model: Path) -> None:
             scratch.mkdir(parents=True, exist_ok=True)
         except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
             raise DataError(
-                f"a model was to be written to {model}, but no directory can be made beside it ({error.strerror}); "
-                "name another place"
+                f"a model was to be written to {model}, but no directory can be made beside it"
+                f" ({error.strerror}); name another place"
             ) from None
 
 
@@ -30,12 +30,17 @@ def check_scratch(scratch: Path, run: str, model: Path) -> None:
     if path.exists():
         if read_own_json(path).get("run") != run:
             raise PlanConflictError(
-                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that one, or "
-                "remove the directory"
+                f"{scratch} holds an unfinished training of {model} with other data or settings; finish that"
+                " one, or remove the directory"
             )
         return
-    if any(entry.name != "lock" and not entry.name.startswith(("job.json.", "lock.")) for entry in scratch.iterdir()):
-        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+    if any(
+        entry.name != "lock" and not entry.name.startswith(("job.json.", "lock."))
+        for entry in scratch.iterdir()
+    ):
+        raise PlanConflictError(
+            f"{scratch} is needed for the work in progress, but it holds other files; remove them"
+        )
 
 
 def drop_scratch(scratch: Path) -> None:

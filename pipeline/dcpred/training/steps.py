@@ -35,7 +35,14 @@ from dcpred_tasks.scratch.training_job import (
     write_tree,
 )
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.task_bodies.train_model import Receipt, fit_leaves, halo_block, route_block, split_leaf, survey_block
+from dcpred_tasks.task_bodies.train_model import (
+    Receipt,
+    fit_leaves,
+    halo_block,
+    route_block,
+    split_leaf,
+    survey_block,
+)
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
@@ -66,10 +73,14 @@ class TrainReport:
 class Training:
     """The steps of one job, and what is noted on the way."""
 
-    def __init__(self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None) -> None:
+    def __init__(
+        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None
+    ) -> None:
         self.job, self.plan, self.workers, self.say, self.scaling = job, plan, workers, say, scaling
         rows, features = zarr_arrays.open_array(job.x).shape
-        self.shares = forecast_training(rows, features, job.settings, workers.n_threads(), learns=scaling is None)
+        self.shares = forecast_training(
+            rows, features, job.settings, workers.n_threads(), learns=scaling is None
+        )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
@@ -86,10 +97,20 @@ class Training:
         begin = time.perf_counter()
         leaves, folded = zip(*(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True)
         if sum(folded) % 2**64 != survey.rows:
-            raise DcpredError("the rows that came to leaves are not those that were surveyed; this is a bug, please report it")
+            raise DcpredError(
+                "the rows that came to leaves are not those that were surveyed; this is a bug, please"
+                " report it"
+            )
         stored = self.job.settings
         model = assemble(
-            leaves, rows, flatten(balanced.root), division.scaling, division.kernels, classes, stored, division.reference
+            leaves,
+            rows,
+            flatten(balanced.root),
+            division.scaling,
+            division.kernels,
+            classes,
+            stored,
+            division.reference,
         )
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
@@ -121,7 +142,12 @@ class Training:
         return result
 
     def work(
-        self, title: str, body: Callable[..., Receipt], tasks: Sequence[tuple[Any, ...]], total: int, outputs: Sequence[Path]
+        self,
+        title: str,
+        body: Callable[..., Receipt],
+        tasks: Sequence[tuple[Any, ...]],
+        total: int,
+        outputs: Sequence[Path],
     ) -> None:
         """Run those tasks whose output is not there yet."""
         todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
@@ -129,7 +155,9 @@ class Training:
             run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
 
     def note(self, receipt: Receipt, advance: Step) -> None:
-        self.worker_peaks[receipt.process] = max(self.worker_peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
+        self.worker_peaks[receipt.process] = max(
+            self.worker_peaks.get(receipt.process, 0), receipt.peak_memory_bytes
+        )
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
@@ -179,7 +207,9 @@ class Training:
     def _route(self, division: Division, survey: Survey) -> IntArray:
         spans = list(self.plan.spans())
         pieces = [self.job.piece(0, block) for block, _, _ in spans]
-        self.work("sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces)
+        self.work(
+            "sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces
+        )
         counts = [read_counts(piece) for piece in pieces]
         write_offsets(self.job, 0, counts)
         total = np.sum(counts, axis=0)
@@ -194,12 +224,21 @@ class Training:
         def split(requests: Sequence[tuple[int, int]]) -> list[Split]:
             generations = range(self.n_generations, self.n_generations + len(requests))
             self.n_generations += len(requests)
-            tasks = [(self.job, where[leaf], totals[leaf], g) for (leaf, _), g in zip(requests, generations, strict=True)]
+            tasks = [
+                (self.job, where[leaf], totals[leaf], g)
+                for (leaf, _), g in zip(requests, generations, strict=True)
+            ]
             for g in generations:
                 self.job.rows(g).mkdir(exist_ok=True)
             total = sum(totals[leaf] for leaf, _ in requests)
             outputs = [self.job.split_file(g) for g in generations]
-            self.work(f"dividing {counted(len(requests), 'large leaf', 'large leaves')}", split_leaf, tasks, total, outputs)
+            self.work(
+                f"dividing {counted(len(requests), 'large leaf', 'large leaves')}",
+                split_leaf,
+                tasks,
+                total,
+                outputs,
+            )
             results = [read_split(self.job, g) for g in generations]
             for (_, first), g, result in zip(requests, generations, results, strict=True):
                 for child, n in enumerate(result.counts):
@@ -239,7 +278,9 @@ class Training:
             for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))
         ]
         missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
-        with self.say.step(f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows") as advance:
+        with self.say.step(
+            f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"
+        ) as advance:
             groups = [(self.job, group) for group in leaf_groups(missing)]
             run_all(self.workers, fit_leaves, groups, lambda _, receipt: self.note(receipt, advance))
 
@@ -255,5 +296,8 @@ def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
         return tuple(found)
     wrong = [c for c in found if isinstance(c, str) or not (0 <= c < len(names) and c == int(c))]
     if wrong:
-        raise DataError(f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the attribute")
+        raise DataError(
+            f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the"
+            " attribute"
+        )
     return tuple(names[int(c)] for c in found)

@@ -1,13 +1,14 @@
 """Training over Zarr with Dask workers: survey → division → route → balance → leaves → model.
 
-Each step is a set of independent tasks whose results lie in the scratch directory MODEL.scratch; the driver reads what is
-small from there. A task whose result is there is not run again, so that a job that was cut off goes on where it stopped.
+Each step is a set of independent tasks whose results lie in the scratch directory MODEL.scratch; the driver
+reads what is small from there. A task whose result is there is not run again, so that a job that was cut off
+goes on where it stopped.
 
-    survey    every block: limits, classes, bad values, its part of the sample          (dcpred_tasks.task_bodies.train_model)
+    survey    every block: limits, classes, bad values, its part of the sample; see dcpred_tasks.task_bodies
     division  here: scaling and k-means tree of the sample
     route     every block: rows sorted by leaf, one shard a block
     balance   large leaves divided again, by tasks; small ones merged, here
-    overlap   every block: rows sorted by the leaves that are nearest after their own, where settings ask for it
+    overlap   every block: rows by the leaves that are nearest after their own, where settings ask for it
     leaves    every leaf, largest first: gather its rows, fit
     model     here: concatenate, write, rename
 """
@@ -47,11 +48,15 @@ def train(
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
-    pool     gives the workers, and is asked for them only when the input has been checked and there is work to do
+    pool     gives the workers; asked for them only when the input has been checked and there is work
     scaling  what the settings would learn from these data, where that has been done
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
-    x, y, weight = zarr_arrays.absolute(x), zarr_arrays.absolute(y), zarr_arrays.absolute(weight) if weight else None
+    x, y, weight = (
+        zarr_arrays.absolute(x),
+        zarr_arrays.absolute(y),
+        zarr_arrays.absolute(weight) if weight else None,
+    )
     plan, names = check_training_data(x, y, weight, settings)
     run = run_hash(x, y, weight, settings, plan)
     scratch = model.with_name(f"{model.name}.scratch")
@@ -64,46 +69,66 @@ def train(
     largest_leaf_bytes = leaf_bytes(plan.n_rows, zarr_arrays.open_array(x).shape[1], settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with say.job("training"), pool() as workers:
-        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        workers.check_memory(
+            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+        )
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model):
-            say.say(f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that settings allow")
+            say.say(
+                f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that"
+                " settings allow"
+            )
             try:
                 workers.check_sees(scratch.absolute())
                 report = Training(job, plan, workers, say, scaling).run(run, model, names)
             except RefusedError:
-                if not job.division_file.exists():  # what follows the division is work that a second call goes on from
+                if (
+                    not job.division_file.exists()
+                ):  # what follows the division is work that a second call goes on from
                     drop_scratch(scratch)
                 raise
             drop_scratch(scratch)
     return report
 
 
-def check_training_data(x: str, y: str, weight: str | None, settings: Settings) -> tuple[BlockPlan, tuple[str, ...] | None]:
-    """What can be refused from shapes, dtypes and the list of chunks; then how blocks are cut, and the label names."""
+def check_training_data(
+    x: str, y: str, weight: str | None, settings: Settings
+) -> tuple[BlockPlan, tuple[str, ...] | None]:
+    """What can be refused from shapes, dtypes and the list of chunks; then how blocks are cut, and the label
+    names.
+    """
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     if X.shape[0] == 0 or X.shape[1] == 0:
-        raise DataError(f"X at {x} has shape {X.shape}, so that there is nothing to train on; pass rows and features")
+        raise DataError(
+            f"X at {x} has shape {X.shape}, so that there is nothing to train on; pass rows and features"
+        )
     columns = {"y": (y, target, "biufUSOT")}
     if weight:
         columns["the sample weight"] = weight, zarr_arrays.open_array(weight), "biuf"
     for name, (_, array, kinds) in columns.items():
         if np.dtype(array.dtype).kind not in kinds:
-            raise DataError(f"{name} has dtype {array.dtype}, which cannot be used; convert it to real numbers first")
+            raise DataError(
+                f"{name} has dtype {array.dtype}, which cannot be used; convert it to real numbers first"
+            )
         if array.shape != (X.shape[0],):
             raise DataError(
-                f"{name} must hold one value for each row of X, shape ({X.shape[0]},), but it has shape {array.shape}; "
-                "correct the one that is wrong"
+                f"{name} must hold one value for each row of X, shape ({X.shape[0]},), but it has shape"
+                f" {array.shape}; correct the one that is wrong"
             )
     if settings.task == "regression" and np.dtype(target.dtype).kind not in "biuf":
-        raise DataError(f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification")
+        raise DataError(
+            f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification"
+        )
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
         zarr_arrays.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     labels = target.attrs.get("labels")
     if settings.task == "regression" and isinstance(labels, list):
-        raise DataError("regression was asked for, but y holds class labels (its attribute `labels` names them); train classes")
+        raise DataError(
+            "regression was asked for, but y holds class labels (its attribute `labels` names them); train"
+            " classes"
+        )
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
@@ -111,7 +136,10 @@ def run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: Block
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return digest_json(
         {
-            **{name: zarr_arrays.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()},
+            **{
+                name: zarr_arrays.fingerprint(zarr_arrays.open_array(address))
+                for name, address in arrays.items()
+            },
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,
@@ -123,11 +151,20 @@ def _finished(model: Path, run: str) -> TrainReport | None:
     if not model.exists():
         return None
     if not (model / "model.json").exists():
-        raise PlanConflictError(f"a model was to be written to {model}, but something else is there; name another place")
+        raise PlanConflictError(
+            f"a model was to be written to {model}, but something else is there; name another place"
+        )
     described = describe_model(model)
     if described.provenance.get("run") != run:
         raise PlanConflictError(
-            f"a model was to be written to {model}, but a model of other data or settings is there; remove it or name "
-            "another place"
+            f"a model was to be written to {model}, but a model of other data or settings is there; remove it"
+            " or name another place"
         )
-    return TrainReport(**{**described.provenance["report"], "model": str(model), "hash": described.hash, "already_trained": True})
+    return TrainReport(
+        **{
+            **described.provenance["report"],
+            "model": str(model),
+            "hash": described.hash,
+            "already_trained": True,
+        }
+    )

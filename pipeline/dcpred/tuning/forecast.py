@@ -5,11 +5,20 @@ from dataclasses import replace
 from dcpred.execution.course import Shares
 from dcpred.training.forecast import forecast_training, row_seconds
 from dcpred.tuning.search import START_OVERLAP, WHOLE_LANDMARKS, expected_tries
-from dcpred.tuning.trial_plan import HELD_ROWS, MANY_ROWS, MOST_TREES, WHOLE, WHOLE_NUMBERS, WHOLE_ROWS, tries_whole
+from dcpred.tuning.trial_plan import (
+    HELD_ROWS,
+    MANY_ROWS,
+    MOST_TREES,
+    WHOLE,
+    WHOLE_NUMBERS,
+    WHOLE_ROWS,
+    tries_whole,
+)
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import HELD_OUT
 
-START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)  # what a search starts from
+# what a search starts from
+START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)
 LEAF_ROWS = 200  # mean rows of a leaf in trees that are tried
 
 
@@ -25,12 +34,15 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool
     numbers, sample = n_rows * n_features, min(n_rows, START.sample_rows) * n_features
     trees = (2 if short and n_rows > MANY_ROWS else MOST_TREES) + 1
     looked_at = min(HELD_ROWS / HELD_OUT, n_rows)
-    search = expected_tries(trees, short) * looked_at * START.overlap * row_seconds(n_features, LEAF_ROWS, START)
+    search = (
+        expected_tries(trees, short) * looked_at * START.overlap * row_seconds(n_features, LEAF_ROWS, START)
+    )
     if tries_whole(n_rows, n_features, START):
         looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // n_features, n_rows)
         whole = replace(START, **WHOLE, landmarks=WHOLE_LANDMARKS)
         search += expected_tries(1, short) * looked_at * row_seconds(n_features, looked_at, whole)
-    chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)  # between what is often chosen
+    # between what is often chosen
+    chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)
     return Shares(
         {
             "survey": 1.0 + 1e-7 * numbers / n_threads,
@@ -44,7 +56,9 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool
 
 
 class Headway:
-    """Of a search, whose rounds are not known beforehand: each takes its part of what is left, and never more than half of it."""
+    """Of a search, whose rounds are not known beforehand: each takes its part of what is left, and never more
+    than half of it.
+    """
 
     def __init__(self, expected: float) -> None:
         """expected  effort of all rounds"""

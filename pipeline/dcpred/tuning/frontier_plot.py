@@ -14,12 +14,17 @@ def check_plot(path: Path | None) -> None:
     if path is None:
         return
     if path.is_dir() or path.suffix.lower() not in KINDS:
-        raise SettingsError(f"a plot was asked for as {path}, but it is written as {', '.join(KINDS)}; name such a file")
+        raise SettingsError(
+            f"a plot was asked for as {path}, but it is written as {', '.join(KINDS)}; name such a file"
+        )
     if not path.absolute().parent.is_dir():
-        raise SettingsError(f"a plot was asked for as {path}, but its directory does not exist; make it first")
+        raise SettingsError(
+            f"a plot was asked for as {path}, but its directory does not exist; make it first"
+        )
     if find_spec("matplotlib") is None:
         raise SettingsError(
-            "a plot was asked for, but matplotlib is not installed; install it (pip install matplotlib), or leave out --plot"
+            "a plot was asked for, but matplotlib is not installed; install it (pip install matplotlib), or"
+            " leave out --plot"
         )
 
 
@@ -35,8 +40,12 @@ def draw_frontier(report: dict[str, Any], path: Path) -> None:
     factor = 1.0 if name == "rmse" else 100.0
     figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
     cost = [p["cost_ratio"] for p in points]
-    axes.step(cost, [factor * p[name] for p in points], where="post", marker="o", label="least error at a cost")
-    axes.plot(chosen["cost_ratio"], factor * chosen[name], "s", markersize=11, fillstyle="none", label="chosen")
+    axes.step(
+        cost, [factor * p[name] for p in points], where="post", marker="o", label="least error at a cost"
+    )
+    axes.plot(
+        chosen["cost_ratio"], factor * chosen[name], "s", markersize=11, fillstyle="none", label="chosen"
+    )
     axes.set_xlabel("predicted cost, linear predictions per row")
     axes.set_ylabel("RMSE on held-out rows" if name == "rmse" else "accuracy on held-out rows, %")
     axes.grid(alpha=0.3)

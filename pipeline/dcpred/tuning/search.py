@@ -1,8 +1,8 @@
 """The search for settings: where it looks, in which order, and when it stops looking.
 
-By coordinates, with more leaves of data in each round: first γ for every tree, then one change at a time around the best of each,
-then the changes that helped put together, with as many landmarks as the budget has room for. Rounds compare settings on the same
-leaves, where a difference is far less uncertain than a value.
+By coordinates, with more leaves of data in each round: first γ for every tree, then one change at a time
+around the best of each, then the changes that helped put together, with as many landmarks as the budget has
+room for. Rounds compare settings on the same leaves, where a difference is far less uncertain than a value.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,11 @@ START_OVERLAP = 3
 START_C = 16.0
 LOCAL_GAMMA = 2.0  # γ of local machines, in γ of compact ones
 HELPS = 0.99  # of the soft error: what a change must leave
-AGAIN, MOST_AGAIN = 1.5, 3  # of the least error, and how many points of a tree within it: those that are judged on more rows
+# of the least error, and how many points of a tree within it: those that are judged on more rows
+AGAIN, MOST_AGAIN = (
+    1.5,
+    3,
+)
 SAME = 1.5  # of the least soft error: trees above are given up after the first round
 MOVES: dict[str, tuple[dict[str, Any], ...]] = {
     "classification": (
@@ -76,7 +80,8 @@ class Budget:
 
 
 DEFAULT_BUDGET = Budget(ratio=20.0)
-LEAST_TIMES = 2.0  # what the cheapest model takes: the budget where nobody named one and 20 linear predictions are too few
+# what the cheapest model takes: the budget where nobody named one and 20 linear predictions are too few
+LEAST_TIMES = 2.0
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,9 @@ class Point:
 
 
 def expected_tries(trees: int, short: bool) -> float:
-    """What a search over so many trees is likely to judge, in tries of the settings that it starts from on all leaves that are
-    looked at. The last rounds depend on what is found: it may be half of that, or twice."""
+    """What a search over so many trees is likely to judge, in tries of the settings that it starts from on
+    all leaves that are looked at. The last rounds depend on what is found: it may be half of that, or twice.
+    """
     widths, kept = (0.25, 2) if short else (0.5, 3)
     return trees * 6 * widths + min(trees, kept) * (16 if short else 42)
 
@@ -112,7 +118,9 @@ class Arena(Protocol):
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost: ...
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]: ...
+    def judge(
+        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
+    ) -> list[Verdict]: ...
 
     def folds(self, tree: int) -> int: ...
 
@@ -132,8 +140,10 @@ def search(arena: Arena, trees: Sequence[int], budget: Budget, short: bool) -> l
 
 
 def _judged_again(arena: Arena, points: Sequence[Point]) -> list[Point]:
-    """Where few rows are held out, the best points of each tree are judged on more of them: differences between trees are within
-    what chance does otherwise (usps: a tree of 64 leaves 3.1 % wrong and one leaf 3.5 % on 1,800 rows, 3.9 and 2.5 on all)."""
+    """Where few rows are held out, the best points of each tree are judged on more of them: differences
+    between trees are within what chance does otherwise (usps: a tree of 64 leaves 3.1 % wrong and one leaf
+    3.5 % on 1,800 rows, 3.9 and 2.5 on all).
+    """
     limit = AGAIN * min((p.error for p in points), default=0.0)
     found: list[Point] = []
     for tree in dict.fromkeys(p.tree for p in points):
@@ -141,7 +151,10 @@ def _judged_again(arena: Arena, points: Sequence[Point]) -> list[Point]:
         best = [p for p in own[:MOST_AGAIN] if p.error <= limit and n > 1 and len(points) > 1]
         more = arena.judge(tree, [p.settings for p in best], 1.0, range(1, n)) if best else []
         for point, verdict in zip(best, more, strict=True):
-            soft, hard = ((old + (n - 1) * new) / n for old, new in zip(astuple(point.verdict), astuple(verdict), strict=True))
+            soft, hard = (
+                (old + (n - 1) * new) / n
+                for old, new in zip(astuple(point.verdict), astuple(verdict), strict=True)
+            )
             found.append(replace(point, verdict=Verdict(soft, hard), folds=n))
         found += own[len(best) :]
     return found
@@ -166,10 +179,13 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 
 def _first(arena: Arena, tree: int, budget: Budget) -> Settings | None:
-    """Where the search in a tree starts: with less overlap (more leaves are constants) or fewer landmarks where the budget has
-    no room for more."""
+    """Where the search in a tree starts: with less overlap (more leaves are constants) or fewer landmarks
+    where the budget has no room for more.
+    """
     start = arena.start(tree)
-    for landmarks in [m for m in reversed(LANDMARKS) if m <= (WHOLE_LANDMARKS if start.refine_epochs else 16)]:
+    for landmarks in [
+        m for m in reversed(LANDMARKS) if m <= (WHOLE_LANDMARKS if start.refine_epochs else 16)
+    ]:
         for overlap in range(start.overlap, 0, -1):
             settings = replace(start, landmarks=landmarks, products=0, overlap=overlap)
             if budget.allows(arena.cost(tree, settings)):
@@ -187,8 +203,11 @@ def _widths(arena: Arena, tree: int, settings: Settings, short: bool) -> tuple[S
     share = 0.25 if short else 0.5
 
     def look(gammas: Sequence[float]) -> None:
-        # One γ of the local machine for all, which has little to say in a compact model: they then share one local machine.
-        tries = [replace(settings, gamma=arena.gamma(tree) * LOCAL_GAMMA, head_gamma=gamma) for gamma in gammas]
+        # One γ of the local machine for all, which has little to say in a compact model: they then share one
+        # local machine.
+        tries = [
+            replace(settings, gamma=arena.gamma(tree) * LOCAL_GAMMA, head_gamma=gamma) for gamma in gammas
+        ]
         verdicts = arena.judge(tree, tries, share)
         found.update(zip(gammas, (v.soft for v in verdicts), strict=True))
 
@@ -212,8 +231,10 @@ def _changed(arena: Arena, tree: int, settings: Settings, budget: Budget, short:
     tries = [replace(settings, **move) for move in moves]
     most = arena.most_overlap(tree)
     able = [
-        i for i, t in enumerate(tries) if t != settings and t.overlap <= most and budget.allows(arena.cost(tree, t))
-    ]  # fmt: skip
+        i
+        for i, t in enumerate(tries)
+        if t != settings and t.overlap <= most and budget.allows(arena.cost(tree, t))
+    ]
     share = 0.4 if short else 0.8
     base, *verdicts = arena.judge(tree, [settings, *(tries[i] for i in able)], share)
     gains: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -235,7 +256,11 @@ def _changed(arena: Arena, tree: int, settings: Settings, budget: Budget, short:
 def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, short: bool) -> list[Point]:
     """More and fewer landmarks, and γ once more for them, on all leaves."""
     fewest = WHOLE_LANDMARKS // 3 if settings.refine_epochs else 0
-    able = [m for m in LANDMARKS if m >= fewest and budget.allows(arena.cost(tree, replace(settings, landmarks=m)))]
+    able = [
+        m
+        for m in LANDMARKS
+        if m >= fewest and budget.allows(arena.cost(tree, replace(settings, landmarks=m)))
+    ]
     able = able or [settings.landmarks]
     points: list[Point] = []
     worse = 0
@@ -243,7 +268,9 @@ def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, sho
         some = replace(settings, landmarks=m)
         tries = [_with_ratio(some, step) for step in ((1.0,) if short else (1.0, 0.6, 1.6))]
         verdicts = arena.judge(tree, tries, 1.0)
-        looks = [Point(tree, s, arena.cost(tree, s), verdict) for s, verdict in zip(tries, verdicts, strict=True)]
+        looks = [
+            Point(tree, s, arena.cost(tree, s), verdict) for s, verdict in zip(tries, verdicts, strict=True)
+        ]
         point = min(looks, key=_promise)
         worse = worse + 1 if points and point.error >= min(p.error for p in points) else 0
         points.append(point)

@@ -16,7 +16,8 @@ from dcpred_tasks.training.trial import HELD_OUT
 TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
 LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
 MOST_TREES = 3  # within the budget
-MANY_ROWS = 100_000  # from which on a short search leaves out the third, whose leaves are the largest and take the most time
+# from which on a short search leaves out the third, whose leaves are the largest and take the most time
+MANY_ROWS = 100_000
 HELD_ROWS = 6_000  # that settings are judged on
 LEAVES = (6, 256)
 OWN_ROWS = 1_000  # of a leaf that is looked at
@@ -25,8 +26,8 @@ TRIED_ROWS = 3_000  # of a leaf and its halo
 WHOLE_FEATURES = 64  # from which on it is tried
 WHOLE_BYTES = 3 * 2**29  # that its rows and what is computed of them may take
 WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # rows that are looked at, and rows × features
-# Errors of a trial on a share of the rows are taken to fall by this power of it with all of them: half of what mnist shows
-# from 12,000 to 50,000 rows (3.4 to 2.3 %).
+# Errors of a trial on a share of the rows are taken to fall by this power of it with all of them: half of
+# what mnist shows from 12,000 to 50,000 rows (3.4 to 2.3 %).
 WHOLE_GROWTH = 0.15
 WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40, "local_rows": 2_000}
 LARGER = 1.25  # a leaf of all rows may have this many times the rows that the sample foretells
@@ -34,7 +35,9 @@ MAX_LEAF_ROWS = 10**6
 
 
 def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
-    """Numbers of leaves that may be tried, the largest first; and coarser ones, for budgets that allow none of the first."""
+    """Numbers of leaves that may be tried, the largest first; and coarser ones, for budgets that allow none
+    of the first.
+    """
     sizes = [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
     fine = [n for n in sizes if n_rows / n <= MOST_ROWS] or sizes[:1]
     return fine, [n for n in sizes if n not in fine]
@@ -42,12 +45,17 @@ def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
 
 def tries_whole(n_rows: int, n_features: int, start: Settings) -> bool:
     """Whether one leaf of all rows is worth a look beside trees, and allowed."""
-    return n_features >= WHOLE_FEATURES and n_rows > MOST_ROWS and undivided(n_rows, n_features, 1, start) is not None
+    return (
+        n_features >= WHOLE_FEATURES
+        and n_rows > MOST_ROWS
+        and undivided(n_rows, n_features, 1, start) is not None
+    )
 
 
 def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Settings | None:
-    """Settings with which a leaf of n_rows rows is not divided in training, with as much of the overlap as there is room for;
-    None where it is too large for a task, or for a limit that was asked for."""
+    """Settings with which a leaf of n_rows rows is not divided in training, with as much of the overlap as
+    there is room for; None where it is too large for a task, or for a limit that was asked for.
+    """
     room = min(MAX_LEAF_ROWS, WHOLE_BYTES // (32 * n_features))
     if start.max_leaf_rows != Settings().max_leaf_rows:
         room = min(room, start.max_leaf_rows)
@@ -60,7 +68,9 @@ def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Se
 def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
     """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
     share = counts / max(counts.sum(), 1)
-    wanted = int(np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES))
+    wanted = int(
+        np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES)
+    )
     rng = np.random.default_rng([seed, len(counts)])
     if wanted >= np.count_nonzero(counts):
         leaves = rng.permutation(np.flatnonzero(counts))

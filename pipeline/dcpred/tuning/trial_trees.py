@@ -1,4 +1,6 @@
-"""The trees that a search tries, over a sample of all rows, and the rows of some of their leaves that settings are judged on."""
+"""The trees that a search tries, over a sample of all rows, and the rows of some of their leaves that
+settings are judged on.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +18,15 @@ from dcpred.execution.progress import Reporter, Step
 from dcpred.execution.workers import Workers, run_all
 from dcpred.training.steps import Training
 from dcpred.tuning.forecast import Headway, relative_effort
-from dcpred.tuning.search import DEFAULT_BUDGET, LANDMARKS, LEAST_TIMES, START_C, START_OVERLAP, Budget, expected_tries
+from dcpred.tuning.search import (
+    DEFAULT_BUDGET,
+    LANDMARKS,
+    LEAST_TIMES,
+    START_C,
+    START_OVERLAP,
+    Budget,
+    expected_tries,
+)
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
     LARGER,
@@ -58,7 +68,9 @@ def _rounded_up(cost: PredictedCost) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """Sampled rows, raw, with their weights; and the best scaling beside the learned one, if that is any better."""
+    """Sampled rows, raw, with their weights; and the best scaling beside the learned one, if that is any
+    better.
+    """
 
     X: NDArray[np.generic]
     weight: FloatArray
@@ -90,14 +102,21 @@ class TrialTrees:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
     def __init__(
-        self, training: Training, survey: Survey, workers: Workers, say: Reporter, short: bool, budget: Budget | None
+        self,
+        training: Training,
+        survey: Survey,
+        workers: Workers,
+        say: Reporter,
+        short: bool,
+        budget: Budget | None,
     ) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
         self.short, self.budget, self.named = short, budget or DEFAULT_BUDGET, budget is not None
         self.job = training.job
         self.trees: list[GrownTree] = []
         self.gathered: list[Gathered] = []  # one for each tree
-        self.attempted: set[tuple[str, int]] = set()  # scaling and number of leaves, also of trees that were left out
+        # scaling and number of leaves, also of trees that were left out
+        self.attempted: set[tuple[str, int]] = set()
         self.cheapest = ""
         self.headway = Headway(0.0)
         self.tried: Step = lambda amount: None  # told what every try is of the whole search
@@ -109,15 +128,25 @@ class TrialTrees:
         sample, target, weight = self.training.sample(self.survey)
         start, survey = self.job.settings, self.survey
         # One thread, as in training: sums come in another order with more.
-        with self.say.part(shares.of_rest("scaling")), self.say.step("learning the scaling", None, ""), threadpool_limits(1):
-            metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed)
+        with (
+            self.say.part(shares.of_rest("scaling")),
+            self.say.step("learning the scaling", None, ""),
+            threadpool_limits(1),
+        ):
+            metric = learn_metric(
+                sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed
+            )
         self.learned = Scaling(metric.shift, metric.factor)
         check_scaled(self.learned, survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
         found = Sample(sample, weight, max(others, key=metric.scores.__getitem__, default=None))
-        with self.say.part(shares.of_rest("trees")), self.say.step("growing trees", None, ""), threadpool_limits(1):
+        with (
+            self.say.part(shares.of_rest("trees")),
+            self.say.step("growing trees", None, ""),
+            threadpool_limits(1),
+        ):
             self._grow(found)
         with self.say.part(shares.of_rest("rows")), threadpool_limits(1):
             self._gather()
@@ -125,7 +154,8 @@ class TrialTrees:
         if not self.named and self.trees and not self.affords():
             self.budget = Budget(ns=LEAST_TIMES * min(cost.ns_per_row for cost in self._least_costs()))
             self.say.say(
-                f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within {self.budget.ns:,.0f} ns a row"
+                f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within"
+                f" {self.budget.ns:,.0f} ns a row"
             )
         self.headway = Headway(expected_tries(len(self.trees), self.short))
         seconds["trees"] = perf_counter() - begin
@@ -143,8 +173,9 @@ class TrialTrees:
             self._add_tree("learned", 1, sample, coarse=True)
 
     def _grow_coarser(self, sample: Sample) -> None:
-        """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves, so that what is
-        possible within a budget is possible within every larger one."""
+        """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves,
+        so that what is possible within a budget is possible within every larger one.
+        """
         fine, coarse = tree_sizes(self.survey.n_used)
         for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other]):
             if scaling is not None and (scaling, n_leaves) not in self.attempted and not self.affords():
@@ -160,13 +191,15 @@ class TrialTrees:
         return [self.cost(tree, settings) for tree, settings in enumerate(small)]
 
     def least(self) -> str:
-        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one of them."""
+        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one
+        of them.
+        """
         cost = min(self._least_costs(), key=lambda c: c.ns_per_row, default=None)
         return self.cheapest if cost is None else _rounded_up(cost)
 
     def _add_tree(self, scaling: str, n_leaves: int, sample: Sample, coarse: bool = False) -> None:
-        """Grow a tree and draw the leaves that are looked at. It is left out where the walk down to its leaves alone is beyond
-        the budget, features are too large for the scaling, or leaves are too large.
+        """Grow a tree and draw the leaves that are looked at. It is left out where the walk down to its
+        leaves alone is beyond the budget, features are too large for the scaling, or leaves are too large.
 
         coarse  its leaves have more rows than those of other trees, and training must not divide them
         """
@@ -185,10 +218,16 @@ class TrialTrees:
         if start is None:
             return
         chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
-        looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
+        looked_at = (
+            min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
+        )
         kept = np.minimum(1.0, looked_at / np.maximum(rows[chosen], 1.0))
         factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
-        write_trial_tree(self.job, len(self.trees), TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors))
+        write_trial_tree(
+            self.job,
+            len(self.trees),
+            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
+        )
         growth = float(kept.min()) ** WHOLE_GROWTH if start.refine_epochs else 1.0
         most_overlap = start.overlap if coarse else MOST_OVERLAP
         self.trees.append(GrownTree(start, division, counts, chosen, stands_for, growth, most_overlap))
@@ -203,19 +242,38 @@ class TrialTrees:
                 check_scaled(fitted, survey)
             except DataError:
                 return None
-        settings = replace(self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves))
+        settings = replace(
+            self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves)
+        )
         return divide(fitted, sample.X, sample.weight, survey, settings)
 
     def _fewest(self, n_leaves: int) -> int:
         """Rows of a leaf below which it is merged."""
-        return int(np.clip(self.survey.n_used / n_leaves / 4, 4, min(30, self.job.settings.own_leaf_rows // START_OVERLAP)))
+        return int(
+            np.clip(
+                self.survey.n_used / n_leaves / 4,
+                4,
+                min(30, self.job.settings.own_leaf_rows // START_OVERLAP),
+            )
+        )
 
     def _start(self, scaling: str, n_leaves: int, largest: int, coarse: bool) -> Settings | None:
-        """The settings that the search in a tree starts from; None where its leaves are too large not to be divided."""
+        """The settings that the search in a tree starts from; None where its leaves are too large not to be
+        divided.
+        """
         rows = self.survey.n_used / n_leaves
-        overlap = min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
+        overlap = (
+            min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
+        )
         fewest = self._fewest(n_leaves)
-        start = replace(self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=fewest, overlap=overlap, C=START_C)
+        start = replace(
+            self.job.settings,
+            scaling=scaling,
+            n_leaves=n_leaves,
+            min_leaf_rows=fewest,
+            overlap=overlap,
+            C=START_C,
+        )
         if not coarse:
             return start
         largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
@@ -230,7 +288,9 @@ class TrialTrees:
         spans = list(self.training.plan.spans())
         tasks = [(self.job, trees, MOST_OVERLAP, *span) for span in spans]
         marks = [self.job.root / f"probe-{trees[-1]}" / f"{block:06d}.npz" for block, _, _ in spans]
-        self.training.work("gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks)
+        self.training.work(
+            "gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks
+        )
         self.gathered += [gather_trial(self.job, number, len(spans)) for number in trees]
 
     def n_judged(self, tree: int) -> int:
@@ -246,9 +306,17 @@ class TrialTrees:
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         """Of a mean row: those of constant leaves only walk down the tree."""
-        grown, outputs, weight = self.trees[tree], n_outputs(len(self.survey.classes)), self.trees[tree].stands_for
+        grown, outputs, weight = (
+            self.trees[tree],
+            n_outputs(len(self.survey.classes)),
+            self.trees[tree].stands_for,
+        )
         if outputs > 1:  # a leaf has rows of a few classes only
-            outputs = min(outputs, AT_ONCE * round(float(np.average(-(-self.gathered[tree].targets // AT_ONCE), weights=weight))))
+            outputs = min(
+                outputs,
+                AT_ONCE
+                * round(float(np.average(-(-self.gathered[tree].targets // AT_ONCE), weights=weight))),
+            )
         full, walk = (
             predict_cost(outline(s, m, grown.division, grown.counts, outputs))
             for s, m in ((settings, settings.landmarks), (settings, 0))
@@ -260,13 +328,19 @@ class TrialTrees:
     def most_overlap(self, tree: int) -> int:
         """So that a leaf and its halo are not too many rows to try."""
         rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
-        return int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap)) if self.start(tree).n_leaves > 1 else 1
+        return (
+            int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap))
+            if self.start(tree).n_leaves > 1
+            else 1
+        )
 
     def folds(self, tree: int) -> int:
         """How often rows are held out until there are enough to choose by."""
         return int(np.clip(round(HELD_ROWS / max(self.n_judged(tree), 1)), 1, FOLDS))
 
-    def judge(self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)) -> list[Verdict]:
+    def judge(
+        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
+    ) -> list[Verdict]:
         """Means over leaves, each for the rows that it stands for, and over folds of held-out rows."""
         leaves, stands_for = self.trees[tree].leaves, self.trees[tree].stands_for
         some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
@@ -274,7 +348,10 @@ class TrialTrees:
         together = 1 if self.start(tree).refine_epochs else len(tries)
         parts = [(i, k, at) for i in some for k in range(len(folds)) for at in range(0, len(tries), together)]
         outputs = n_outputs(len(self.survey.classes))
-        tasks = [(self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs, folds[k]) for i, k, at in parts]
+        tasks = [
+            (self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs, folds[k])
+            for i, k, at in parts
+        ]
         found = np.full((len(some), len(folds), len(tries), 2), np.nan)
         start = self.start(tree)
         effort = share * len(folds) * sum(relative_effort(settings, start) for settings in tries)
@@ -287,7 +364,8 @@ class TrialTrees:
             self.training.note(receipt, lambda _: self.tried(amount))
 
         run_all(self.workers, try_settings, tasks, note)
-        judged = np.isfinite(found).any(axis=(2, 3))  # a try that came to nothing in a leaf that was judged is infinitely bad
+        # a try that came to nothing in a leaf that was judged is infinitely bad
+        judged = np.isfinite(found).any(axis=(2, 3))
         found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
         weight = (stands_for * self.gathered[tree].weight)[: len(some), None] * judged
         means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * self.trees[tree].growth

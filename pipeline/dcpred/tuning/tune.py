@@ -3,7 +3,7 @@
     survey    every block, as in training: limits, classes, a sample
     scaling   here: learned, and the best of the others
     probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
-    search    every leaf: settings judged on a quarter of its rows, which do not train it (dcpred.tuning.search says which)
+    search    every leaf: settings judged on a quarter of its rows that do not train it; see search
     train     as always, with the settings that did best within the budget
 
 What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again.
@@ -59,9 +59,14 @@ def parse_budget(budget: object) -> Budget:
             except ValueError:
                 break
             if 0 < value < float("inf"):
-                return Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
+                return (
+                    Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
+                )
             break
-    raise SettingsError(f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or 200ns")
+    raise SettingsError(
+        f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or"
+        " 200ns"
+    )
 
 
 def tune(
@@ -78,13 +83,20 @@ def tune(
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
-    start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows, limits of leaves
-    budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where that is more, and the
+    start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows,
+            limits of leaves
+    budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where
+    that is more, and the
             cheapest model within a hundredth of the least error
     short   look at less
-    Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the budget.
+    Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
+    budget.
     """
-    x, y, weight = zarr_arrays.absolute(x), zarr_arrays.absolute(y), zarr_arrays.absolute(weight) if weight else None
+    x, y, weight = (
+        zarr_arrays.absolute(x),
+        zarr_arrays.absolute(y),
+        zarr_arrays.absolute(weight) if weight else None,
+    )
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
     with say.job("choosing settings and training"):
         found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
@@ -118,8 +130,8 @@ def _choice(
     for there in (model, model.with_name(f"{model.name}.scratch")):
         if there.exists():
             raise PlanConflictError(
-                f"a model was to be tuned and written to {model}, but {there} is there already, of other data, settings or "
-                "budget; remove it or name another place"
+                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
+                " data, settings or budget; remove it or name another place"
             )
     scratch = model.with_name(f"{model.name}.tune")
     _check_own(scratch)
@@ -127,14 +139,18 @@ def _choice(
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
     seconds: dict[str, float] = {}
     with pool() as workers, resource_errors(scratch):
-        workers.check_memory(plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers")
+        workers.check_memory(
+            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+        )
         make_scratch(scratch, model)
         with hold(scratch):
             _clear(scratch)
             try:
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
-                shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short)
+                shares = forecast_tuning(
+                    plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short
+                )
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
                 arena = TrialTrees(training, survey, workers, say, short, budget)
@@ -151,8 +167,8 @@ def _choice(
                 shutil.rmtree(scratch, ignore_errors=True)
     if not points:
         raise SettingsError(
-            f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes {arena.least()}; "
-            "ask for so much or more"
+            f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes"
+            f" {arena.least()}; ask for so much or more"
         )
     best = choose(points, budget)
     found = {
@@ -170,8 +186,14 @@ MARK = "tune.json"
 
 def _check_own(scratch: Path) -> None:
     """Raise PlanConflictError where the directory for the work in progress is somebody else's."""
-    if scratch.exists() and not (scratch / MARK).exists() and any(entry.name != "lock" for entry in scratch.iterdir()):
-        raise PlanConflictError(f"{scratch} is needed for the work in progress, but it holds other files; remove them")
+    if (
+        scratch.exists()
+        and not (scratch / MARK).exists()
+        and any(entry.name != "lock" for entry in scratch.iterdir())
+    ):
+        raise PlanConflictError(
+            f"{scratch} is needed for the work in progress, but it holds other files; remove them"
+        )
 
 
 def _clear(scratch: Path) -> None:
@@ -198,7 +220,9 @@ def choose(points: Sequence[Point], budget: Budget | None) -> Point:
 def _row(point: Point, arena: TrialTrees) -> dict[str, Any]:
     """A line of the frontier; the quality is None where there were too few rows to judge by."""
     s, n_judged = point.settings, arena.n_judged(point.tree) * point.folds
-    name, value = ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
+    name, value = (
+        ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
+    )
     quality = {name: value if n_judged else None, "n_judged": n_judged}
     shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
     return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}

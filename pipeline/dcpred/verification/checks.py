@@ -1,10 +1,13 @@
 """Whether an output holds what its commit records speak of.
 
-fast  every block has a whole record of its own, every chunk is there in the size that the record tells, nothing else lies
+fast  every block has a whole record of its own, every chunk is there in the size that the record tells,
+nothing else lies
       among them, and metadata and manifest agree with the plan and the records. Nothing is decoded.
-full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores are compared
+full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores are
+compared
 
-Each directory is listed once, records before chunks, so that an output that is being written gives no false alarm.
+Each directory is listed once, records before chunks, so that an output that is being written gives no false
+alarm.
 """
 
 import json
@@ -28,14 +31,23 @@ from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
 PARTIAL = ".partial"  # in the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
-PLAN = ("run", "model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")  # what a manifest repeats of a plan
+# what a manifest repeats of a plan
+PLAN = (
+    "run",
+    "model_hash",
+    "outputs",
+    "n_rows",
+    "chunk_rows",
+    "block_rows",
+)
 
 Listing = dict[str, int]  # sizes of files by their path below the output
 
 
 class FastCheck:
-    """Level fast. `findings` are what is wrong, `receipts` the records of blocks that have a whole one, `left` counts the
-    blocks without a record where the run is not finished."""
+    """Level fast. `findings` are what is wrong, `receipts` the records of blocks that have a whole one,
+    `left` counts the blocks without a record where the run is not finished.
+    """
 
     def __init__(self, ledger: Ledger, *, all_due: bool = False) -> None:
         """all_due  a block without a record is a finding though there is no manifest yet"""
@@ -50,7 +62,13 @@ class FastCheck:
         self.finished = "manifest.json" in files
         self._records(records, all_due or self.finished)
         self.unreadable = self._metadata()
-        self._chunks({name.removeprefix("scores.zarr/"): n for name, n in files.items() if name.startswith("scores.zarr/")})
+        self._chunks(
+            {
+                name.removeprefix("scores.zarr/"): n
+                for name, n in files.items()
+                if name.startswith("scores.zarr/")
+            }
+        )
         if self.finished:
             self._manifest()
         for name in sorted(records | files):
@@ -70,7 +88,9 @@ class FastCheck:
             name = f"blocks/{self.run.record(block).name}"
             if name not in names:
                 if due:
-                    self._add(Kind.MISSING_RECORD, block, name, f"{_rows(self.run, block)} have no commit record")
+                    self._add(
+                        Kind.MISSING_RECORD, block, name, f"{_rows(self.run, block)} have no commit record"
+                    )
                 else:
                     self.left += 1
                 continue
@@ -81,7 +101,8 @@ class FastCheck:
             if wrong is not None:
                 self._add(wrong[0], block, name, wrong[1])
             elif receipt is not None:
-                seconds = receipt.statistics.get("seconds", 0.0)  # all that is looked at of statistics, which are large
+                # all that is looked at of statistics, which are large
+                seconds = receipt.statistics.get("seconds", 0.0)
                 self.receipts[block] = replace(receipt, statistics={"seconds": seconds})
                 if receipt.quarantined:
                     self._add(Kind.GIVEN_UP, block, name, f"rows were given up: {receipt.quarantined}")
@@ -95,7 +116,9 @@ class FastCheck:
         if PARTIAL in base:
             return
         if conflict and int(conflict[1]) < self.ledger.n_blocks:
-            self._add(Kind.CONFLICT, int(conflict[1]), name, "two attempts at this block wrote different values")
+            self._add(
+                Kind.CONFLICT, int(conflict[1]), name, "two attempts at this block wrote different values"
+            )
             return
         number = base.removesuffix(".json")
         numbered = number.isdecimal() and base == self.run.record(int(number)).name
@@ -103,7 +126,12 @@ class FastCheck:
             self._add(Kind.FOREIGN_FILE, None, name, "dcpred did not write it; remove it")
         elif int(number) >= self.ledger.n_blocks:
             blocks = counted(self.ledger.n_blocks, "block", "blocks")
-            self._add(Kind.RECORD_OF_NO_BLOCK, None, name, f"the run has {blocks}, so that this is the record of none; remove it")
+            self._add(
+                Kind.RECORD_OF_NO_BLOCK,
+                None,
+                name,
+                f"the run has {blocks}, so that this is the record of none; remove it",
+            )
 
     def _metadata(self) -> set[str]:
         """Names of arrays that cannot be read as what they are."""
@@ -141,11 +169,18 @@ class FastCheck:
                     self._chunk(block, key, files.get(key), size)
         for key in sorted(files):
             if key not in known and PARTIAL not in Path(key).name:
-                self._add(Kind.FOREIGN_FILE, None, f"scores.zarr/{key}", "the plan has no such chunk; remove it")
+                self._add(
+                    Kind.FOREIGN_FILE, None, f"scores.zarr/{key}", "the plan has no such chunk; remove it"
+                )
 
     def _chunk(self, block: int, key: str, found: int | None, size: int) -> None:
         if found is None:
-            self._add(Kind.MISSING_CHUNK, block, f"scores.zarr/{key}", "it is not there, and would read as fill values")
+            self._add(
+                Kind.MISSING_CHUNK,
+                block,
+                f"scores.zarr/{key}",
+                "it is not there, and would read as fill values",
+            )
         elif found != size:
             state = "is empty" if not found else f"has {found:,} bytes"
             self._add(Kind.CHUNK_SIZE, block, f"scores.zarr/{key}", f"it {state}, but {size:,} were written")
@@ -159,11 +194,15 @@ class FastCheck:
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:
-            plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {"n_blocks": self.ledger.n_blocks}
+            plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {
+                "n_blocks": self.ledger.n_blocks
+            }
             plan["plan"] = plan_digest(self.ledger)
             if len(self.receipts) == self.ledger.n_blocks:
                 plan |= totals(self.receipts[block] for block in sorted(self.receipts))
-            wrong += [key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value]
+            wrong += [
+                key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value
+            ]
         if wrong:
             sentence = f"it is not what was written, or not of these blocks (looked at: {', '.join(wrong)})"
             self._add(Kind.MANIFEST, None, "manifest.json", sentence)
@@ -189,7 +228,9 @@ def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding
 
 def damaged_blocks(findings: list[Finding]) -> list[int]:
     """Blocks that are mended by scoring them again. A conflict is not: its record stays until --repair."""
-    return sorted({f.block for f in findings if f.is_damage and f.block is not None and f.kind != Kind.CONFLICT})
+    return sorted(
+        {f.block for f in findings if f.is_damage and f.block is not None and f.kind != Kind.CONFLICT}
+    )
 
 
 def check_as_written(findings: list[Finding], output: Path) -> None:
@@ -197,10 +238,12 @@ def check_as_written(findings: list[Finding], output: Path) -> None:
     damage = [finding for finding in findings if finding.is_damage]
     if damage:
         first = damage[0]
-        others = f", and {counted(len(damage) - 1, 'other finding', 'other findings')}" if len(damage) > 1 else ""
+        others = (
+            f", and {counted(len(damage) - 1, 'other finding', 'other findings')}" if len(damage) > 1 else ""
+        )
         raise IncompleteError(
-            f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see `dcpred verify "
-            f"{output}`, and score again with --repair"
+            f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see"
+            f" `dcpred verify {output}`, and score again with --repair"
         )
 
 
@@ -249,11 +292,19 @@ def _wrong_receipt(run: ScoreRun, receipt: BlockReceipt) -> tuple[Kind, str] | N
     """What a whole record says that cannot be so."""
     rows, n_pieces = run.rows(receipt.block), len(list(run.pieces(receipt.block)))
     if (receipt.start, receipt.stop) != rows or sum(receipt.status.values()) != rows[1] - rows[0]:
-        return Kind.ALTERED_RECORD, f"it does not speak of {_rows(run, receipt.block)}, which are this block's by the plan"
-    if set(receipt.sizes) != {*run.outputs, "status"} or any(len(sizes) != n_pieces for sizes in receipt.sizes.values()):
+        return (
+            Kind.ALTERED_RECORD,
+            f"it does not speak of {_rows(run, receipt.block)}, which are this block's by the plan",
+        )
+    if set(receipt.sizes) != {*run.outputs, "status"} or any(
+        len(sizes) != n_pieces for sizes in receipt.sizes.values()
+    ):
         return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
     if receipt.status.get("0"):
-        return Kind.STATUS, f"it counts {receipt.status['0']:,} rows of status 0, though the block is committed"
+        return (
+            Kind.STATUS,
+            f"it counts {receipt.status['0']:,} rows of status 0, though the block is committed",
+        )
     return None
 
 

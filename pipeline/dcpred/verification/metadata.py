@@ -1,6 +1,7 @@
 """The metadata of output arrays: whether they are what the plan says, and how they are restored.
 
-Outputs of dcpred 0.1.0 have arrays without names of dimensions, and a group without a copy of their metadata. They are as good.
+Outputs of dcpred 0.1.0 have arrays without names of dimensions, and a group without a copy of their metadata.
+They are as good.
 """
 
 import json
@@ -22,12 +23,16 @@ LABEL_DTYPES = (np.int8, np.int16, np.int32, np.int64, np.float64)
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
-    """What is wrong with the metadata of an output array, or of the group (name ""), as far as the plan tells."""
+    """What is wrong with the metadata of an output array, or of the group (name ""), as far as the plan
+    tells.
+    """
     if not (run.scores / name / "zarr.json").is_file():
         return "it is missing"
     try:
         if not name:
-            return _wrong_group(run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores))
+            return _wrong_group(
+                run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores)
+            )
         return _wrong_array(run, name, zarr_arrays.open_array(run.scores / name))
     except DataError:
         return "it cannot be read"
@@ -42,7 +47,10 @@ def _wrong_group(run: ScoreRun, group: zarr.Group, copy: zarr.Group | None) -> s
     if copies.keys() != {*run.outputs, "status"}:
         return "its copy of the metadata of arrays is not of those that the plan has"
     wrong = ((name, _wrong_array(run, name, array)) for name, array in copies.items())
-    return next((f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None), None)
+    return next(
+        (f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None),
+        None,
+    )
 
 
 def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None:
@@ -54,7 +62,11 @@ def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None
     fill = array.fill_value
     if (name == "decision" and not np.isnan(fill)) or (name == "status" and fill != Status.NOT_SCORED):
         return f"its fill value is {fill}, which does not stand for a row that was not scored"
-    return None if _agree(array, _as_planned(run, name, array)) else "chunks or codecs are not what the plan says"
+    return (
+        None
+        if _agree(array, _as_planned(run, name, array))
+        else "chunks or codecs are not what the plan says"
+    )
 
 
 def _as_planned(run: ScoreRun, name: str, array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -72,8 +84,9 @@ def _as_planned(run: ScoreRun, name: str, array: zarr.Array[Any]) -> zarr.Array[
 
 
 def _agree(found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
-    """Whether metadata are the same as Zarr understands them, so that another version's way of writing them makes no difference;
-    names of dimensions may be missing."""
+    """Whether metadata are the same as Zarr understands them, so that another version's way of writing them
+    makes no difference; names of dimensions may be missing.
+    """
     a, b = found.metadata.to_dict(), planned.metadata.to_dict()
     if a.get("dimension_names") is None:
         a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
@@ -81,8 +94,9 @@ def _agree(found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
 
 
 def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
-    """Write anew the metadata that are in `named`, missing, or not what the model and the plan say; chunks stay. Returns the
-    files that were written."""
+    """Write anew the metadata that are in `named`, missing, or not what the model and the plan say; chunks
+    stay. Returns the files that were written.
+    """
     written = []
     group = planned_scores(run, model)
     for name in ("", *run.outputs, "status"):
@@ -101,7 +115,10 @@ def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[An
         if isinstance(planned, zarr.Array):
             return _agree(zarr_arrays.open_array(run.scores / name), planned)
         copy = zarr_arrays.open_consolidated(run.scores)
-        copies, wanted = [] if copy is None else zarr_arrays.arrays_of(copy), dict(zarr_arrays.arrays_of(planned))
+        copies, wanted = (
+            [] if copy is None else zarr_arrays.arrays_of(copy),
+            dict(zarr_arrays.arrays_of(planned)),
+        )
         same = all(name in wanted and _agree(array, wanted[name]) for name, array in copies)
         return same and dict(zarr_arrays.open_group(run.scores).attrs) == dict(planned.attrs)
     except DataError:

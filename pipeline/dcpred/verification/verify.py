@@ -25,13 +25,15 @@ LEVELS = ("fast", "sample", "full")
 SAMPLE_ROWS = 1_000
 SAMPLED_CHUNKS = 32  # of the output, at least: each is read whole, with the input that it came from
 
-Span = tuple[int, int, int, tuple[int, ...]]  # block, first row and row after the last of an output chunk, and rows in it
+# block, first row and row after the last of an output chunk, and rows in it
+Span = tuple[int, int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was found. `found` counts findings by kind. An output is `ok` where all is there and as it was written; leftovers
-    of attempts that were cut off do no harm to that, rows that were given up do."""
+    """What was found. `found` counts findings by kind. An output is `ok` where all is there and as it was
+    written; leftovers of attempts that were cut off do no harm to that, rows that were given up do.
+    """
 
     output: str
     level: str
@@ -59,14 +61,19 @@ def verify(
 ) -> VerifyReport:
     """Verify an output of scoring, finished or not, and write nothing.
 
-    level  fast: names, sizes, counts and digests of records; full: everything is decoded too; sample: fast, and `rows` rows of
-           random chunks are scored again by the plain definition, which needs model and input as they were (not where metadata
-           or manifest are altered already, since nothing could be told from a comparison then)
+    level  fast: names, sizes, counts and digests of records; full: everything is decoded too; sample: fast,
+    and `rows` rows of
+           random chunks are scored again by the plain definition, which needs model and input as they were
+           (not where metadata or manifest are altered already, since nothing could be told from a comparison
+           then)
     seed   of the sample; without one it is another sample each time
-    Raises PlanConflictError where `output` is none of dcpred's, DataError or ModelFormatError where a sample cannot be scored.
+    Raises PlanConflictError where `output` is none of dcpred's, DataError or ModelFormatError where a sample
+    cannot be scored.
     """
     if level not in LEVELS:
-        raise SettingsError(f"level {level!r} was asked for, but there are {', '.join(LEVELS)}; use one of them")
+        raise SettingsError(
+            f"level {level!r} was asked for, but there are {', '.join(LEVELS)}; use one of them"
+        )
     begin = time.perf_counter()
     ledger = open_ledger(output)
     fast = FastCheck(ledger)
@@ -108,12 +115,17 @@ def check_source(ledger: Ledger) -> None:
     except ModelFormatError as error:
         raise ModelFormatError(f"{asked}, but the model cannot be had ({error}); {instead}") from None
     if model_hash != run.model_hash:
-        raise ModelFormatError(f"{asked}, but {run.model} now holds another model than the run was made with; {instead}")
+        raise ModelFormatError(
+            f"{asked}, but {run.model} now holds another model than the run was made with; {instead}"
+        )
     try:
         X = zarr_arrays.open_array(run.x)
     except DataError:
         raise DataError(f"{asked}, but the input {run.x} cannot be opened; {instead}") from None
-    if run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows) not in (run.run, _repaired_input(ledger)):
+    if run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows) not in (
+        run.run,
+        _repaired_input(ledger),
+    ):
         raise DataError(f"{asked}, but the input {run.x} has changed since it was scored; {instead}")
 
 

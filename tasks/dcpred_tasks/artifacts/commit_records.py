@@ -1,7 +1,8 @@
 """Commit records: what a scoring run is, and what each of its blocks left behind.
 
-A record is created once and never written over. Two attempts at a block that agree collapse into one record; where they do
-not, the second is kept beside the first as `NNNNNN.conflict-DIGEST.json`, so that the difference is visible.
+A record is created once and never written over. Two attempts at a block that agree collapse into one record;
+where they do not, the second is kept beside the first as `NNNNNN.conflict-DIGEST.json`, so that the
+difference is visible.
 """
 
 import os
@@ -47,8 +48,9 @@ class ScoreRun:
 
 @dataclass(frozen=True)
 class BlockReceipt:
-    """A commit record. `status` counts rows by status code; `bad_rows` names the first rows that were not scored: row,
-    status code, and the first feature to blame, or -1 where none is."""
+    """A commit record. `status` counts rows by status code; `bad_rows` names the first rows that were not
+    scored: row, status code, and the first feature to blame, or -1 where none is.
+    """
 
     run: str
     block: int
@@ -89,7 +91,9 @@ def _sealed(receipt: BlockReceipt) -> dict[str, Any]:
 
 
 def read_receipt(run: ScoreRun, block: int) -> BlockReceipt | None:
-    """The commit record of a block, or None where there is none of this run that can be read and holds what was written."""
+    """The commit record of a block, or None where there is none of this run that can be read and holds what
+    was written.
+    """
     try:
         value = read_json(run.record(block))
         if value.pop("checksum") != digest_json(value):

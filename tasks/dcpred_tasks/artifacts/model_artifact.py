@@ -1,9 +1,10 @@
 """The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
 
-model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and digest of
-            every array) · provenance (where it came from) · self_test (its arrays, likewise). The hash is that of `model`, so
-            that it covers every array of it, and equal models have equal hashes wherever they were trained: values of a
-            self-test are sums, whose last bits are those of the machine.
+model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and
+digest of
+            every array) · provenance (where it came from) · self_test (its arrays, likewise). The hash is
+            that of `model`, so that it covers every array of it, and equal models have equal hashes wherever
+            they were trained: values of a self-test are sums, whose last bits are those of the machine.
 
 Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
 """
@@ -110,7 +111,8 @@ class Description:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features that the model was trained on, None where the data had none."""
-        names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None  # no hash covers it
+        # no hash covers it
+        names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None
         return tuple(str(name) for name in names) if isinstance(names, list) else None
 
 
@@ -128,7 +130,9 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
     }
     model_hash = digest_json(body)
     if path.exists():
-        raise DataError(f"a model was to be written to {path}, but that exists; remove it or name another place")
+        raise DataError(
+            f"a model was to be written to {path}, but that exists; remove it or name another place"
+        )
     test = make_self_test(model)
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     with new_directory(path) as partial:
@@ -136,7 +140,9 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         for name, a in (arrays | tests).items():
             row_bytes = max(a.nbytes // max(len(a), 1), 1)
             chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
-            zarr_arrays.create_array(group, name, a.shape, a.dtype, chunk_rows, dimensions=_dimensions(name, a))[...] = a
+            zarr_arrays.create_array(
+                group, name, a.shape, a.dtype, chunk_rows, dimensions=_dimensions(name, a)
+            )[...] = a
         zarr_arrays.consolidate(group)
         write_json(
             partial / "model.json",
@@ -153,12 +159,17 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
 
 
 def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
-    """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with others."""
+    """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with
+    others.
+    """
     return DIMENSIONS[name] if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    return {name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)} for name, a in arrays.items()}
+    return {
+        name: {"shape": list(a.shape), "dtype": a.dtype.name, "digest": digest(a)}
+        for name, a in arrays.items()
+    }
 
 
 def describe_model(path: Path) -> Description:
@@ -176,8 +187,8 @@ def describe_model(path: Path) -> Description:
         raise ModelFormatError(f"a model was asked for at {path}, but its model.json is not of a {FORMAT}")
     if not isinstance(value.get("version"), int) or value["version"] > VERSION:
         raise ModelFormatError(
-            f"the model at {path} has format version {value.get('version')}, but this dcpred reads up to {VERSION}; "
-            "install a newer dcpred"
+            f"the model at {path} has format version {value.get('version')}, but this dcpred reads up to"
+            f" {VERSION}; install a newer dcpred"
         )
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
@@ -193,7 +204,9 @@ def _matches(body: dict[str, Any], expected: object) -> bool:
 
 
 def read_model(path: Path, *, support: bool = False) -> Model:
-    """Read and check a model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
+    """Read and check a model; its support vectors only where asked for. Raises ModelFormatError,
+    DataError.
+    """
     described = describe_model(path)
     body = described.model
     kernel = Kernel(**body["kernel"])
@@ -267,15 +280,25 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
 
 
 def _stored(wanted: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be read: models of format 1 are without γ of their own, and older ones without reference values. Told by
-    what the hash covers."""
-    return {name: dtype for name, dtype in wanted.items() if name in declared or name not in (*SINCE_2, *REFERENCE)}
+    """What is to be read: models of format 1 are without γ of their own, and older ones without reference
+    values. Told by what the hash covers.
+    """
+    return {
+        name: dtype
+        for name, dtype in wanted.items()
+        if name in declared or name not in (*SINCE_2, *REFERENCE)
+    }
 
 
-def _read_arrays(path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _read_arrays(
+    path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
     try:
         group = zarr_arrays.open_group(path / "arrays.zarr")
-        return {name: _read_array(path, group, name, declared[name], wanted[name]) for name in _in(declared, wanted)}
+        return {
+            name: _read_array(path, group, name, declared[name], wanted[name])
+            for name in _in(declared, wanted)
+        }
     except ModelFormatError:
         raise
     except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
@@ -294,7 +317,9 @@ def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], 
     stored = group[name]
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
     if shape != declared["shape"] or of != declared["dtype"] or of != np.dtype(dtype).name:
-        raise _altered(path, f"array {name} is {of} {shape} and not {np.dtype(dtype).name} {declared['shape']}")
+        raise _altered(
+            path, f"array {name} is {of} {shape} and not {np.dtype(dtype).name} {declared['shape']}"
+        )
     value = np.asarray(stored[...])
     if digest(value) != declared["digest"]:
         raise _altered(path, f"array {name} does not match its digest")
@@ -303,7 +328,8 @@ def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], 
 
 def _altered(path: Path, how: str) -> ModelFormatError:
     return ModelFormatError(
-        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it again"
+        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it"
+        " again"
     )
 
 

@@ -1,7 +1,9 @@
-"""Lanes that are centres or landmarks: products with rows, and what comes of them, the nearest child and kernel values.
+"""Lanes that are centres or landmarks: products with rows, and what comes of them, the nearest child and
+kernel values.
 
-A row is broadcast against 16 centres, so that a product needs no sum across lanes; where lanes are rows, see row_lanes.py.
-Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same bits alone and among others.
+A row is broadcast against 16 centres, so that a product needs no sum across lanes; where lanes are rows, see
+row_lanes.py. Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same
+bits alone and among others.
 """
 
 from typing import Any
@@ -12,7 +14,21 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.engine.layout import LANES, UNIT
-from dcpred_tasks.engine.llvm import VECTOR, Loop, ask, call, constant, fma, integer, load, operands, splat, store, takes, turned
+from dcpred_tasks.engine.llvm import (
+    VECTOR,
+    Loop,
+    ask,
+    call,
+    constant,
+    fma,
+    integer,
+    load,
+    operands,
+    splat,
+    store,
+    takes,
+    turned,
+)
 
 _F32, _I8, _I16, _I32, _I64 = ir.FloatType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
 _INTS = ir.VectorType(_I32, LANES)
@@ -20,7 +36,7 @@ ROWS = 8  # rows that share one load of a centre: 4 leave half of an AVX-512 uni
 OWN = 4  # rows with a centre each: as many loads as products, and a register for every address
 
 
-# --- rows × centres -------------------------------------------------------------------------------------------------
+# -- rows × centres ------------------------------------------------------------------------------------------
 
 
 def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, apart: bool = False) -> None:
@@ -42,7 +58,11 @@ def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, 
             for feature in (j, b.add(j, integer(1))):
                 group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
                 features = [splat(b, b.load(b.gep(x, [feature]))) for x in xs]
-                factors = [(d, d) for d in map(b.fsub, features, group)] if apart else list(zip(features, group, strict=True))
+                factors = (
+                    [(d, d) for d in map(b.fsub, features, group)]
+                    if apart
+                    else list(zip(features, group, strict=True))
+                )
                 sums = [fma(b, *pair, s) for pair, s in zip(factors, sums, strict=True)]
             following.extend([*sums, *(ahead.step(*fetch) if ahead else [])])
         for target, s in zip(targets, loop.values[:width], strict=True):
@@ -50,8 +70,10 @@ def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, 
 
 
 class _Ahead:
-    """Ask for rows to come, two lines in every turn of a loop: row by row from ahead[at] on, bytes from `low` to `high` in steps
-    of `stride`, and `also` bytes further. More at once would wait for each other, and later the work would wait for them."""
+    """Ask for rows to come, two lines in every turn of a loop: row by row from ahead[at] on, bytes from `low`
+    to `high` in steps of `stride`, and `also` bytes further. More at once would wait for each other, and
+    later the work would wait for them.
+    """
 
     def __init__(self, b: Any, ahead: Any, at: Any, low: Any, high: Any, stride: Any, also: Any) -> None:
         self.b, self.ahead, self.low, self.high, self.stride, self.also = b, ahead, low, high, stride, also
@@ -68,10 +90,14 @@ class _Ahead:
 
 
 @intrinsic
-def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also):
-    """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at + ROWS, over an even
-    number of features first ≤ j < last; out counts as 0 where first is 0. Meanwhile ask for bytes low, low + stride, … < high
-    of the rows at the addresses ahead[ahead_at], …, and for those `also` bytes further."""
+def project_shared(
+    _, rows, row_at, centres, centre_at, at, first, last, out, ahead, ahead_at, low, high, stride, also
+):
+    """out[16 r : 16 r + 16] += Σ_j rows[row_at[r] + j] · centres[centre_at[at] + 16 j : … + 16], at ≤ r < at
+    + ROWS, over an even number of features first ≤ j < last; out counts as 0 where first is 0. Meanwhile ask
+    for bytes low, low + stride, … < high of the rows at the addresses ahead[ahead_at], …, and for those
+    `also` bytes further.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         given = operands(context, b, signature, args)
@@ -84,7 +110,9 @@ def project_shared(_, rows, row_at, centres, centre_at, at, first, last, out, ah
 
 @intrinsic
 def project_own(_, rows, row_at, centres, centre_at, index, at, first, last, out):
-    """The same for r = index[at], …, index[at + ROWS − 1] with a group of each row's own, centre_at[r]; the same bits."""
+    """The same for r = index[at], …, index[at + ROWS − 1] with a group of each row's own, centre_at[r]; the
+    same bits.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         rows, row_at, centres, centre_at, index, *others = operands(context, b, signature, args)
@@ -117,11 +145,13 @@ def distances_own(_, rows, row_at, centres, centre_at, index, at, first, last, o
     return takes(types.void, rows, row_at, centres, centre_at, index, at, first, last, out), generate
 
 
-# --- the nearest child ----------------------------------------------------------------------------------------------
+# -- the nearest child ---------------------------------------------------------------------------------------
 
 
 def _exp2m1_coefficients() -> list[float]:
-    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's leave 2e-7."""
+    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's
+    leave 2e-7.
+    """
     nodes = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
     series = np.polynomial.Chebyshev.fit(nodes, np.expm1(nodes * np.log(2)) / nodes, 5)
     return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]
@@ -132,10 +162,12 @@ EXP2M1 = _exp2m1_coefficients()
 
 @intrinsic
 def nearest_child(_, products, row, half_norms, reach, children, node, norm, error, far):
-    """The child with the largest products[16 row + t] − half_norms[16 node + t]; `far` if another is too near to be told from it.
+    """The child with the largest products[16 row + t] − half_norms[16 node + t]; `far` if another is too near
+    to be told from it.
 
-    Both products are off by at most `error` · ‖x‖‖c‖ / 2, both half norms by 3/2 units of ‖c‖², and distances that round to the
-    same single count as a tie (double_precision.py)."""
+    Both products are off by at most `error` · ‖x‖‖c‖ / 2, both half norms by 3/2 units of ‖c‖², and distances
+    that round to the same single count as a tie (double_precision.py).
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         products, row, *others = operands(context, b, signature, args)
@@ -146,11 +178,12 @@ def nearest_child(_, products, row, half_norms, reach, children, node, norm, err
 
 @intrinsic
 def nearest_apart(_, distances, row, half_norms, children, node, norm, error, far):
-    """The same with the smallest squared distance D = distances[16 row + t] + half_norms[16 node + t] from centres that single
-    precision holds exactly.
+    """The same with the smallest squared distance D = distances[16 row + t] + half_norms[16 node + t] from
+    centres that single precision holds exactly.
 
-    x is off by at most 4 units of itself, √D by as much, and D by `error` / 2 of itself besides; what is added keeps clear of
-    squares that underflow."""
+    x is off by at most 4 units of itself, √D by as much, and D by `error` / 2 of itself besides; what is
+    added keeps clear of squares that underflow.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         distances, row, half_norms, children, node, norm, error, far = operands(context, b, signature, args)
@@ -167,7 +200,15 @@ def nearest_apart(_, distances, row, half_norms, children, node, norm, error, fa
 
 
 def nearest_lane(
-    b: Any, products: Any, half_norms: Any, reach: Any, children: Any, node: Any, norm: Any, error: Any, far: Any
+    b: Any,
+    products: Any,
+    half_norms: Any,
+    reach: Any,
+    children: Any,
+    node: Any,
+    norm: Any,
+    error: Any,
+    far: Any,
 ) -> Any:
     scores = b.fsub(products, load(b, half_norms, b.mul(node, integer(LANES))))
     largest = _largest(b, scores)
@@ -191,7 +232,9 @@ def _largest(b: Any, scores: Any) -> Any:
 
 
 def _child(b: Any, scores: Any, floor: Any, children: Any, node: Any, far: Any) -> Any:
-    """The child of the one score that is not below the floor; `far` where there are several, or none, as with a NaN."""
+    """The child of the one score that is not below the floor; `far` where there are several, or none, as with
+    a NaN.
+    """
     near = b.fcmp_ordered(">=", scores, splat(b, floor))
     bits = b.zext(b.bitcast(near, _I16), _I64)
     lane = call(b, "llvm.cttz.i64", _I64, bits, ir.Constant(ir.IntType(1), 0))
@@ -201,15 +244,16 @@ def _child(b: Any, scores: Any, floor: Any, children: Any, node: Any, far: Any) 
     return b.select(alone, b.sext(b.load(b.gep(children, [place])), _I64), far)
 
 
-# --- kernel values and outputs --------------------------------------------------------------------------------------
+# -- kernel values and outputs -------------------------------------------------------------------------------
 
 
 @intrinsic
 def kernel_values(_, products, row, apart, norm, scale, offset, origin, group, out, at):
-    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − scale · norm − offset with the group's
-    scale and offset; t = −scale · products − offset where `apart`.
+    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − scale · norm − offset with
+    the group's scale and offset; t = −scale · products − offset where `apart`.
 
-    With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them."""
+    With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         products, row, *others = operands(context, b, signature, args)
@@ -220,7 +264,16 @@ def kernel_values(_, products, row, apart, norm, scale, offset, origin, group, o
 
 
 def kernel_lanes(
-    b: Any, product: Any, apart: Any, norm: Any, scale: Any, offset: Any, origin: Any, group: Any, out: Any, at: Any
+    b: Any,
+    product: Any,
+    apart: Any,
+    norm: Any,
+    scale: Any,
+    offset: Any,
+    origin: Any,
+    group: Any,
+    out: Any,
+    at: Any,
 ) -> None:
     lanes = b.mul(group, integer(LANES))
     far, near = b.select(apart, product, splat(b, norm)), b.select(apart, constant(0.0), product)

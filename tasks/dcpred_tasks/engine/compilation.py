@@ -19,9 +19,14 @@ from numba import njit
 OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
-    "_nrt": False,  # nothing is allocated; without this every array handed down costs an atomic count, half the time of a row
+    "_nrt": (
+        False
+        # nothing is allocated; without this every array handed down costs an atomic count, half the time of a
+        # row
+    ),
 }
-CHECKED = bool(numba.config.BOUNDSCHECK)  # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
+# NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
+CHECKED = bool(numba.config.BOUNDSCHECK)
 HERE = Path(__file__).parent
 SOURCES = (HERE.parent / "dtypes.py", *sorted(HERE.glob("*.py")))  # status codes are held by machine code
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (half a minute on an idle core)
@@ -34,17 +39,20 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a small function into its callers: a call hands down every array in seven words, hundreds of them in all."""
+    """Compile a small function into its callers: a call hands down every array in seven words, hundreds of
+    them in all.
+    """
     return njit(forceinline=True, **OPTIONS)(function)
 
 
 class compiled_and_kept:  # noqa: N801 - a decorator
-    """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is possible.
+    """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is
+    possible.
 
     Of several processes that want it at once one compiles, and the others wait for its file.
 
-    What is kept may be damaged (a machine that lost power while it was written), and what is new may find the disk full. Then
-    the first call compiles for this process alone, and what was kept is removed.
+    What is kept may be damaged (a machine that lost power while it was written), and what is new may find the
+    disk full. Then the first call compiles for this process alone, and what was kept is removed.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -81,8 +89,8 @@ class compiled_and_kept:  # noqa: N801 - a decorator
     def _turn(self) -> Iterator[None]:
         """Wait until there is machine code, or until it is for this process to compile it.
 
-        The lock of a process that dies is free. One that is held for too long is not waited for, and nobody waits where files
-        cannot be locked.
+        The lock of a process that dies is free. One that is held for too long is not waited for, and nobody
+        waits where files cannot be locked.
         """
         with ExitStack() as held:
             if self.folder is not None and not self.is_there():
@@ -113,11 +121,13 @@ def _kept(function: Callable[..., Any], folder: Path) -> Any:
 
 
 def cache_folder() -> Path | None:
-    """The first of these that can be written: $NUMBA_CACHE_DIR, the user's cache, a temporary folder; None if none can.
+    """The first of these that can be written: $NUMBA_CACHE_DIR, the user's cache, a temporary folder; None if
+    none can.
 
-    Its name carries a hash of the sources that are compiled (numba looks at the file of the outermost function only) and of the
-    processor. One that can be read but not written (baked into an image, mounted read-only) is copied, for numba uses no cache
-    that it cannot write to. Where the sources are not there (an installation of byte code alone) nothing is kept.
+    Its name carries a hash of the sources that are compiled (numba looks at the file of the outermost
+    function only) and of the processor. One that can be read but not written (baked into an image, mounted
+    read-only) is copied, for numba uses no cache that it cannot write to. Where the sources are not there (an
+    installation of byte code alone) nothing is kept.
     """
     try:
         name = f"dcpred-{_fingerprint()}"
@@ -144,7 +154,9 @@ def _bases() -> Iterator[Path]:
     temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
-        if temporary.stat().st_uid == os.getuid():  # machine code is run as it is found: nobody else may have put it there
+        if (
+            temporary.stat().st_uid == os.getuid()
+        ):  # machine code is run as it is found: nobody else may have put it there
             yield temporary
 
 

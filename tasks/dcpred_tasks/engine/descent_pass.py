@@ -38,8 +38,9 @@ def score_tiles(p, q, source, n, out, room, small, large):
 
 @inlined
 def _sort_by_leaf(p, n, room):
-    """Rows of a tile that have landmarks, by rank of their leaf, into tile_sorted, then the others; how many narrow ones there
-    are, and how many with landmarks."""
+    """Rows of a tile that have landmarks, by rank of their leaf, into tile_sorted, then the others; how many
+    narrow ones there are, and how many with landmarks.
+    """
     n_leaves = len(p.group_at) - 1
     if n_leaves == 1 and p.group_at[1] > 0 and len(p.reach) == 0:
         for i in range(n):
@@ -83,8 +84,9 @@ def _sort(keys, order, n, counts, low, high, out):
 
 @compiled
 def _descend(p, q, source, start, n, leaf, status, room):
-    """The leaf of each of n rows from `start` on; NOWHERE and status 2 for a row that cannot be scored (where there is one leaf
-    with landmarks, it is found there)."""
+    """The leaf of each of n rows from `start` on; NOWHERE and status 2 for a row that cannot be scored (where
+    there is one leaf with landmarks, it is found there).
+    """
     if len(p.reach) == 0 and p.group_at[1] > 0:
         leaf[:n] = 0
         status[start : start + n] = OK
@@ -124,9 +126,13 @@ def _descend(p, q, source, start, n, leaf, status, room):
             if level < 2:
                 prefetch_at(room.ahead[i], level * half, min((level + 1) * half, at_once))
             if p.apart:
-                child = nearest_apart(room.products, r, p.half_norms, p.children, node, room.norm[i], p.error, FAR)
+                child = nearest_apart(
+                    room.products, r, p.half_norms, p.children, node, room.norm[i], p.error, FAR
+                )
             else:
-                child = nearest_child(room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR)
+                child = nearest_child(
+                    room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR
+                )
             if child < 0:
                 leaf[i] = ~child
             elif child == FAR:
@@ -151,14 +157,37 @@ def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
         touch(leaf, 0, n)
     if active == n:
         active = walk_from_root(
-            room.order, n, room.rows, p.width, p.even, p.nodes, p.half_norms, p.reach, p.children, room.node, room.norm, p.error,
-            leaf, room.x_columns,
-        )  # fmt: skip
+            room.order,
+            n,
+            room.rows,
+            p.width,
+            p.even,
+            p.nodes,
+            p.half_norms,
+            p.reach,
+            p.children,
+            room.node,
+            room.norm,
+            p.error,
+            leaf,
+            room.x_columns,
+        )
     while active > 0:
         active = walk_rows(
-            room.order, active, room.rows, p.width, p.even, p.nodes, p.half_norms, p.reach, p.children, room.node, room.norm,
-            p.error, leaf,
-        )  # fmt: skip
+            room.order,
+            active,
+            room.rows,
+            p.width,
+            p.even,
+            p.nodes,
+            p.half_norms,
+            p.reach,
+            p.children,
+            room.node,
+            room.norm,
+            p.error,
+            leaf,
+        )
     for i in range(n):
         if leaf[i] == NOWHERE:
             leaf[i] = _walk(q, source, start + i, status, room)
@@ -166,7 +195,9 @@ def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
 
 @inlined
 def _begin(p, q, source, start, n, leaf, status, room):
-    """Put all rows at the root, and return how many there are to be walked down: not those that squares overflow for."""
+    """Put all rows at the root, and return how many there are to be walked down: not those that squares
+    overflow for.
+    """
     usual = True
     for i in range(n):
         status[start + i] = OK

@@ -1,8 +1,9 @@
 """One row at a time in double precision, compiled: what the lanes cannot do, or not surely.
 
-Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out that their squares
-overflow; and all rows of models with a laplacian or polynomial kernel or with triangle pseudo-landmarks. Operation for operation
-it is model/compact_model.py. The `finish_…` write what came of such rows, and of those that have no kernel work.
+Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out
+that their squares overflow; and all rows of models with a laplacian or polynomial kernel or with triangle
+pseudo-landmarks. Operation for operation it is model/compact_model.py. The `finish_…` write what came of such
+rows, and of those that have no kernel work.
 """
 
 import math
@@ -22,7 +23,9 @@ NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.NON_FINITE_FEATURE), int(Stat
 
 
 class Exact(NamedTuple):
-    """A model's arrays, flat; the landmarks of a leaf feature-major, so that a loop over them is a vector loop."""
+    """A model's arrays, flat; the landmarks of a leaf feature-major, so that a loop over them is a vector
+    loop.
+    """
 
     kernel: int  # its place in KERNELS
     gamma: FloatArray  # of each landmark
@@ -83,17 +86,22 @@ def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
 
 @compiled
 def exact_row(q, x):
-    """Scale a row in double precision, in place; whether it can be scored, as one that overflows single precision cannot."""
+    """Scale a row in double precision, in place; whether it can be scored, as one that overflows single
+    precision cannot.
+    """
     fine = True
     for j in range(len(q.shift)):
         x[j] = (x[j] - q.shift[j]) * q.factor[j]
-        fine = fine and abs(x[j]) < 3.4028235677973366e38  # half a unit above the largest single: it would round to infinity
+        # half a unit above the largest single: it would round to infinity
+        fine = fine and abs(x[j]) < 3.4028235677973366e38
     return fine
 
 
 @compiled
 def exact_leaf(q, x):
-    """The leaf of a scaled row: the least squared distance, compared in single precision; at ties the lower number."""
+    """The leaf of a scaled row: the least squared distance, compared in single precision; at ties the lower
+    number.
+    """
     d = len(q.shift)
     node = 0
     while len(q.starts) > 1 and node >= 0:
@@ -111,7 +119,9 @@ def exact_leaf(q, x):
 
 @compiled
 def exact_values(q, leaf, x, c, r, out):
-    """Decision values of a scaled row in its leaf, without the bounds of a regression. c and r have room for `most` values."""
+    """Decision values of a scaled row in its leaf, without the bounds of a regression. c and r have room for
+    `most` values.
+    """
     n_outputs = q.intercept.shape[1]
     for k in range(n_outputs):
         out[k] = q.intercept[leaf, k]
@@ -171,7 +181,11 @@ def _bound(q, first, m, r):
     """The estimate of ‖x − v‖ from r and the distances of v to the landmarks: max |r − s| or min (r + s)."""
     best = abs(r[0] - q.triangle[first]) if q.lower else r[0] + q.triangle[first]
     for i in range(1, m):
-        best = max(best, abs(r[i] - q.triangle[first + i])) if q.lower else min(best, r[i] + q.triangle[first + i])
+        best = (
+            max(best, abs(r[i] - q.triangle[first + i]))
+            if q.lower
+            else min(best, r[i] + q.triangle[first + i])
+        )
     return best
 
 

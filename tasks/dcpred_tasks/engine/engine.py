@@ -1,21 +1,25 @@
-"""The compiled scorer: model/compact_model.py, fused over tiles, within rounding of it. Serial; it releases the GIL.
+"""The compiled scorer: model/compact_model.py, fused over tiles, within rounding of it. Serial; it releases
+the GIL.
 
-A batch goes through in tiles of rows, a tile in two passes. Nothing as long as the batch is made but the results.
+A batch goes through in tiles of rows, a tile in two passes. Nothing as long as the batch is made but the
+results.
 
-descend  small tiles, so that converted rows stay in cache: convert, then level by level: products with 16 centres, the nearest,
+descend  small tiles, so that converted rows stay in cache: convert, then level by level: products with 16
+centres, the nearest,
          and the rows in order of their nodes, so that eight rows share a load of a centre
-leaves   large tiles, so that a leaf has several rows in it: rows in order of their leaves; convert again, centred on the leaf;
-         products with 16 landmarks at a time, kernel values; then lanes change from landmarks to rows, and output weights are
-         one number for sixteen rows
+leaves   large tiles, so that a leaf has several rows in it: rows in order of their leaves; convert again,
+         centred on the leaf;
+         products with 16 landmarks at a time, kernel values; then lanes change from landmarks to rows, and
+         output weights are one number for sixteen rows
 
-Rows of few features spend more time between these steps than in them, and go their own way: lanes are rows at the root and in
-the leaves (few_features.py, row_lanes.py). Where there is one leaf there is no walk.
+Rows of few features spend more time between these steps than in them, and go their own way: lanes are rows at
+the root and in the leaves (few_features.py, row_lanes.py). Where there is one leaf there is no walk.
 
-Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so that tiles, blocks
-of eight and neighbours cannot be told from a result.
+Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so
+that tiles, blocks of eight and neighbours cannot be told from a result.
 
-A row whose two nearest centres are closer than single precision can tell (a rigorous bound) is walked down in double precision,
-and so is one whose squares overflow (double_precision.py).
+A row whose two nearest centres are closer than single precision can tell (a rigorous bound) is walked down in
+double precision, and so is one whose squares overflow (double_precision.py).
 """
 
 import threading
@@ -27,16 +31,20 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.engine.descent_pass import score_tiles
 from dcpred_tasks.engine.double_precision import Exact, exact_arrays
+from dcpred_tasks.engine.elements import dtype_code
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.leaf_pass import BLOCK
 from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.engine.projection import SLAB
-from dcpred_tasks.engine.row_conversion import dtype_code
 from dcpred_tasks.engine.row_layout import aligned_empty
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
-LEAF_ROWS, LEAF_BYTES = 16, 2**22  # rows of a leaf that a leaf tile aims at; as many more as fit in so many bytes of rows
+# rows of a leaf that a leaf tile aims at; as many more as fit in so many bytes of rows
+LEAF_ROWS, LEAF_BYTES = (
+    16,
+    2**22,
+)
 LEAF_TILE = (2**13, 2**16)
 COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 
@@ -44,7 +52,7 @@ COPY_BYTES = 2**23  # of rows whose features do not lie side by side
 class Source(NamedTuple):
     """Where raw rows lie."""
 
-    code: int  # see row_conversion.dtype_code
+    code: int  # see elements.dtype_code
     itemsize: int
     address: int
     stride: int  # bytes from row to row
@@ -121,18 +129,24 @@ class Engine:
         room = self._room()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
-            source = Source(dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0])
+            source = Source(
+                dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0]
+            )
             out = Out(singles[part], doubles[part], status[part])
             score_tiles(p, self.exact, source, stop - start, out, room, self.descent_rows, self.leaf_rows)
         return decision, status
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
-        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or copies of parts."""
+        """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or
+        copies of parts.
+        """
         code = dtype_code(X.dtype)
         if code >= 0 and (X.strides[1] == X.itemsize or X.shape[1] == 1 or len(X) == 0):
             yield 0, len(X), X
             return
-        dtype = X.dtype.newbyteorder("=") if dtype_code(X.dtype.newbyteorder("=")) >= 0 else np.dtype(np.float64)
+        dtype = (
+            X.dtype.newbyteorder("=") if dtype_code(X.dtype.newbyteorder("=")) >= 0 else np.dtype(np.float64)
+        )
         step = int(np.clip(COPY_BYTES // (X.shape[1] * dtype.itemsize), 1, self.leaf_rows))
         for start in range(0, len(X), step):
             stop = min(start + step, len(X))

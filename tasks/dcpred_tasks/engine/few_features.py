@@ -1,5 +1,7 @@
-"""Rows of few features, in loops of their own: products with a group of centres and what comes of them at once, no buffer
-between. Compiled from numba's loops, which take pointers from the stack and look for indices below 0, they took twice as long."""
+"""Rows of few features, in loops of their own: products with a group of centres and what comes of them at
+once, no buffer between. Compiled from numba's loops, which take pointers from the stack and look for indices
+below 0, they took twice as long.
+"""
 
 from typing import Any
 
@@ -9,7 +11,18 @@ from numba.extending import intrinsic
 
 from dcpred_tasks.engine.centre_lanes import margin, nearest_lane
 from dcpred_tasks.engine.layout import AT_ONCE, LANES
-from dcpred_tasks.engine.llvm import Loop, constant, fma, integer, load, number_at, operands, splat, store, takes
+from dcpred_tasks.engine.llvm import (
+    Loop,
+    constant,
+    fma,
+    integer,
+    load,
+    number_at,
+    operands,
+    splat,
+    store,
+    takes,
+)
 from dcpred_tasks.engine.row_lanes import against, every, turn_block
 
 FAR = 1 << 40  # no child: the row is walked down in double precision
@@ -30,13 +43,16 @@ def _products(b: Any, row: Any, group: Any, n: Any) -> Any:
 
 
 @intrinsic
-def walk_from_root(_, order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf, x):
-    """The first level of walk_rows for rows 0 to n, sixteen at a time, lanes being rows; x is room for their columns. What
-    follows the last row is read, and its leaf written."""
+def walk_from_root(
+    _, order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf, x
+):
+    """The first level of walk_rows for rows 0 to n, sixteen at a time, lanes being rows; x is room for their
+    columns. What follows the last row is read, and its leaf written.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf, x = operands(
-            context, b, signature, args
+        order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf, x = (
+            operands(context, b, signature, args)
         )
         loop = Loop(b, n, [integer(0)], step=LANES)
         with loop as (r, (left,), following):
@@ -76,10 +92,12 @@ def walk_from_root(_, order, n, rows, width, even, nodes, half_norms, reach, chi
 
 @intrinsic
 def walk_rows(_, order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf):
-    """Walk rows order[:n] down by one level, from node[i] on, with the products rows[width i : …] have with its centres.
+    """Walk rows order[:n] down by one level, from node[i] on, with the products rows[width i : …] have with
+    its centres.
 
-    node[i] becomes the child, and leaf[i] its leaf if it is one; 2³² − 1 for a row that single precision cannot place. Rows that
-    are to go on come first in `order`; returns how many they are."""
+    node[i] becomes the child, and leaf[i] its leaf if it is one; 2³² − 1 for a row that single precision
+    cannot place. Rows that are to go on come first in `order`; returns how many they are.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         order, n, rows, width, even, nodes, half_norms, reach, children, node, norm, error, leaf = operands(

@@ -1,4 +1,6 @@
-"""What decides how the engine holds and walks a model, without the compiler: dcpred.cost.predicted asks the same."""
+"""What decides how the engine holds and walks a model, without the compiler: dcpred.cost.predicted asks the
+same.
+"""
 
 from itertools import pairwise
 
@@ -9,10 +11,15 @@ from dcpred_tasks.model.compact_model import Model
 
 LANES = 16
 UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
-NARROW = 32  # up to so many features, lanes are rows (few_features.py, row_lanes.py) instead of centres (centre_lanes.py)
-FEW = 0.65  # share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by side
+# up to so many features, lanes are rows (few_features.py, row_lanes.py) instead of centres (centre_lanes.py)
+NARROW = 32
+# share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by
+# side
+FEW = 0.65
 MANY = 24  # features from which on any are skipped
-BORDER_ROWS = 0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
+BORDER_ROWS = (
+    0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
+)
 AT_ONCE = 8  # landmarks or outputs in one loop: as many chains as keep two units busy
 UNROLLED = 4  # terms of one output, whose number is padded to a multiple
 HUGE = 1e30  # squares and products of single precision stay finite below it
@@ -20,7 +27,9 @@ NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
 
 
 def held_features(model: Model) -> IntArray:
-    """The features that rows are held with: those whose factor is not 0 where they are few, else all of them."""
+    """The features that rows are held with: those whose factor is not 0 where they are few, else all
+    of them.
+    """
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
     overflow = (np.abs(shift[factor == 0]) >= 1e300).any()  # of x − μ: see load_some
@@ -39,7 +48,9 @@ def factors_fit(model: Model) -> bool:
 
 
 def centre_in(model: Model, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_features) in scaled features: 0 where the way back to raw features is too far."""
+    """Points to centre on, (n, n_features) in scaled features: 0 where the way back to raw features is too
+    far.
+    """
     factor = np.where(model.scaling.factor == 0, np.nan, model.scaling.factor)
     with np.errstate(all="ignore"):
         usable = np.abs(points / factor) < 1e30
@@ -53,13 +64,16 @@ def origin(model: Model) -> FloatArray:
 
 
 def product_error(model: Model) -> float:
-    """Of products of rows and centres in single precision, relative to ‖x‖‖c‖; infinite: every walk goes in double precision."""
+    """Of products of rows and centres in single precision, relative to ‖x‖‖c‖; infinite: every walk goes in
+    double precision.
+    """
     return 2 * (len(held_features(model)) + 8) * UNIT if factors_fit(model) else np.inf
 
 
 def walks_by_distances(model: Model) -> bool:
-    """Whether products in single precision would leave too many rows between two children: by the margins of `nearest_child` for
-    rows at the centres, in the gaps from centre to centre."""
+    """Whether products in single precision would leave too many rows between two children: by the margins of
+    `nearest_child` for rows at the centres, in the gaps from centre to centre.
+    """
     tree, error = model.tree, product_error(model)
     if tree.n_nodes == 0 or not np.isfinite(error):
         return False

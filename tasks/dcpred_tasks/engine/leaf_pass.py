@@ -1,7 +1,8 @@
-"""The engine's second pass, compiled: rows in the order of their leaves, from kernel values to decision values.
+"""The engine's second pass, compiled: rows in the order of their leaves, from kernel values to decision
+values.
 
-Products with landmarks are of blocks of rows, like those of the walk, or of 16 rows of one leaf where features are few; what
-follows is always of 16 rows of one leaf (row_lanes.py).
+Products with landmarks are of blocks of rows, like those of the walk, or of 16 rows of one leaf where
+features are few; what follows is always of 16 rows of one leaf (row_lanes.py).
 """
 
 import numpy as np
@@ -28,8 +29,9 @@ BLOCK = 64  # rows that go through a leaf's products together
 
 @compiled
 def score_leaves(p, source, start, narrow, count, out, room):
-    """Score the rows of a tile in tile_sorted: `narrow` of them by products, the others of `count` by differences. How many were
-    left to double precision: tile_sorted[: left]."""
+    """Score the rows of a tile in tile_sorted: `narrow` of them by products, the others of `count` by
+    differences. How many were left to double precision: tile_sorted[: left].
+    """
     at = left = 0
     while at < count:
         apart = at >= narrow
@@ -43,7 +45,9 @@ def score_leaves(p, source, start, narrow, count, out, room):
 
 @inlined
 def _whole(room, at, n):
-    """How many of n sorted rows to take so that the last leaf's are a multiple of 16 if not all of them are taken."""
+    """How many of n sorted rows to take so that the last leaf's are a multiple of 16 if not all of them are
+    taken.
+    """
     leaf = room.leaf[room.tile_sorted[at + n]]
     own = 0
     while own < n and room.leaf[room.tile_sorted[at + n - 1 - own]] == leaf:
@@ -53,17 +57,39 @@ def _whole(room, at, n):
 
 @inlined
 def _leaf_block(p, source, start, at, n, count, left, out, room, apart):
-    """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`; see _rows_of_leaf."""
+    """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`; see
+    _rows_of_leaf.
+    """
     if CHECKED:
         touch(room.tile_sorted, at, n)
         touch(room.node, 0, n)
     narrow = p.even <= NARROW
     place_rows(
-        room.tile_sorted, at, n, min(at + BLOCK, count - n), room.leaf, source.address + start * source.stride, source.stride,
-        source.itemsize * p.n_features if narrow else 0, p.places, room.node, room.address, room.centre_at,
-    )  # fmt: skip
+        room.tile_sorted,
+        at,
+        n,
+        min(at + BLOCK, count - n),
+        room.leaf,
+        source.address + start * source.stride,
+        source.stride,
+        source.itemsize * p.n_features if narrow else 0,
+        p.places,
+        room.node,
+        room.address,
+        room.centre_at,
+    )
     most = 0 if narrow else _look_ahead(p, source, start, at, n, count, room)
-    load(p, source, n, p.means, p.means_rest, p.means_centre, room.centre_at, p.n_features if len(p.reach) == 0 else 0, room)
+    load(
+        p,
+        source,
+        n,
+        p.means,
+        p.means_rest,
+        p.means_centre,
+        room.centre_at,
+        p.n_features if len(p.reach) == 0 else 0,
+        room,
+    )
     if most > 0:
         _values_of_rows(p, source, n, most, room, apart)
     first = 0
@@ -76,7 +102,9 @@ def _leaf_block(p, source, start, at, n, count, left, out, room, apart):
 
 @inlined
 def _look_ahead(p, source, start, at, n, count, room):
-    """Where the rows of the block after this one lie; their landmarks are asked for. The most groups of landmarks of a row."""
+    """Where the rows of the block after this one lie; their landmarks are asked for. The most groups of
+    landmarks of a row.
+    """
     size = p.even * LANES
     most = 0
     for r in range(n):
@@ -111,13 +139,17 @@ def _values_of_rows(p, source, n, most, room, apart):
                 if g == 0:
                     prefetch_at(room.ahead[r], 0, at_once)
                 own = r * p.room + g * LANES
-                kernel_values(room.products, r, apart, room.norm[r], p.scale, p.offset, p.difference, group, room.e, own)
+                kernel_values(
+                    room.products, r, apart, room.norm[r], p.scale, p.offset, p.difference, group, room.e, own
+                )
 
 
 @inlined
 def _rows_of_leaf(p, start, at, row, n, left, out, room, apart):
-    """Decision values of at most 16 rows of one leaf: tile_sorted[at : at + n], in the buffers from `row` on. Those that are not
-    finite, or whose squares overflow, are put to tile_sorted[left :], which rows that are done have left; returns its end."""
+    """Decision values of at most 16 rows of one leaf: tile_sorted[at : at + n], in the buffers from `row` on.
+    Those that are not finite, or whose squares overflow, are put to tile_sorted[left :], which rows that are
+    done have left; returns its end.
+    """
     leaf = np.int64(room.node[row])
     first, last = p.group_at[leaf], p.group_at[leaf + 1]
     pairs, end = p.pair_at[leaf], p.pair_at[leaf + 1]
@@ -128,14 +160,27 @@ def _rows_of_leaf(p, start, at, row, n, left, out, room, apart):
     if p.even <= NARROW:
         turn_rows(room.rows, row * p.width, p.width, p.width // LANES, room.x_columns)
         column_values(
-            room.x_columns, p.even, p.groups, first, last, apart, room.norm, row, p.scale, p.offset, p.difference, room.columns
-        )  # fmt: skip
+            room.x_columns,
+            p.even,
+            p.groups,
+            first,
+            last,
+            apart,
+            room.norm,
+            row,
+            p.scale,
+            p.offset,
+            p.difference,
+            room.columns,
+        )
     else:
         turn_rows(room.e, row * p.room, p.room, last - first, room.columns)
     if p.n_outputs == 1:
         column_sum(room.columns, m, p.left, p.right, pairs, end, p.weights, weight, room.sums)
     else:
-        column_sums(room.columns, m, p.left, p.right, pairs, end, p.weights, weight, p.stride, stop - here, room.sums)
+        column_sums(
+            room.columns, m, p.left, p.right, pairs, end, p.weights, weight, p.stride, stop - here, room.sums
+        )
     if p.regression:
         low, high = (p.bounds[leaf, 0], p.bounds[leaf, 1]) if p.bounded[leaf] else (-np.inf, np.inf)
         fine = column_bounded(room.sums, p.constant[leaf, 0], low, high, room.double_results)

@@ -1,10 +1,10 @@
 """LLVM vectors of 16 single-precision lanes: the vocabulary that the engine's inner loops are generated with.
 
-LLVM splits 16 lanes into what the processor has (one register of AVX-512, two of AVX2, four of NEON), so that nothing here
-names an instruction set.
+LLVM splits 16 lanes into what the processor has (one register of AVX-512, two of AVX2, four of NEON), so that
+nothing here names an instruction set.
 
-Intrinsics read and write memory without a look at array bounds; where bounds checks are on, their callers touch what they will
-reach.
+Intrinsics read and write memory without a look at array bounds; where bounds checks are on, their callers
+touch what they will reach.
 """
 
 from typing import Any
@@ -16,7 +16,11 @@ from dcpred_tasks.engine.layout import LANES
 
 LINE = 64  # bytes that come from memory at once
 
-_F32, _F64, _I8, _I16, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
+_F32, _F64, _I8, _I16, _I32, _I64 = (
+    ir.FloatType(),
+    ir.DoubleType(),
+    *(ir.IntType(bits) for bits in (8, 16, 32, 64)),
+)
 VECTOR = ir.VectorType(_F32, LANES)
 _INTS = ir.VectorType(_I32, LANES)
 
@@ -33,7 +37,9 @@ def splat(b: Any, scalar: Any, lanes: int = LANES) -> Any:
     """As many times the same."""
     vector = ir.VectorType(scalar.type, lanes)
     one = b.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(_I32, 0))
-    return b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes))
+    return b.shuffle_vector(
+        one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+    )
 
 
 def load(b: Any, where: Any, index: Any) -> Any:
@@ -90,11 +96,15 @@ def ask(b: Any, where: Any) -> None:
 def operands(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
     """Arguments as scalars and pointers."""
     pairs = zip(signature.args, args, strict=True)
-    return [pointer(context, b, kind, value) if isinstance(kind, types.Array) else value for kind, value in pairs]
+    return [
+        pointer(context, b, kind, value) if isinstance(kind, types.Array) else value for kind, value in pairs
+    ]
 
 
 class Loop:
-    """`with Loop(b, stop, start) as (i, values, following)`: append what `values` become; `.values` are the last ones."""
+    """`with Loop(b, stop, start) as (i, values, following)`: append what `values` become; `.values` are the
+    last ones.
+    """
 
     def __init__(self, b: Any, stop: Any, start: list[Any], step: int = 1, first: Any = None) -> None:
         self.b, self.stop, self.start, self.step = b, stop, start, step

@@ -1,25 +1,31 @@
 """A model's arrays as the engine reads them: groups of 16 lanes, feature-major, on cache lines.
 
-**Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its digits:
-argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m. Where groups of rows are so far apart that products cannot tell
-neighbours in them (counts without a bound, standardised), it is argmin_t ‖x − c_t‖², at two operations a feature instead of
-one: kddcup99 went in 2.2 µs a row, nearly all of it in double precision, and goes in 0.5.
+**Centres.** Everything is centred on one point m, near all centres, so that single precision keeps its
+digits: argmax_t x·c_t − ‖c_t‖²/2 is the same after both are moved by m. Where groups of rows are so far apart
+that products cannot tell neighbours in them (counts without a bound, standardised), it is argmin_t ‖x −
+c_t‖², at two operations a feature instead of one: kddcup99 went in 2.2 µs a row, nearly all of it in double
+precision, and goes in 0.5.
 
-**Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' − μ_l:
+**Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' −
+μ_l:
 
-    c_j = exp(−γ_j‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,   w_j = 2g_j · v_j, g_j = γ_j log₂e
+    c_j = exp(−γ_j‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,
+    w_j = 2g_j · v_j,   g_j = γ_j log₂e
 
-with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1). In a leaf much wider than the kernel the
-exponent is a small difference of large numbers; there it is −g_j‖z − v_j‖² − o, at two operations a feature instead of one, and
-o is less by g_j‖v_j‖²; and a leaf wider still goes row by row (double_precision.py). Output weights are large and
-cancel; written in e, which is 0 at z = 0 and small near it, they cancel before single precision comes in. Constants are summed
-here in double precision. Largest error of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c,
-4e-5 in e; cal_housing 5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
+with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1). In a leaf much wider
+than the kernel the exponent is a small difference of large numbers; there it is −g_j‖z − v_j‖² − o, at two
+operations a feature instead of one, and o is less by g_j‖v_j‖²; and a leaf wider still goes row by row
+(double_precision.py). Output weights are large and cancel; written in e, which is 0 at z = 0 and small near
+it, they cancel before single precision comes in. Constants are summed here in double precision. Largest error
+of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing
+5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
 
-**Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows, centres and
-landmarks are held without them; what centres and landmarks have there goes into half norms and offsets.
+**Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows,
+centres and landmarks are held without them; what centres and landmarks have there goes into half norms and
+offsets.
 
-**Outputs.** Lanes are rows of one leaf: sums over landmarks and products, an output weight being one number for all of them.
+**Outputs.** Lanes are rows of one leaf: sums over landmarks and products, an output weight being one number
+for all of them.
 """
 
 from collections.abc import Iterable
@@ -49,8 +55,9 @@ MUCH = 1e30  # squares and γ from which on sums and products of single precisio
 FAR = 3e38  # half norm of a lane that holds no centre
 WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
 TOO_WIDE = 1e4  # row by row in double precision, as is one with large terms:
-# Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64 leaves, default
-# settings) reach 3e-3 standard deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or cal_housing to double precision.
+# Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64
+# leaves, default settings) reach 3e-3 standard deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or
+# cal_housing to double precision.
 TOO_LARGE = 2e4
 NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
 
@@ -85,10 +92,13 @@ class Packed(NamedTuple):
     error: np.float32  # of products with centres, relative to ‖x‖‖c‖
     apart: bool  # walk down by squared distances instead of products
     nodes: SingleArray  # (n_nodes · even · 16,)
-    half_norms: SingleArray  # (n_nodes · 16,); where apart, what features that are left out add to squared distances
+    half_norms: (
+        SingleArray  # (n_nodes · 16,); where apart, what features that are left out add to squared distances
+    )
     reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
     children: NDArray[np.int32]  # (n_nodes · 16,)
-    rank: IntArray  # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
+    # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
+    rank: IntArray
     n_narrow: int  # of the first kind
     means: SingleArray  # (n_leaves · places,), μ + μ_l / s and what single precision lost of it
     means_rest: SingleArray
@@ -102,7 +112,8 @@ class Packed(NamedTuple):
     pair_at: IntArray  # (n_leaves + 1,), products e_i · e_j
     left: IntArray
     right: IntArray
-    weight_at: IntArray  # (n_leaves,), where the weights of a leaf start: landmarks, then products, `stride` to a term
+    # (n_leaves,), where the weights of a leaf start: landmarks, then products, `stride` to a term
+    weight_at: IntArray
     weights: SingleArray
     present_at: IntArray  # (n_leaves + 1,), outputs that a leaf has weights for, which come first
     present: IntArray
@@ -119,13 +130,18 @@ def pack(model: Model) -> Packed:
     means, width = _centred(model)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
-        counts[leaf] *= _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
+        counts[leaf] *= (
+            _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
+        )
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, lanes, constant, terms = _pack_leaves(model, held, counts, group_at, means, width > WIDE)
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
     stride = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
-    weights = [np.pad(t.weights[:, own], ((0, 0), (0, stride - len(own)))) for t, own in zip(terms, present, strict=True)]
+    weights = [
+        np.pad(t.weights[:, own], ((0, 0), (0, stride - len(own))))
+        for t, own in zip(terms, present, strict=True)
+    ]
     high, low, middle = halves(places, means)
     has_bounds = model.bounds.shape[1] > 0
     apart = walks_by_distances(model)
@@ -172,7 +188,8 @@ def pack(model: Model) -> Packed:
 def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dict[str, NDArray[Any]]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    middle = np.zeros(model.n_features) if apart else origin(model)  # where single precision holds centres exactly
+    # where single precision holds centres exactly
+    middle = np.zeros(model.n_features) if apart else origin(model)
     groups = np.zeros((tree.n_nodes, even(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), FAR)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
@@ -199,8 +216,9 @@ def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dic
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks: infinite where
-    exponents of rows whose squares are finite may overflow single precision."""
+    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks:
+    infinite where exponents of rows whose squares are finite may overflow single precision.
+    """
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
@@ -218,7 +236,12 @@ def _around(model: Model, leaf: int, mean: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _pack_leaves(
-    model: Model, held: IntArray, counts: IntArray, group_at: IntArray, means: FloatArray, wide: NDArray[np.bool_]
+    model: Model,
+    held: IntArray,
+    counts: IntArray,
+    group_at: IntArray,
+    means: FloatArray,
+    wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
     """(groups, lanes, constant, terms); lanes are offset, difference and scale."""
     n_groups = int(group_at[-1])
@@ -228,7 +251,9 @@ def _pack_leaves(
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
         if m == 0:
-            terms.append(_terms(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs))))
+            terms.append(
+                _terms(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs)))
+            )
             continue
         v, gamma = _around(model, leaf, means[leaf])
         exponent = gamma * np.einsum("ij,ij->i", v, v)
@@ -236,7 +261,8 @@ def _pack_leaves(
         group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
         v = v[:, held]
         groups[group, : len(held), lane] = v if wide[leaf] else v * (2 * np.log2(np.e) * gamma)[:, None]
-        added = wide[leaf] * gamma * np.einsum("ij,ij->i", v, v)  # by differences, of the features that are held
+        # by differences, of the features that are held
+        added = wide[leaf] * gamma * np.einsum("ij,ij->i", v, v)
         lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - added) * np.log2(np.e)
         lanes[2, group, lane] = gamma * np.log2(np.e)
         lanes[1, group, lane] = h
@@ -247,15 +273,18 @@ def _pack_leaves(
 
 
 def _terms_at_landmarks(model: Model, leaf: int, mean: FloatArray) -> float:
-    """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for classes, a quarter of
-    the range that a regression is bounded by."""
+    """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for
+    classes, a quarter of the range that a regression is bounded by.
+    """
     v, gamma = _around(model, leaf, mean)
     norms = np.einsum("ij,ij->i", v, v)
     exponent = gamma * norms
     h = (exponent < NEAR).astype(ACC_DTYPE)
     a = np.where(h > 0, np.exp(-exponent), 1.0)
     e = np.exp(np.minimum(gamma * (2 * (v @ v.T) - norms[:, None] - norms), 0.0)) / a - h
-    with np.errstate(over="ignore", invalid="ignore"):  # output weights that are not finite are left to double precision, too
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # output weights that are not finite are left to double precision, too
         first, second, pairs, _ = _in_differences(model, leaf, a, h)
         terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)
     scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
@@ -282,8 +311,12 @@ def _offsets(lengths: Iterable[int]) -> IntArray:
 
 
 def _terms(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Landmarks with the weights `first` and products with the weights `second`, each padded with weights 0."""
+    """Landmarks with the weights `first` and products with the weights `second`, each padded with
+    weights 0.
+    """
     (m, n_outputs), none = first.shape, -len(pairs) % UNROLLED
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
     padding = np.zeros((-m % UNROLLED, n_outputs))
-    return Terms(m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))]))
+    return Terms(
+        m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))])
+    )

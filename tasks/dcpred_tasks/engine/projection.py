@@ -1,6 +1,14 @@
-"""What both passes of the engine do: raw rows are converted, and multiplied with groups of 16 centres or landmarks."""
+"""What both passes of the engine do: raw rows are converted, and multiplied with groups of 16 centres or
+landmarks.
+"""
 
-from dcpred_tasks.engine.centre_lanes import ROWS, distances_own, distances_shared, project_own, project_shared
+from dcpred_tasks.engine.centre_lanes import (
+    ROWS,
+    distances_own,
+    distances_shared,
+    project_own,
+    project_shared,
+)
 from dcpred_tasks.engine.compilation import CHECKED, inlined
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.llvm import LINE
@@ -12,8 +20,9 @@ LONG = 1024  # bytes of a row from which on the processor's own prefetching does
 
 @inlined
 def to_ask(p, source):
-    """How raw rows to come are asked for: so many bytes with every feature of products, or so many at once with every row. The
-    products of few features leave no time for it, and those of narrow rows are few."""
+    """How raw rows to come are asked for: so many bytes with every feature of products, or so many at once
+    with every row. The products of few features leave no time for it, and those of narrow rows are few.
+    """
     if len(p.picks) == 0:
         return source.itemsize, 0
     row = source.itemsize * p.n_features
@@ -22,11 +31,13 @@ def to_ask(p, source):
 
 @inlined
 def project(p, room, centres, n, ask, phase, phases, apart):
-    """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side; distances if `apart`.
+    """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side;
+    distances if `apart`.
 
-    Rows share a group of centres in whole blocks of ROWS; what is left of each group goes with a group of its own. Slab by slab
-    of features, so that a group is read from first-level cache by all rows that want it. Meanwhile every phases-th line of the
-    raw rows ahead[r] is asked for, `ask` bytes for a feature: waiting for them later takes longer than the work here.
+    Rows share a group of centres in whole blocks of ROWS; what is left of each group goes with a group of its
+    own. Slab by slab of features, so that a group is read from first-level cache by all rows that want it.
+    Meanwhile every phases-th line of the raw rows ahead[r] is asked for, `ask` bytes for a feature: waiting
+    for them later takes longer than the work here.
     """
     blocks = rest = first = 0
     for r in range(1, n + 1):
@@ -41,7 +52,9 @@ def project(p, room, centres, n, ask, phase, phases, apart):
             first = r
     room.row_at[n], room.centre_at[n] = room.row_at[n - 1], room.centre_at[n - 1]
     for i in range(rest, -(-rest // ROWS) * ROWS):
-        room.rest[i] = n  # a slot that nobody reads: a row that came twice would be added to twice in a later slab
+        room.rest[i] = (
+            n  # a slot that nobody reads: a row that came twice would be added to twice in a later slab
+        )
     if CHECKED:
         for r in range(n + 1):
             touch(room.rows, room.row_at[r], p.even)
@@ -53,17 +66,35 @@ def project(p, room, centres, n, ask, phase, phases, apart):
         low, high = slab * ask + phase * LINE, stop * ask
         if apart:
             for i in range(blocks):
-                distances_shared(room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products)
+                distances_shared(
+                    room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products
+                )
             for i in range(0, rest, ROWS):
-                distances_own(room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products)
+                distances_own(
+                    room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products
+                )
             continue
         for i in range(blocks):
             project_shared(
-                room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products,
-                room.ahead, i * n // blocks, low, high, 2 * LINE, (2 - phases) * LINE,
-            )  # fmt: skip
+                room.rows,
+                room.row_at,
+                centres,
+                room.centre_at,
+                room.block[i],
+                slab,
+                stop,
+                room.products,
+                room.ahead,
+                i * n // blocks,
+                low,
+                high,
+                2 * LINE,
+                (2 - phases) * LINE,
+            )
         for i in range(0, rest, ROWS):
-            project_own(room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products)
+            project_own(
+                room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products
+            )
 
 
 @inlined
@@ -81,14 +112,40 @@ def load(p, source, n, high, low, centres, at, look, room):
         if CHECKED:
             touch(p.picks, 0, p.places)
         load_some(
-            source.code, room.address, n, look, p.picks, p.places, p.factor, high, low, at, room.rows, p.width, room.norm,
-            p.shift, p.double_factor, centres,
-        )  # fmt: skip
+            source.code,
+            room.address,
+            n,
+            look,
+            p.picks,
+            p.places,
+            p.factor,
+            high,
+            low,
+            at,
+            room.rows,
+            p.width,
+            room.norm,
+            p.shift,
+            p.double_factor,
+            centres,
+        )
         return
     load_rows(
-        source.code, room.address, n, p.n_features, p.factor, high, low, at, room.rows, p.width, room.norm,
-        p.shift, p.double_factor, centres,
-    )  # fmt: skip
+        source.code,
+        room.address,
+        n,
+        p.n_features,
+        p.factor,
+        high,
+        low,
+        at,
+        room.rows,
+        p.width,
+        room.norm,
+        p.shift,
+        p.double_factor,
+        centres,
+    )
 
 
 @inlined

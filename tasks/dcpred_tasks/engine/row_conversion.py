@@ -1,19 +1,21 @@
-"""Raw rows of any real dtype, converted, scaled and centred into a buffer of single precision: numba intrinsics.
+"""Raw rows of any real dtype, converted, scaled and centred into a buffer of single precision: numba
+intrinsics.
 
     z = (x − a) ∘ s,   a = μ + centre / s,   which is x' − centre without rounding x' first
 
-A dtype that single precision holds exactly is converted there, with a in two parts: (x − a_high) − a_low loses nothing that
-matters, however far from 0 the feature lies, and takes a third of the time of double precision. For the others (double precision,
-integers of 32 and 64 bits) it is (x − μ) ∘ s − centre in double precision, rounded once.
+A dtype that single precision holds exactly is converted there, with a in two parts: (x − a_high) − a_low
+loses nothing that matters, however far from 0 the feature lies, and takes a third of the time of double
+precision. For the others (double precision, integers of 32 and 64 bits) it is (x − μ) ∘ s − centre in double
+precision, rounded once.
 
-A scaling may give features the factor 0: they add nothing, but for a NaN or an infinity, which spoils the row. Where they are
-many, the others are picked one by one into whole vectors, which are converted as usual; the whole row is looked at once.
+A scaling may give features the factor 0: they add nothing, but for a NaN or an infinity, which spoils the
+row. Where they are many, the others are picked one by one into whole vectors, which are converted as usual;
+the whole row is looked at once.
 
-No copy of a batch is made: a row is read where it lies, from its address, so that one compiled function serves every dtype,
-stride and alignment.
+No copy of a batch is made: a row is read where it lies, from its address, so that one compiled function
+serves every dtype, stride and alignment.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,64 +24,33 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.engine.compilation import compiled
+from dcpred_tasks.engine.elements import F32, F64, I8, I32, I64, element_type, for_dtype, load_part, to_float
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import LINE, Loop, ask, constant, fma, integer, lane_sum, number_at, operands, splat, takes
-
-DTYPES = tuple(np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"))
-_F32, _F64, _I8, _I32, _I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 32, 64))
-
-
-def dtype_code(dtype: "np.dtype[Any]") -> int:
-    """The number by which `load_rows` knows a dtype, or −1 for one that it does not (another byte order, long double)."""
-    return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
-
-
-def _element(dtype: "np.dtype[Any]") -> Any:
-    return {"f8": _F64, "f4": _F32}.get(dtype.str[1:], ir.IntType(8 * dtype.itemsize))
-
-
-def _number(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
-    """n raw elements in single precision where that is exact, else in double."""
-    exact = dtype.itemsize <= 2 or dtype == np.float32
-    vector = ir.VectorType(_F32 if exact else _F64, n)
-    if dtype.kind == "b":  # as NumPy reads them: whatever is not 0
-        return b.uitofp(b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * n)), vector)
-    if dtype.kind == "f":
-        return _from_half(b, raw, n) if dtype.itemsize == 2 else raw
-    return b.sitofp(raw, vector) if dtype.kind == "i" else b.uitofp(raw, vector)
-
-
-def _from_half(b: Any, raw: Any, n: int) -> Any:
-    """Half precision by integer arithmetic: shift the bits, and let a product right the exponent, of subnormals too.
-
-    Not LLVM's own conversion, which calls a library function on processors that have no instruction for it."""
-    ints, floats = ir.VectorType(_I32, n), ir.VectorType(_F32, n)
-
-    def every(value: int) -> Any:
-        return ir.Constant(ints, [value] * n)
-
-    wide = b.zext(raw, ints)
-    magnitude = b.and_(wide, every(0x7FFF))
-    small = b.bitcast(b.shl(magnitude, every(13)), floats)
-    righted = b.bitcast(b.fmul(small, ir.Constant(floats, [2.0**112] * n)), ints)
-    special = b.icmp_unsigned(">=", magnitude, every(0x7C00))
-    righted = b.select(special, b.or_(righted, every(0x7F800000)), righted)
-    return b.bitcast(b.or_(righted, b.shl(b.and_(wide, every(0x8000)), every(16))), floats)
-
-
-def _part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
-    """n elements from where[j] on."""
-    return b.load(b.bitcast(b.gep(where, [j]), ir.VectorType(where.type.pointee, n).as_pointer()), align=align)
+from dcpred_tasks.engine.llvm import (
+    LINE,
+    Loop,
+    ask,
+    constant,
+    fma,
+    integer,
+    lane_sum,
+    number_at,
+    operands,
+    splat,
+    takes,
+)
 
 
 def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any, raw: Any = None) -> Any:
-    """z of n elements from place j on, stored and returned; of the elements `raw`, if they are not those of the row from j on."""
+    """z of n elements from place j on, stored and returned; of the elements `raw`, if they are not those of
+    the row from j on.
+    """
     source, high, low, factor, target, shift, double_factor, centre = places
 
     def part(where: Any, align: int) -> Any:
-        return _part(b, where, j, n, align)
+        return load_part(b, where, j, n, align)
 
-    x, floats = _number(b, part(source, 1) if raw is None else raw, dtype, n), ir.VectorType(_F32, n)
+    x, floats = to_float(b, part(source, 1) if raw is None else raw, dtype, n), ir.VectorType(F32, n)
     if x.type == floats:
         z = b.fmul(b.fsub(b.fsub(x, part(high, 4)), part(low, 4)), part(factor, 4))
     else:
@@ -87,19 +58,6 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any, ra
         z = b.fptrunc(b.fsub(scaled, b.fpext(part(centre, 4), x.type)), floats)
     b.store(z, b.bitcast(b.gep(target, [j]), z.type.as_pointer()), align=4)
     return z
-
-
-def _for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
-    """A branch for each dtype, of which the one with this code is taken."""
-    after = b.append_basic_block("after")
-    choice = b.switch(code, after)
-    for number, dtype in enumerate(DTYPES):
-        block = b.append_basic_block(dtype.name)
-        choice.add_case(integer(number), block)
-        b.position_at_end(block)
-        generate(dtype)
-        b.branch(after)
-    b.position_at_end(after)
 
 
 def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
@@ -118,19 +76,31 @@ def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
 
 
 def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int) -> None:
-    """A row is read in whole vectors and nothing past it: the last features once more where their number is no multiple."""
+    """A row is read in whole vectors and nothing past it: the last features once more where their number is
+    no multiple.
+    """
     address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
     tail, stop = b.sub(d, integer(lanes)), b.and_(d, integer(-lanes))
-    vector = ir.VectorType(_F32, lanes)
-    numbers = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
-    fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail), lanes))  # features of the tail not summed before
+    vector = ir.VectorType(F32, lanes)
+    numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
+    # features of the tail not summed before
+    fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail), lanes))
     rest = b.icmp_signed("!=", stop, d)
     zeros = ir.Constant(vector, [0.0] * lanes)
     with Loop(b, n, []) as (r, _, _):
-        source = b.inttoptr(b.load(b.gep(address, [r])), _element(dtype).as_pointer())
+        source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
         centre = b.load(b.gep(at, [r]))
         near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        places = [source, near[0], near[1], factor, b.gep(out, [b.mul(r, width)]), shift, double_factor, near[2]]
+        places = [
+            source,
+            near[0],
+            near[1],
+            factor,
+            b.gep(out, [b.mul(r, width)]),
+            shift,
+            double_factor,
+            near[2],
+        ]
         whole = Loop(b, stop, [zeros], step=lanes)
         with whole as (j, (total,), following):
             z = _chunk(b, dtype, lanes, places, j)
@@ -149,41 +119,54 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
 
 
 def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
-    """The 16 elements that index[j : j + 16] names. One by one: as fast as an instruction that gathers, where there is one, and
-    faster where a processor's mends make it slow."""
+    """The 16 elements that index[j : j + 16] names. One by one: as fast as an instruction that gathers, where
+    there is one, and faster where a processor's mends make it slow.
+    """
     raw = ir.Constant(ir.VectorType(source.type.pointee, LANES), ir.Undefined)
     for lane in range(LANES):
-        feature = b.sext(b.load(b.gep(index, [b.add(j, integer(lane))])), _I64)
+        feature = b.sext(b.load(b.gep(index, [b.add(j, integer(lane))])), I64)
         element = b.load(b.gep(source, [feature]), align=1)
-        raw = b.insert_element(raw, element, ir.Constant(_I32, lane))
+        raw = b.insert_element(raw, element, ir.Constant(I32, lane))
     return raw
 
 
 def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
     """See load_some: whole vectors, the last one filled up by whoever made the index and the factors."""
-    address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
+    address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres = (
+        operands
+    )
     with b.goto_entry_block():
         spoilt = b.alloca(ir.IntType(1))
     with Loop(b, n, []) as (r, _, _):
-        source = b.inttoptr(b.load(b.gep(address, [r])), _element(dtype).as_pointer())
+        source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
         b.store(ir.Constant(ir.IntType(1), 0), spoilt)
         if dtype.kind == "f":
             with b.if_then(b.icmp_signed(">", d, integer(0))):
                 _look(b, dtype, source, d, spoilt)
         centre = b.load(b.gep(at, [r]))
         near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        places = [source, near[0], near[1], factor, b.gep(out, [b.mul(r, width)]), shift, double_factor, near[2]]
+        places = [
+            source,
+            near[0],
+            near[1],
+            factor,
+            b.gep(out, [b.mul(r, width)]),
+            shift,
+            double_factor,
+            near[2],
+        ]
         whole = Loop(b, length, [constant(0.0)], step=LANES)
         with whole as (j, (total,), following):
             z = _chunk(b, dtype, LANES, places, j, _picked(b, source, index, j))
             following.append(fma(b, z, z, total))
-        norm = b.select(b.load(spoilt), ir.Constant(_F32, float("nan")), lane_sum(b, whole.values[0]))
+        norm = b.select(b.load(spoilt), ir.Constant(F32, float("nan")), lane_sum(b, whole.values[0]))
         b.store(norm, b.gep(norms, [r]))
 
 
 def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
-    """Whether one of d numbers is not finite, or in double precision so large that a shift may overflow: the largest
-    of their bits without sign, as integers, which are in the order of the numbers."""
+    """Whether one of d numbers is not finite, or in double precision so large that a shift may overflow: the
+    largest of their bits without sign, as integers, which are in the order of the numbers.
+    """
     bits = 8 * dtype.itemsize
     kind = ir.IntType(bits)
     limit = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FE << 52}[bits] << 1
@@ -193,7 +176,7 @@ def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> N
         return ir.Constant(ir.VectorType(kind, n), [value] * n)
 
     def larger(j: Any, n: int, largest: Any) -> Any:
-        size = b.shl(_part(b, source, j, n), every(1, n))
+        size = b.shl(load_part(b, source, j, n), every(1, n))
         return b.select(b.icmp_unsigned(">", size, largest), size, largest)
 
     def keep(largest: Any, n: int) -> None:
@@ -215,19 +198,21 @@ def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> N
 
 
 def _double_row(b: Any, dtype: "np.dtype[Any]", address: Any, n: Any, out: Any) -> None:
-    source = b.inttoptr(address, _element(dtype).as_pointer())
+    source = b.inttoptr(address, element_type(dtype).as_pointer())
     with Loop(b, n, []) as (j, _, _):
         raw = b.bitcast(b.gep(source, [j]), ir.VectorType(source.type.pointee, 1).as_pointer())
-        x = _number(b, b.load(raw, align=1), dtype, 1)
-        double = x if x.type.element == _F64 else b.fpext(x, ir.VectorType(_F64, 1))
-        b.store(b.extract_element(double, ir.Constant(_I32, 0)), b.gep(out, [j]))
+        x = to_float(b, b.load(raw, align=1), dtype, 1)
+        double = x if x.type.element == F64 else b.fpext(x, ir.VectorType(F64, 1))
+        b.store(b.extract_element(double, ir.Constant(I32, 0)), b.gep(out, [j]))
 
 
 @intrinsic
-def _load_rows(_, code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+def _load_rows(
+    _, code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres
+):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
-        _for_dtype(b, code, lambda dtype: _convert(b, dtype, given))
+        for_dtype(b, code, lambda dtype: _convert(b, dtype, given))
         return context.get_dummy_value()
 
     given = (address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
@@ -235,13 +220,47 @@ def _load_rows(_, code, address, n, d, factor, high, low, at, out, width, norms,
 
 
 @intrinsic
-def _load_some(_, code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+def _load_some(
+    _,
+    code,
+    address,
+    n,
+    d,
+    index,
+    length,
+    factor,
+    high,
+    low,
+    at,
+    out,
+    width,
+    norms,
+    shift,
+    double_factor,
+    centres,
+):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
-        _for_dtype(b, code, lambda dtype: _convert_some(b, dtype, given))
+        for_dtype(b, code, lambda dtype: _convert_some(b, dtype, given))
         return context.get_dummy_value()
 
-    given = (address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    given = (
+        address,
+        n,
+        d,
+        index,
+        length,
+        factor,
+        high,
+        low,
+        at,
+        out,
+        width,
+        norms,
+        shift,
+        double_factor,
+        centres,
+    )
     return takes(types.void, code, *given), generate
 
 
@@ -249,7 +268,7 @@ def _load_some(_, code, address, n, d, index, length, factor, high, low, at, out
 def _read_row(_, code, address, n, out):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
-        _for_dtype(b, code, lambda dtype: _double_row(b, dtype, *given))
+        for_dtype(b, code, lambda dtype: _double_row(b, dtype, *given))
         return context.get_dummy_value()
 
     return takes(types.void, code, address, n, out), generate
@@ -257,18 +276,57 @@ def _read_row(_, code, address, n, out):
 
 @compiled
 def load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
-    """z of n rows of d features at address[r] into out[width r : …]; a = high + low, and the centre, from element at[r] on.
+    """z of n rows of d features at address[r] into out[width r : …]; a = high + low, and the centre, from
+    element at[r] on.
 
-    norms[r] becomes ‖z‖², which is not finite where a feature is not."""
+    norms[r] becomes ‖z‖², which is not finite where a feature is not.
+    """
     _load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
 
 
 @compiled
-def load_some(code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres):
-    """The same for features index[:length] of a row, a multiple of 16; element k of all other arrays belongs to feature index[k].
+def load_some(
+    code,
+    address,
+    n,
+    d,
+    index,
+    length,
+    factor,
+    high,
+    low,
+    at,
+    out,
+    width,
+    norms,
+    shift,
+    double_factor,
+    centres,
+):
+    """The same for features index[:length] of a row, a multiple of 16; element k of all other arrays belongs
+    to feature index[k].
 
-    norms[r] is NaN, too, where any of the first d features is not finite or nearly too large for double precision."""
-    _load_some(code, address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    norms[r] is NaN, too, where any of the first d features is not finite or nearly too large for double
+    precision.
+    """
+    _load_some(
+        code,
+        address,
+        n,
+        d,
+        index,
+        length,
+        factor,
+        high,
+        low,
+        at,
+        out,
+        width,
+        norms,
+        shift,
+        double_factor,
+        centres,
+    )
 
 
 @compiled
@@ -278,23 +336,26 @@ def read_row(code, address, n, out):
 
 
 @intrinsic
-def place_rows(_, numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at):
-    """Of n rows numbers[at : at + n] their leaves, where they lie in memory, and where what their leaf is centred on does. Asks
-    for n_bytes of each of the rows numbers[ahead : ahead + n]."""
+def place_rows(
+    _, numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at
+):
+    """Of n rows numbers[at : at + n] their leaves, where they lie in memory, and where what their leaf is
+    centred on does. Asks for n_bytes of each of the rows numbers[ahead : ahead + n].
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at = operands(
-            context, b, signature, args
+        numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at = (
+            operands(context, b, signature, args)
         )
         with Loop(b, n, []) as (r, _, _):
             i = number_at(b, numbers, b.add(at, r))
             number = b.load(b.gep(leaf, [i]))
             b.store(number, b.gep(own_leaf, [r]))
             b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
-            b.store(b.mul(b.zext(number, _I64), places), b.gep(centre_at, [r]))
+            b.store(b.mul(b.zext(number, I64), places), b.gep(centre_at, [r]))
             following = b.add(address, b.mul(number_at(b, numbers, b.add(ahead, r)), stride))
             with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
-                ask(b, b.inttoptr(b.add(following, byte), _I8.as_pointer()))
+                ask(b, b.inttoptr(b.add(following, byte), I8.as_pointer()))
         return context.get_dummy_value()
 
     kinds = (numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at)

@@ -1,8 +1,10 @@
-"""Sixteen rows of one leaf at a time, lanes being rows: kernel values (of few features also the products) and decision values.
+"""Sixteen rows of one leaf at a time, lanes being rows: kernel values (of few features also the products) and
+decision values.
 
-A landmark, an output weight or a constant is one number for all lanes, so that nothing is summed across lanes and nothing is
-padded to them: 10 outputs cost 10, not 16. Every lane is one chain of operations that depends on its row alone: a row gets the
-same bits alone and among others, and lanes past the last row of a leaf compute what nobody reads.
+A landmark, an output weight or a constant is one number for all lanes, so that nothing is summed across lanes
+and nothing is padded to them: 10 outputs cost 10, not 16. Every lane is one chain of operations that depends
+on its row alone: a row gets the same bits alone and among others, and lanes past the last row of a leaf
+compute what nobody reads.
 """
 
 from typing import Any
@@ -13,7 +15,19 @@ from numba.extending import intrinsic
 
 from dcpred_tasks.engine.centre_lanes import exponential
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
-from dcpred_tasks.engine.llvm import VECTOR, Loop, call, constant, fma, integer, load, operands, splat, store, takes
+from dcpred_tasks.engine.llvm import (
+    VECTOR,
+    Loop,
+    call,
+    constant,
+    fma,
+    integer,
+    load,
+    operands,
+    splat,
+    store,
+    takes,
+)
 
 _F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 _DOUBLES = ir.VectorType(_F64, LANES)
@@ -28,14 +42,18 @@ def every(b: Any, where: Any, index: Any) -> Any:
     return splat(b, b.load(b.gep(where, [index])))
 
 
-# --- rows into columns ----------------------------------------------------------------------------------------------
+# -- rows into columns ---------------------------------------------------------------------------------------
 
 
 def _turn(b: Any, vectors: list[Any]) -> list[Any]:
     """The transpose of 16 vectors: blocks of 8, 4, 2 and 1 change places."""
     for step in (8, 4, 2, 1):
-        first = ir.Constant(ir.VectorType(_I32, LANES), [i if not i & step else LANES + i - step for i in range(LANES)])
-        second = ir.Constant(ir.VectorType(_I32, LANES), [i + step if not i & step else LANES + i for i in range(LANES)])
+        first = ir.Constant(
+            ir.VectorType(_I32, LANES), [i if not i & step else LANES + i - step for i in range(LANES)]
+        )
+        second = ir.Constant(
+            ir.VectorType(_I32, LANES), [i + step if not i & step else LANES + i for i in range(LANES)]
+        )
         for i in (i for i in range(LANES) if not i & step):
             pair = vectors[i], vectors[i + step]
             vectors[i], vectors[i + step] = b.shuffle_vector(*pair, first), b.shuffle_vector(*pair, second)
@@ -63,7 +81,7 @@ def turn_rows(_, rows, at, stride, blocks, out):
     return takes(types.void, rows, at, stride, blocks, out), generate
 
 
-# --- kernel values --------------------------------------------------------------------------------------------------
+# -- kernel values -------------------------------------------------------------------------------------------
 
 
 @intrinsic
@@ -74,13 +92,19 @@ def column_values(_, x, even, groups, first, last, apart, norm, at, scale, offse
     norm    ‖x‖² of the rows, from `at` on"""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        x, even, groups, first, last, apart, norm, at, scale, offset, origin, out = operands(context, b, signature, args)
+        x, even, groups, first, last, apart, norm, at, scale, offset, origin, out = operands(
+            context, b, signature, args
+        )
         lengths = load(b, norm, at)
         size = b.mul(even, integer(LANES))
 
         def all_landmarks(apart: bool) -> None:
             stop = b.mul(last, integer(LANES))
-            with Loop(b, stop, [out], step=AT_ONCE, first=b.mul(first, integer(LANES))) as (landmark, (target,), following):
+            with Loop(b, stop, [out], step=AT_ONCE, first=b.mul(first, integer(LANES))) as (
+                landmark,
+                (target,),
+                following,
+            ):
                 group = b.gep(groups, [b.mul(b.lshr(landmark, integer(4)), size)])
                 group = b.gep(group, [b.and_(landmark, integer(LANES - 1))])
                 products = against(b, x, group, even, apart)
@@ -115,13 +139,14 @@ def against(b: Any, x: Any, group: Any, even: Any, apart: bool) -> list[Any]:
     return list(loop.values)
 
 
-# --- decision values ------------------------------------------------------------------------------------------------
+# -- decision values -----------------------------------------------------------------------------------------
 
 
 @intrinsic
 def column_sum(_, e, m, left, right, first, last, weights, at, out):
-    """out = Σ_j e_j · weights[at + j] + Σ_q e[left[q]] · e[right[q]] · weights[at + m + q − first], j < m, first ≤ q < last; the
-    numbers of both are multiples of 4."""
+    """out = Σ_j e_j · weights[at + j] + Σ_q e[left[q]] · e[right[q]] · weights[at + m + q − first], j < m,
+    first ≤ q < last; the numbers of both are multiples of 4.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         e, m, left, right, first, last, weights, at, out = operands(context, b, signature, args)
@@ -147,7 +172,9 @@ def column_sum(_, e, m, left, right, first, last, weights, at, out):
 
 @intrinsic
 def column_sums(_, e, m, left, right, first, last, weights, at, stride, n, out):
-    """The same for outputs k < n rounded up to a multiple of 8: column k of `out`, with weights[at + stride … + k]."""
+    """The same for outputs k < n rounded up to a multiple of 8: column k of `out`, with weights[at + stride …
+    + k].
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         e, m, left, right, first, last, weights, at, stride, n, out = operands(context, b, signature, args)
@@ -179,8 +206,9 @@ def _finite(b: Any, values: Any) -> Any:
 
 @intrinsic
 def column_results(_, sums, n_outputs, present, first, last, constants, at, out):
-    """Columns of results: constants[at + k], and to those of present[first:last] the columns of `sums`, added in double
-    precision. The lanes that are finite, as bits."""
+    """Columns of results: constants[at + k], and to those of present[first:last] the columns of `sums`, added
+    in double precision. The lanes that are finite, as bits.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         sums, n_outputs, present, first, last, constants, at, out = operands(context, b, signature, args)
@@ -201,7 +229,9 @@ def column_results(_, sums, n_outputs, present, first, last, constants, at, out)
 
 @intrinsic
 def column_bounded(_, sums, value, least, most, out):
-    """One column of results in double precision: sums + value, from `least` to `most`. The lanes that are finite, as bits."""
+    """One column of results in double precision: sums + value, from `least` to `most`. The lanes that are
+    finite, as bits.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         sums, value, least, most, out = operands(context, b, signature, args)

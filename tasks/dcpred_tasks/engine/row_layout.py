@@ -1,4 +1,6 @@
-"""How the engine holds rows: which features, in which order, from which point on; and arrays on cache lines."""
+"""How the engine holds rows: which features, in which order, from which point on; and arrays on cache
+lines.
+"""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +26,9 @@ def held_places(model: Model, held: IntArray) -> Places:
     length = n if n == model.n_features else -(-max(n, 1) // LANES) * LANES
     feature = np.pad(held, (0, length - n), constant_values=held[-1] if n else 0)
     used = np.arange(length) < n
-    factor, shift = (np.where(used, values[feature], 0.0) for values in (model.scaling.factor, model.scaling.shift))
+    factor, shift = (
+        np.where(used, values[feature], 0.0) for values in (model.scaling.factor, model.scaling.shift)
+    )
     return Places(feature.astype(np.int32), used, factor, shift)
 
 
@@ -47,7 +51,9 @@ def halves(places: Places, centres: FloatArray) -> tuple[SingleArray, SingleArra
     """μ + centre / s in two parts of single precision, and the centre, by places, flat."""
     factor = np.where(places.factor == 0, 1.0, places.factor)
     centres = np.where(places.used, centres[..., places.feature], 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite part makes the engine leave the row to double precision
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # an infinite part makes the engine leave the row to double precision
         a = places.shift + centres / factor
         high = a.astype(np.float32)
         low = (a - high).astype(np.float32)

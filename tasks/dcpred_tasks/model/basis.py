@@ -1,4 +1,5 @@
-"""Pseudo-landmarks: kernel values computed from those of the landmarks, not from x (Hsieh et al. 2014, section 4).
+"""Pseudo-landmarks: kernel values computed from those of the landmarks, not from x (Hsieh et al. 2014,
+section 4).
 
 c̄(x) = [ c | products | triangle ], where c_j = K(x, u_j) and
     products  c_i · c_j of sampled pairs i ≤ j, the degree-2 basis of eq. 7
@@ -20,7 +21,7 @@ class Basis:
     """What c̄ is computed from.
 
     landmarks  float32 (m, n_features), scaled
-    gamma      float32 (m,), γ of each landmark; products and triangle values follow from it and from that of the kernel
+    gamma      float32 (m,), γ of each landmark, and by it of products and triangle values
     pairs      int32 (p, 2)
     triangle   float32 (t, m), the distances s_tj
     """

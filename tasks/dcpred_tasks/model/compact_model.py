@@ -1,6 +1,8 @@
 """The compact model as arrays, and its slow, plain definition: the oracle that any faster engine is held to.
 
-    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x') + b_leaf      (Hsieh et al. 2014, algorithm 1)
+    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x') + b_leaf
+
+(Hsieh et al. 2014, algorithm 1)
 
 Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]` are those of one leaf.
 """
@@ -46,13 +48,16 @@ class Support:
 
 @dataclass(frozen=True)
 class Reference:
-    """The training rows feature by feature, raw: what scored rows are compared with. Prediction does not need it."""
+    """The training rows feature by feature, raw: what scored rows are compared with. Prediction does not need
+    it.
+    """
 
     mean: FloatArray  # (n_features,)
     sd: FloatArray
 
 
-@dataclass(frozen=True, eq=False)  # two models are the same only where they are one: what is made of a model is kept by it
+# two models are the same only where they are one: what is made of a model is kept by it
+@dataclass(frozen=True, eq=False)
 class Model:
     """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes."""
 
@@ -110,8 +115,9 @@ class Model:
 
 
 def tile_rows(n_features: int) -> int:
-    """Rows of one tile: a power of two that depends on the number of features alone, so that a block gives the same
-    bits on every attempt and every worker."""
+    """Rows of one tile: a power of two that depends on the number of features alone, so that a block gives
+    the same bits on every attempt and every worker.
+    """
     rows = TILE_BYTES // (8 * max(n_features, 1))
     return int(2 ** np.clip(int(rows).bit_length() - 1, 8, 16))
 
@@ -130,20 +136,22 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
     """Raise DataError unless this is the shape and dtype of rows of features."""
     if len(shape) != 2:
         raise DataError(
-            f"X must be a matrix (n_samples, n_features), but it has {len(shape)} dimensions, shape {tuple(shape)}; "
-            "reshape it to one row per sample"
+            f"X must be a matrix (n_samples, n_features), but it has {len(shape)} dimensions, shape"
+            f" {tuple(shape)}; reshape it to one row per sample"
         )
     if dtype.kind not in "biuf":
         kind = {"c": "complex numbers"}.get(dtype.kind, "not numbers")
         raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")
 
 
-def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[Scores, NDArray[np.uint8]]:
+def score_rows(
+    model: Model, X: NDArray[np.generic], *, early: bool = False
+) -> tuple[Scores, NDArray[np.uint8]]:
     """Decision values and status of raw rows.
 
     X  (n_samples, n_features), any real dtype and memory order, not written
-    returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,). A row with NaN
-    or infinity gets status 2 and NaN, and changes nothing in the other rows.
+    returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,).
+    A row with NaN or infinity gets status 2 and NaN, and changes nothing in the other rows.
     """
     check_rows(X, model.n_features)
     decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
@@ -155,9 +163,13 @@ def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> 
     return decision, status
 
 
-def _score_tile(model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool) -> None:
+def _score_tile(
+    model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool
+) -> None:
     """Score one tile in place."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a value too large for float32 becomes a status, not a warning
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # a value too large for float32 becomes a status, not a warning
         rows = model.scaling.exact(X)
         finite = np.isfinite(rows.astype(MODEL_DTYPE)).all(axis=1)
         rows[~finite] = 0.0
@@ -165,7 +177,9 @@ def _score_tile(model: Model, X: NDArray[np.generic], decision: Scores, status: 
         order, spans = _by_leaf(model.tree.descend(rows))
         rows = rows[order]
         for leaf, span in spans:
-            values[span] = _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
+            values[span] = (
+                _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
+            )
         decision[order] = values.astype(model.score_dtype)
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
     status[~finite] = Status.NON_FINITE_FEATURE
@@ -208,7 +222,9 @@ def _span(at: IntArray, leaf: int) -> slice:
 
 
 def class_numbers(decision: Scores) -> NDArray[np.int64]:
-    """The class number that decision values stand for: the sign of one column, else the largest of several."""
+    """The class number that decision values stand for: the sign of one column, else the largest of
+    several.
+    """
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int64)
     return np.asarray(decision.argmax(axis=1), np.int64)

@@ -1,9 +1,10 @@
 """Names of features: where data carry them, and how data are brought into the order of training.
 
-A frame (pandas, polars, pyarrow, Dask) names its columns, an xarray.DataArray may name them by a coordinate: these are put in
-order by name. Zarr arrays, and DataArrays without that coordinate, may hold an attribute `feature_names`: it is compared.
-Arrays without names are taken as they are, and so are columns that are numbered 0, 1, 2 and so on, as long as the model has no
-names either. Columns that are named by anything else are refused. No library of frames is imported here.
+A frame (pandas, polars, pyarrow, Dask) names its columns, an xarray.DataArray may name them by a coordinate:
+these are put in order by name. Zarr arrays, and DataArrays without that coordinate, may hold an attribute
+`feature_names`: it is compared. Arrays without names are taken as they are, and so are columns that are
+numbered 0, 1, 2 and so on, as long as the model has no names either. Columns that are named by anything else
+are refused. No library of frames is imported here.
 """
 
 from collections import Counter
@@ -20,17 +21,18 @@ Names = tuple[str, ...]
 
 
 def feature_names(X: Any) -> Names | None:
-    """The names of the features of X, None where it has none. Raises DataError for columns that are named twice, or by other
-    things than strings and the numbers 0, 1, 2 and so on."""
+    """The names of the features of X, None where it has none. Raises DataError for columns that are named
+    twice, or by other things than strings and the numbers 0, 1, 2 and so on.
+    """
     return _column_names(X) or _attribute_names(X)
 
 
 def in_training_order(X: Any, trained: Sequence[str] | None) -> Any:
-    """X with its features in the order of training; X itself where that is so, where the model has no names, and where X is an
-    array without names.
+    """X with its features in the order of training; X itself where that is so, where the model has no names,
+    and where X is an array without names.
 
-    Raises DataError as feature_names does, and where the model has names and columns are missing, were not trained with or are
-    only numbered, and where the attribute of an array names other features.
+    Raises DataError as feature_names does, and where the model has names and columns are missing, were not
+    trained with or are only numbered, and where the attribute of an array names other features.
     """
     given = _column_names(X)
     if trained is None:
@@ -41,8 +43,8 @@ def in_training_order(X: Any, trained: Sequence[str] | None) -> Any:
         check_same_names(attribute, trained, "X")
         if attribute is None and _column_labels(X):
             raise DataError(
-                f"the columns of X are only numbered, but the model was trained on {_listed(trained)}; name the "
-                "columns, or pass an array whose columns are in the order of model.feature_names_in_"
+                f"the columns of X are only numbered, but the model was trained on {_listed(trained)}; name"
+                " the columns, or pass an array whose columns are in the order of model.feature_names_in_"
             )
         return X
     if given == trained:
@@ -62,42 +64,53 @@ def check_same_names(given: Names | None, trained: Names | None, source: str) ->
     at = wrong[0] if wrong else min(len(given), len(trained))
     pairs = ", ".join(f"{i} {given[i]!r} for {trained[i]!r}" for i in wrong[:LISTED_NAMES]) or f"from {at} on"
     raise DataError(
-        f"the features of {source} are not those that the model was trained on ({pairs}); bring them into the order of training, "
-        "or remove the attribute feature_names if only names differ"
+        f"the features of {source} are not those that the model was trained on ({pairs}); bring them into the"
+        " order of training, or remove the attribute feature_names if only names differ"
     )
 
 
 def _column_names(X: Any) -> Names | None:
-    """Names of the columns of a frame or of the second dimension of a DataArray, None where it has none or only numbers them."""
+    """Names of the columns of a frame or of the second dimension of a DataArray, None where it has none or
+    only numbers them.
+    """
     labels = _column_labels(X)
-    if all(isinstance(label, Integral) and label == i and not isinstance(label, bool) for i, label in enumerate(labels)):
+    if all(
+        isinstance(label, Integral) and label == i and not isinstance(label, bool)
+        for i, label in enumerate(labels)
+    ):
         return None
     strings = [label for label in labels if isinstance(label, str)]
     others = [label for label in labels if not isinstance(label, str)]
     if strings and others:
         raise DataError(
-            f"the columns of X are named by strings and by other things ({strings[0]!r}, {others[0]!r}); make all of the names "
-            f"strings, by {_renaming(X, joined=False)}"
+            f"the columns of X are named by strings and by other things ({strings[0]!r}, {others[0]!r}); make"
+            f" all of the names strings, by {_renaming(X, joined=False)}"
         )
     if others:
-        shown = ", ".join(repr(label) for label in others[:LISTED_NAMES]) + (", ..." if len(others) > LISTED_NAMES else "")
+        shown = ", ".join(repr(label) for label in others[:LISTED_NAMES]) + (
+            ", ..." if len(others) > LISTED_NAMES else ""
+        )
         raise DataError(
-            f"the columns of X are named by other things than strings ({shown}), which a model does not keep; make the names "
-            f"strings, by {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array"
+            f"the columns of X are named by other things than strings ({shown}), which a model does not keep;"
+            " make the names strings, by"
+            f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array"
         )
     twice = [name for name, n in Counter(strings).items() if n > 1]
     if twice:
         raise DataError(
-            f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of them, or pass an "
-            "array"
+            f"two columns of X are named {twice[0]!r}, so that names do not tell their order; rename one of"
+            " them, or pass an array"
         )
     return tuple(strings)
 
 
 def _column_labels(X: Any) -> list[Any]:
-    """What names the columns of a frame or the second dimension of a DataArray, whatever it is; empty for other arrays."""
+    """What names the columns of a frame or the second dimension of a DataArray, whatever it is; empty for
+    other arrays.
+    """
     if is_a(X, "xarray.DataArray"):
-        labelled = X.ndim == 2 and X.dims[1] in X.coords  # coords.get would number a dimension that has no labels
+        # coords.get would number a dimension that has no labels
+        labelled = X.ndim == 2 and X.dims[1] in X.coords
         return list(X.coords[X.dims[1]].values.tolist()) if labelled else []
     return list(X.column_names if is_a(X, "pyarrow.Table") else getattr(X, "columns", ()))
 
@@ -108,7 +121,9 @@ def _renaming(X: Any, *, joined: bool) -> str:
         dimension = repr(X.dims[1])
         without = f"X.reset_index({dimension})" if joined else "X"
         return f"X = {without}.assign_coords({{{dimension}: [str(name) for name in X[{dimension}].values]}})"
-    return "X.columns = " + ("['_'.join(map(str, name)) for name in X.columns]" if joined else "X.columns.astype(str)")
+    return "X.columns = " + (
+        "['_'.join(map(str, name)) for name in X.columns]" if joined else "X.columns.astype(str)"
+    )
 
 
 def _attribute_names(X: Any) -> Names | None:
@@ -121,7 +136,10 @@ def _check_columns(given: Names, trained: Names) -> None:
     here, wanted = set(given), set(trained)
     missing = [name for name in trained if name not in here]
     if missing:
-        raise DataError(f"X lacks {_listed(missing)}, which the model was trained with; add what is in model.feature_names_in_")
+        raise DataError(
+            f"X lacks {_listed(missing)}, which the model was trained with; add what is in"
+            " model.feature_names_in_"
+        )
     further = [name for name in given if name not in wanted]
     if further:
         raise DataError(

@@ -53,16 +53,22 @@ class Kernel:
 
     def of_distance(self, r: FloatArray, gamma: SingleArray | None = None) -> FloatArray:
         """κ(r), the value of a stationary kernel at distance r, with one γ or one for each column of r."""
-        return _exp(r * r if self.name == "rbf" else r.copy(), self.gamma if gamma is None else gamma.astype(ACC_DTYPE))
+        return _exp(
+            r * r if self.name == "rbf" else r.copy(),
+            self.gamma if gamma is None else gamma.astype(ACC_DTYPE),
+        )
 
     def differentiable(self, X: RealArray) -> Differentiable:
-        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U and ∂L/∂log γ (m,).
-        All in the dtype of X."""
+        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U and
+        ∂L/∂log γ (m,). All in the dtype of X.
+        """
         return {"rbf": _rbf, "laplacian": _laplacian, "polynomial": _polynomial}[self.name](self, X)
 
 
 def _rbf(_: Kernel, X: RealArray) -> Differentiable:
-    """The exponent as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it keeps its digits."""
+    """The exponent as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it
+    keeps its digits.
+    """
     middle = X.mean(axis=0)
     near = X - middle
     wide = np.column_stack([near, np.einsum("ij,ij->i", near, near), np.ones(len(X), X.dtype)])
@@ -77,7 +83,9 @@ def _rbf(_: Kernel, X: RealArray) -> Differentiable:
         def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
             sums = (dK * K).T @ wide
             D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
-            return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D)
+            return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (
+                2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D
+            )
 
         return K, slope
 
@@ -120,10 +128,14 @@ SMALLEST_APART = 1e-30  # γ of a landmark is kept in single precision
 
 
 def median_gamma(kernel: Kernel, X: Rows) -> float:
-    """1 / the median squared distance (laplacian: distance) of different rows, of at most 200: the median heuristic."""
+    """1 / the median squared distance (laplacian: distance) of different rows, of at most 200: the median
+    heuristic.
+    """
     some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
     between = []
-    for i in range(1, len(some)):  # from differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same
+    for i in range(
+        1, len(some)
+    ):  # from differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same
         off = np.abs(some[:i] - some[i])
         between.append((off if kernel.name == "laplacian" else off * off).sum(axis=1))
     apart = np.concatenate([*between, np.empty(0)])

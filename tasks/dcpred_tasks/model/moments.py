@@ -11,7 +11,9 @@ REFERENCE_ROWS = 2**12  # rows converted at once
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
-    """Mean and sd of a sample of raw rows. Rows count alike, whatever their weights: those of scored rows have none."""
+    """Mean and sd of a sample of raw rows. Rows count alike, whatever their weights: those of scored rows
+    have none.
+    """
     moments = Moments(sample.shape[1])
     for start in range(0, len(sample), REFERENCE_ROWS):
         moments.add(*moments_of(scaling.exact(sample[start : start + REFERENCE_ROWS])))

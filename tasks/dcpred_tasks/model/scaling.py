@@ -31,16 +31,20 @@ class Scaling:
         return out
 
 
-def fit_scaling(name: str, sample: NDArray[np.generic], weight: FloatArray, minimum: FloatArray, maximum: FloatArray) -> Scaling:
-    """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights. A constant feature keeps
-    factor 1 (minmax and standard then centre it, so that it adds nothing to any distance)."""
+def fit_scaling(
+    name: str, sample: NDArray[np.generic], weight: FloatArray, minimum: FloatArray, maximum: FloatArray
+) -> Scaling:
+    """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights. A constant
+    feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing to any distance).
+    """
     n_features = len(minimum)
     if name == "none":
         return Scaling(np.zeros(n_features), np.ones(n_features))
     if name == "minmax":
         return Scaling(minimum.copy(), _inverse(maximum - minimum))
     origin = sample[0].astype(ACC_DTYPE)
-    rows = sample.astype(ACC_DTYPE) - origin  # exactly 0 in a constant column, whose mean would be off by rounding
+    # exactly 0 in a constant column, whose mean would be off by rounding
+    rows = sample.astype(ACC_DTYPE) - origin
     reach = 1.0 / _inverse(np.abs(rows).max(axis=0))
     rows /= reach  # so that no square overflows
     mean = np.average(rows, axis=0, weights=weight)

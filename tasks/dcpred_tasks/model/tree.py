@@ -1,4 +1,6 @@
-"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py says what the arrays mean."""
+"""The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py says what the arrays
+mean.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,7 +36,9 @@ class Tree:
         return int(depths.max()) + 1 if self.n_nodes else 0
 
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
-        """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where several lead to a leaf."""
+        """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where
+        several lead to a leaf.
+        """
         at_leaf = self.children < 0
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
         below = np.zeros(len(self.children))
@@ -46,8 +50,8 @@ class Tree:
     def descend(self, X: Rows) -> NDArray[np.int32]:
         """The leaf of each scaled row, int32 (n_samples,).
 
-        Products are summed in double precision and compared in single precision: a row as near to one centre as to
-        another then takes the lower number, whatever the size of the batch that it came in.
+        Products are summed in double precision and compared in single precision: a row as near to one centre
+        as to another then takes the lower number, whatever the size of the batch that it came in.
         """
         leaf = np.zeros(len(X), LEAF_DTYPE)
         if self.n_nodes == 0 or len(X) == 0:
@@ -60,7 +64,8 @@ class Tree:
             own = slice(self.starts[node], self.starts[node + 1])
             scores = rows @ centres[own].T
             scores -= half_norms[own]
-            # −‖x−c‖²/2, which is not near 0 on a border: single precision then hides what BLAS sums differently.
+            # −‖x−c‖²/2, which is not near 0 on a border: single precision then hides what BLAS sums
+            # differently.
             scores -= np.einsum("ij,ij->i", rows, rows)[:, None] / 2
             target = self.children[own][scores.astype(np.float32).argmax(axis=1)]
             at_leaf = target < 0

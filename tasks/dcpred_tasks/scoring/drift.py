@@ -1,15 +1,18 @@
 """How far scored rows are from the training rows.
 
-shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised difference of means of a feature (Austin, Balance diagnostics,
-           Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large (Cohen, Statistical Power Analysis, 1988).
+shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised difference of means of a feature (Austin,
+           Balance diagnostics, Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large
+           (Cohen, Statistical Power Analysis, 1988).
 sd_ratio   s₁ / s₀
-psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into (Siddiqi, Credit Risk
-           Scorecards, 2006). Above 0.25 it is large. Leaves of successive numbers, mostly neighbours in the tree, are put
-           together into at most 20 bins of about equal training rows, fewer for few rows: without any drift psi is about
-           (bins − 1) (1/n + 1/N) (Yurdakul, Statistical Properties of Population Stability Index, 2018), and that is kept at
-           0.01. Half a row is added to each bin, so that none is empty.
+psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into
+           (Siddiqi, Credit Risk Scorecards, 2006). Above 0.25 it is large. Leaves of successive
+           numbers, mostly neighbours in the tree, are put together into at most 20 bins of about equal
+           training rows, fewer for few rows: without any drift psi is about (bins − 1) (1/n + 1/N) (Yurdakul,
+           Statistical Properties of Population Stability Index, 2018), and that is kept at 0.01. Half a row
+           is added to each bin, so that none is empty.
 
-m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the standard deviation. Fewer than 100 rows are not judged.
+m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the standard deviation. Fewer than 100 rows are
+not judged.
 """
 
 from dataclasses import dataclass
@@ -60,10 +63,13 @@ def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
     return Occupancy(psi, (n_bins - 1) / pairs, n_bins)
 
 
-def drift(training: Reference | None, scored: Reference, trained_rows: IntArray, scored_rows: IntArray) -> dict[str, Any]:
+def drift(
+    training: Reference | None, scored: Reference, trained_rows: IntArray, scored_rows: IntArray
+) -> dict[str, Any]:
     """What the manifest says. `training` is None for a model of an older format, `*_rows` are by leaf.
 
-    `shift` is null where a constant took another value, `sd_ratio` is null where training rows were all alike.
+    `shift` is null where a constant took another value, `sd_ratio` is null where training rows were all
+    alike.
     """
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:

@@ -1,4 +1,6 @@
-"""How class labels are written into an array, where a row that has no label must not look like one that has."""
+"""How class labels are written into an array, where a row that has no label must not look like one
+that has.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +16,9 @@ Label = int | float | str | bool
 
 @dataclass(frozen=True)
 class LabelCoding:
-    """values[class number] is what the array holds; `missing` stands in rows without a label. `names` are the classes
-    where the array holds their numbers, because they are strings."""
+    """values[class number] is what the array holds; `missing` stands in rows without a label. `names` are the
+    classes where the array holds their numbers, because they are strings.
+    """
 
     values: NDArray[Any]
     missing: int | float
@@ -23,8 +26,9 @@ class LabelCoding:
 
 
 def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
-    """Whole numbers and booleans as the smallest signed integer that leaves room for `missing` (−1 where no class has
-    it), other numbers as float64, strings as class numbers."""
+    """Whole numbers and booleans as the smallest signed integer that leaves room for `missing` (−1 where no
+    class has it), other numbers as float64, strings as class numbers.
+    """
     if any(isinstance(c, str) for c in classes):
         coding = label_coding(tuple(range(len(classes))))
         return LabelCoding(coding.values, coding.missing, tuple(str(c) for c in classes))
@@ -36,7 +40,9 @@ def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
         if min(whole) > low and max(whole) <= high:
             return LabelCoding(np.array(whole, dtype), low if -1 in whole else -1, None)
     if min(whole) == np.iinfo(np.int64).min and max(whole) <= np.iinfo(np.int64).max:
-        return LabelCoding(np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None)
+        return LabelCoding(
+            np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None
+        )
     return LabelCoding(np.array(whole, np.float64), float("nan"), None)
 
 

@@ -1,6 +1,8 @@
-"""Decision values of raw rows: by the compiled engine where numba can compile, by the plain definition elsewhere.
+"""Decision values of raw rows: by the compiled engine where numba can compile, by the plain definition
+elsewhere.
 
-numba is loaded with the first row and not before, so that a program which only looks at a model starts at once.
+numba is loaded with the first row and not before, so that a program which only looks at a model starts at
+once.
 """
 
 import warnings
@@ -18,11 +20,15 @@ from dcpred_tasks.model.compact_model import Model, Scores
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 
 
-def score_rows(model: Model, X: NDArray[np.generic], *, early: bool = False) -> tuple[Scores, NDArray[np.uint8]]:
-    """As compact_model.score_rows: decision values and status of raw rows. Serial, and several threads may call it at once.
+def score_rows(
+    model: Model, X: NDArray[np.generic], *, early: bool = False
+) -> tuple[Scores, NDArray[np.uint8]]:
+    """As compact_model.score_rows: decision values and status of raw rows. Serial, and several threads may
+    call it at once.
 
-    The engine agrees with the definition within rounding of single precision, and row by row to the bit with itself, whatever
-    the batch, its memory order and the place of the row in it. Early prediction is always by the definition.
+    The engine agrees with the definition within rounding of single precision, and row by row to the bit with
+    itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
+    the definition.
     """
     engine = None if early else _engine(model)
     return compact_model.score_rows(model, X, early=early) if engine is None else engine.score(X)
@@ -58,5 +64,9 @@ def _compiler() -> Any:
         return import_module("dcpred_tasks.engine.engine")
     except ImportError as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        warnings.warn(f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}", RuntimeWarning, stacklevel=5)
+        warnings.warn(
+            f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
         return None

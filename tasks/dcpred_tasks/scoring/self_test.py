@@ -1,7 +1,7 @@
 """A few raw rows that a model is stored with, and the decision values that its definition gives them.
 
-Whoever is to score with a model compares first: another processor, compiler or library may compute something else, and that
-would show in every row and in no error.
+Whoever is to score with a model compares first: another processor, compiler or library may compute something
+else, and that would show in every row and in no error.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring import scorer
 
 ROWS = 16
-# Of what is summed for a decision value. Tests hold the engine to a tenth: only a scorer that is wrong is refused.
+# Of what is summed for a decision value. Tests hold the engine to a tenth: only a scorer that is wrong is
+# refused.
 TOLERANCE = 1e-5
 # A row so near a border between leaves that a move of this size changes its value is no test of a scorer.
 MOVE = 2.0**-40
@@ -24,7 +25,9 @@ MOVE = 2.0**-40
 
 @dataclass(frozen=True)
 class SelfTest:
-    """rows (n, n_features), raw · decision (n, n_outputs) · tolerance (n,), absolute. n is up to ROWS, 0 for a model without."""
+    """rows (n, n_features), raw · decision (n, n_outputs) · tolerance (n,), absolute. n is up to ROWS, 0 for
+    a model without.
+    """
 
     rows: FloatArray
     decision: FloatArray
@@ -32,7 +35,9 @@ class SelfTest:
 
 
 def make_self_test(model: Model) -> SelfTest:
-    """Rows at centres of leaves and at landmarks, spread over the model, with their values by the definition."""
+    """Rows at centres of leaves and at landmarks, spread over the model, with their values by the
+    definition.
+    """
     with threadpool_limits(1):
         rows = _candidates(model)
         decision, status = compact_model.score_rows(model, rows)
@@ -49,10 +54,11 @@ def make_self_test(model: Model) -> SelfTest:
 
 
 def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: bool = False) -> None:
-    """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of an older format,
-    which is believed.
+    """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of
+    an older format, which is believed.
 
-    plain  by the definition and not by the scorer: whether this version takes the model as it was meant, without numba
+    plain  by the definition and not by the scorer: whether this version takes the model as it was meant,
+    without numba
     """
     if test is None or len(test.rows) == 0:
         return
@@ -63,10 +69,11 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
         worst = int(wrong[0])
         otherwise = "" if plain else ", or set NUMBA_DISABLE_JIT=1 to score without compiled code"
         raise ModelFormatError(
-            f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)} rows of its "
-            f"self-test this machine gives other decision values than it was stored with (row {worst}: {_told(decision[worst])} "
-            f"and not {_told(test.decision[worst])}); compare the versions of dcpred, NumPy and numba with those in its "
-            f"provenance, which `dcpred inspect` shows{otherwise}"
+            f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)}"
+            " rows of its self-test this machine gives other decision values than it was stored with (row"
+            f" {worst}: {_told(decision[worst])} and not {_told(test.decision[worst])}); compare the versions"
+            " of dcpred, NumPy and numba with those in its provenance, which `dcpred inspect`"
+            f" shows{otherwise}"
         )
 
 
@@ -75,9 +82,13 @@ def _told(values: FloatArray) -> str:
 
 
 def _candidates(model: Model) -> FloatArray:
-    """Raw rows, finite: centres and landmarks taken back through the scaling, or μ for a model that has neither."""
+    """Raw rows, finite: centres and landmarks taken back through the scaling, or μ for a model that has
+    neither.
+    """
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
-    parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [np.zeros((1, model.n_features))]
+    parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
+        np.zeros((1, model.n_features))
+    ]
     factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
     with np.errstate(over="ignore"):
         rows = model.scaling.shift + np.concatenate(parts) / factor
@@ -86,11 +97,17 @@ def _candidates(model: Model) -> FloatArray:
 
 def _spread(n: int, most: int) -> IntArray:
     """Up to `most` of n positions, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)) if n else np.zeros(0, np.int64)
+    return (
+        np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+        if n
+        else np.zeros(0, np.int64)
+    )
 
 
 def _reach(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of what is summed for the value of each row: what errors of single precision are relative to."""
+    """1 + the size of what is summed for the value of each row: what errors of single precision are relative
+    to.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = model.scaling.exact(rows)
         reach = np.ones(len(rows))

@@ -1,14 +1,15 @@
-"""Statistics of scored rows, small enough for a commit record and equal however blocks are put together, and what they say
-beside those of the training rows.
+"""Statistics of scored rows, small enough for a commit record and equal however blocks are put together, and
+what they say beside those of the training rows.
 
 Every row      decision values in a histogram of fixed bins for each output; labels by class
-Every k-th     mean and sd of each scaled feature; rows by leaf. Of all rows they would cost more than scoring does.
+Every k-th     mean and sd of each scaled feature; rows by leaf. Of all rows they would cost more than
+               scoring does.
 
-Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are lost, and a
-feature of factor 0 says nothing, for it changes no score. They are told raw.
+Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are
+lost, and a feature of factor 0 says nothing, for it changes no score. They are told raw.
 
-For covtype (54 features, 1,024 leaves; 2026-11, a busy machine) a block of 16,384 rows takes 0.9 ms of 20, half of it calls
-that see few rows; of 98,304 rows 2.4 ms of 70. A record grows by 1 to 2 kB.
+For covtype (54 features, 1,024 leaves; 2026-11, a busy machine) a block of 16,384 rows takes 0.9 ms of 20,
+half of it calls that see few rows; of 98,304 rows 2.4 ms of 70. A record grows by 1 to 2 kB.
 """
 
 import base64
@@ -19,7 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray, Status
+from dcpred_tasks.dtypes import (
+    ACC_DTYPE,
+    INDEX_DTYPE,
+    LEAF_DTYPE,
+    MODEL_DTYPE,
+    FloatArray,
+    IntArray,
+    SingleArray,
+    Status,
+)
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, moments_of
 from dcpred_tasks.model.scaling import Scaling
@@ -63,7 +73,9 @@ class Statistics:
         first: int,
         stride: int,
     ) -> None:
-        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides are sampled."""
+        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides
+        are sampled.
+        """
         ok = status == Status.OK
         all_ok = bool(ok.all())
         decision = decision.reshape(len(decision), -1)
@@ -77,8 +89,9 @@ class Statistics:
         self.leaf_rows += np.bincount(leaf, minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
-        """Of a block, as JSON holds it. Single precision is what the model can tell apart: 11 bytes for a feature and a block,
-        which has thousands of rows of it."""
+        """Of a block, as JSON holds it. Single precision is what the model can tell apart: 11 bytes for a
+        feature and a block, which has thousands of rows of it.
+        """
         with np.errstate(over="ignore"):
             moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
         return {
@@ -120,7 +133,8 @@ def decision_edges(model: Model) -> FloatArray:
     """Edges between the bins of decision values, ascending; they depend on the model alone.
 
     Regression      REGRESSION_BINS equal ones over the range that the model can give (its bounds)
-    Classification  quarters of octaves on both sides of 0, for margins near 1 matter and their range is not known before
+    Classification  quarters of octaves on both sides of 0, for margins near 1 matter and their range is not
+    known before
     """
     limits = _limits(model)
     if limits is not None:
@@ -138,14 +152,17 @@ def _limits(model: Model) -> tuple[float, float] | None:
 
 
 def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
-    """Decision values (n, n_outputs), finite, by output and bin. A value on an edge goes away from 0, or up in a regression."""
+    """Decision values (n, n_outputs), finite, by output and bin. A value on an edge goes away from 0, or up
+    in a regression.
+    """
     limits = _limits(model)
     if limits is not None:
         at = ((decision[:, 0] - limits[0]) * (REGRESSION_BINS / (limits[1] - limits[0]))).astype(INDEX_DTYPE)
         return np.bincount(np.clip(at, 0, REGRESSION_BINS - 1), minlength=REGRESSION_BINS)[None]
     with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(decision, np.float32).view(np.uint32)
-    # Sign, exponent and the first bits of the mantissa number the bins: 2 ns a value, where searchsorted takes 30.
+    # Sign, exponent and the first bits of the mantissa number the bins: 2 ns a value, where searchsorted
+    # takes 30.
     shift = np.uint32(23 - MANTISSA_BITS)
     keys = 2 ** (8 + MANTISSA_BITS)
     low, high = (int(np.float32(limit).view(np.uint32) >> shift) for limit in (LEAST, MOST))
@@ -179,8 +196,9 @@ def label_counts(labels: NDArray[Any], values: NDArray[Any]) -> IntArray:
 
 
 def near_leaf(tree: Tree, rows: SingleArray) -> NDArray[np.int32]:
-    """As Tree.descend, for a few rows of a large tree: all nodes of a level at once, 5 times as fast for 64 rows and 1,024
-    leaves. In single precision, so that a row on a border may come out on its other side."""
+    """As Tree.descend, for a few rows of a large tree: all nodes of a level at once, 5 times as fast for 64
+    rows and 1,024 leaves. In single precision, so that a row on a border may come out on its other side.
+    """
     leaf = np.zeros(len(rows), LEAF_DTYPE)
     if tree.n_nodes == 0:
         return leaf

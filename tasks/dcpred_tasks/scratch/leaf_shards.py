@@ -1,4 +1,6 @@
-"""The rows of a training job on disk, sorted by leaf: shards, their offsets, and how a leaf is read from them."""
+"""The rows of a training job on disk, sorted by leaf: shards, their offsets, and how a leaf is read from
+them.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -16,14 +18,16 @@ from dcpred_tasks.scratch.training_job import Source, TrainJob, file_stamp
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import new_directory, partial_name
 
-INNER_CHUNK_BYTES = 16 * 2**10  # a leaf's rows are read in such pieces: 1.27 × the ideal bytes at 128 rows of covtype
+# a leaf's rows are read in such pieces: 1.27 × the ideal bytes at 128 rows of covtype
+INNER_CHUNK_BYTES = 16 * 2**10
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows on their way to a leaf, in the order of their numbers.
 
-    X raw (n, n_features) · target float64 (n,), a class number or a value · weight float64 (n,) · number int64 (n,)
+    X raw (n, n_features) · target float64 (n,), a class number or a value · weight float64 (n,) · number
+    int64 (n,)
     """
 
     X: NDArray[Any]
@@ -47,15 +51,19 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) 
     order = np.argsort(leaf, kind="stable")
     counts = np.bincount(leaf, minlength=n_leaves).astype(np.int64)
     X, n = rows.X[order], len(order)
-    side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]  # row numbers < 2⁵³
+    # row numbers < 2⁵³
+    side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]
     with new_directory(path) as partial:
         group = zarr_arrays.create_group(partial)
-        for name, value, names in (("X", X, zarr_arrays.DATA_DIMENSIONS), ("side", side, ("sample", "column"))):
+        for name, value, names in (
+            ("X", X, zarr_arrays.DATA_DIMENSIONS),
+            ("side", side, ("sample", "column")),
+        ):
             inner = _inner_rows(value.nbytes // max(n, 1))
             shard = max(-(-n // inner), 1) * inner
-            zarr_arrays.create_array(group, name, value.shape, value.dtype, inner, shard_rows=shard, dimensions=names)[...] = (
-                value
-            )
+            zarr_arrays.create_array(
+                group, name, value.shape, value.dtype, inner, shard_rows=shard, dimensions=names
+            )[...] = value
         np.save(partial / "counts.npy", counts)
     return counts
 
@@ -91,8 +99,10 @@ def read_leaf(job: TrainJob, source: Source) -> Iterator[Rows]:
 
 
 def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Source, Rows]]:
-    """The rows of routed leaves, piece by piece. Leaves that stand beside each other are read at once: a read of a few
-    rows costs 2.5 ms whatever their number (2026-11), and a model may have thousands of small leaves."""
+    """The rows of routed leaves, piece by piece. Leaves that stand beside each other are read at once: a read
+    of a few rows costs 2.5 ms whatever their number (2026-11), and a model may have thousands of small
+    leaves.
+    """
     for run in _neighbours(sources):
         offsets = np.load(job.offsets_file(run[0].generation), mmap_mode="r")
         at = np.array(offsets[:, run[0].leaf : run[-1].leaf + 2])

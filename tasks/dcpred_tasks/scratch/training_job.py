@@ -6,8 +6,8 @@ SCRATCH/
   division.npz         scaling, first tree, kernels
   tree.npz             the final tree (with overlap)
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
-  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of every block once more by
-                       the leaf that is nearest to them after their own, and so on (overlap)
+  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of every
+                       block once more by the leaf that is nearest after their own, and so on (overlap)
   rows-*/offsets.npy   where each leaf starts in each piece, int64 (n_pieces, n_leaves + 1)
   leaves/000000.npz    one fitted leaf
 

@@ -1,7 +1,7 @@
 """The files of a search for settings, beside those of a training job.
 
 SCRATCH/
-  tree-0.npz           a tree that is tried, its scaling, the leaves that are looked at, and which share of their rows
+  tree-0.npz           a tree that is tried, its scaling, the leaves that are looked at, their share of rows
   probe-0/000000.npz   the rows of those leaves and of their halos in one block
   tried-0/000017.npz   the same of one leaf in all blocks
 """
@@ -52,9 +52,20 @@ def tried_file(job: TrainJob, number: int, leaf: int) -> Path:
 def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:
     for folder in ("probe", "tried"):
         (job.root / f"{folder}-{number}").mkdir(exist_ok=True)
-    parts: dict[str, NDArray[Any]] = {"shift": trial.scaling.shift, "factor": trial.scaling.factor, "starts": trial.tree.starts}
-    parts |= {"children": trial.tree.children, "centres": trial.tree.centres, "leaves": trial.leaves, "kept": trial.kept}
-    write_arrays(tree_file(job, number), parts | {"classes": trial.classes, "class_factors": trial.class_factors})
+    parts: dict[str, NDArray[Any]] = {
+        "shift": trial.scaling.shift,
+        "factor": trial.scaling.factor,
+        "starts": trial.tree.starts,
+    }
+    parts |= {
+        "children": trial.tree.children,
+        "centres": trial.tree.centres,
+        "leaves": trial.leaves,
+        "kept": trial.kept,
+    }
+    write_arrays(
+        tree_file(job, number), parts | {"classes": trial.classes, "class_factors": trial.class_factors}
+    )
 
 
 def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
@@ -65,8 +76,10 @@ def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Of each leaf that is looked at: its rows, the different targets among them and their neighbours', their mean weight, and
-    the overlap from which on its rows differ in their target (below, the leaf is a constant)."""
+    """Of each leaf that is looked at: its rows, the different targets among them and their neighbours', their
+    mean weight, and the overlap from which on its rows differ in their target (below, the leaf is a
+    constant).
+    """
 
     rows: IntArray
     targets: IntArray

@@ -15,9 +15,31 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 
-NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}  # of file systems without hard links
-OBSTACLES = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}  # something else has the name
-RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, *OBSTACLES}
+# of file systems without hard links
+NO_LINKS = {
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EXDEV,
+}
+# something else has the name
+OBSTACLES = {
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
+RESOURCE_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    *OBSTACLES,
+}
 
 
 def partial_name(path: Path) -> Path:
@@ -27,7 +49,9 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def resource_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that names the place."""
+    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that names
+    the place.
+    """
     try:
         yield
     except OSError as error:
@@ -55,7 +79,9 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _whole(path: Path, data: bytes) -> Iterator[Path]:
-    """The data on disk under a name beside `path`, to be given that name; what stands there afterwards lasts."""
+    """The data on disk under a name beside `path`, to be given that name; what stands there afterwards
+    lasts.
+    """
     partial = partial_name(path)
     with resource_errors(path):
         try:
@@ -113,8 +139,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_exact_json(path: Path) -> dict[str, Any]:
-    """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even one that does
-    not change what is read (a digit that is rounded away, e and E)."""
+    """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even
+    one that does not change what is read (a digit that is rounded away, e and E).
+    """
     value, raw = read_json(path), path.read_bytes()
     if raw != _encoded(value):
         raise ValueError(f"{path} holds other bytes than were written")
@@ -126,7 +153,9 @@ def read_own_json(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except (ValueError, IsADirectoryError):
-        raise PlanConflictError(f"{path} is not what dcpred writes there; remove it, or name another directory") from None
+        raise PlanConflictError(
+            f"{path} is not what dcpred writes there; remove it, or name another directory"
+        ) from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

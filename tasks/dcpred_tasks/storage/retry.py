@@ -18,7 +18,9 @@ def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed in a moment: a time-out, a lost connection, an error of a device."""
     if isinstance(error, (TimeoutError, ConnectionError)):
         return True
-    return isinstance(error, OSError) and not isinstance(error, LASTING) and error.errno not in RESOURCE_ERRNOS
+    return (
+        isinstance(error, OSError) and not isinstance(error, LASTING) and error.errno not in RESOURCE_ERRNOS
+    )
 
 
 class Retrying:

@@ -1,8 +1,9 @@
 """Access to Zarr, in one place: how arrays are found, checked, read and created.
 
-HAZARDS of Zarr 3 that this module stands between: a missing chunk reads as the fill value; writing a chunk equal to the fill
-value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip passes the default codecs; a group
-with a copy of its arrays' metadata (`consolidate`) shows that copy, old as it may be. Here such a copy is written and not read.
+HAZARDS of Zarr 3 that this module stands between: a missing chunk reads as the fill value; writing a chunk
+equal to the fill value deletes it unless `write_empty_chunks` is set by whoever opened the array; a bit flip
+passes the default codecs; a group with a copy of its arrays' metadata (`consolidate`) shows that copy, old as
+it may be. Here such a copy is written and not read.
 """
 
 import itertools
@@ -82,7 +83,9 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
         so = "does not exist"
     else:
         so = "is a file" if local.is_file() else f"holds no Zarr {kind}"
-    return f"a Zarr {kind} was asked for at {path}, but it {so}; make one with `dcpred import SOURCE DEST.zarr`"
+    return (
+        f"a Zarr {kind} was asked for at {path}, but it {so}; make one with `dcpred import SOURCE DEST.zarr`"
+    )
 
 
 def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
@@ -102,19 +105,28 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
             return [(name, _sound(array)) for name, array in sorted(group.arrays(), key=lambda item: item[0])]
     except READ_ERRORS as error:
         path = local_path(str(group.store_path))
-        raise DataError(f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them") from None
+        raise DataError(
+            f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them"
+        ) from None
 
 
 def find_array(address: str | Path, name: str) -> str:
-    """The address of array `name` of a data set; the address of an array stands for itself where X is asked for."""
+    """The address of array `name` of a data set; the address of an array stands for itself where X is asked
+    for.
+    """
     path, node = local_path(address), open_any(address)
     if isinstance(node, zarr.Array):
         if name == "X":
             return path
-        raise DataError(f"array {name} was asked for in {path}, but that is a single array; pass the group that holds both")
+        raise DataError(
+            f"array {name} was asked for in {path}, but that is a single array; pass the group that holds"
+            " both"
+        )
     if name not in node or not isinstance(node[name], zarr.Array):
         held = ", ".join(sorted(node.array_keys())) or "nothing"
-        raise DataError(f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another")
+        raise DataError(
+            f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another"
+        )
     return f"{path.rstrip('/')}/{name}"
 
 
@@ -130,8 +142,8 @@ def read_rows(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
     except (RuntimeError, ValueError, TypeError, BaseZarrError) as error:  # what decoders raise
         where = _first_damaged(array, start, stop)
         raise DamagedChunkError(
-            f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but their chunk is "
-            f"damaged ({error}); restore it and run again"
+            f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but"
+            f" their chunk is damaged ({error}); restore it and run again"
         ) from error
 
 
@@ -147,7 +159,8 @@ def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, 
 
 
 def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill values.
+    """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill
+    values.
 
     All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one.
     """
@@ -170,14 +183,16 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
     missing = next(missing_chunks(array), None)
     if missing is not None:
         raise DataError(
-            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write the array again "
-            "with write_empty_chunks=True if its rows are meant to be empty"
+            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write"
+            " the array again with write_empty_chunks=True if its rows are meant to be empty"
         )
 
 
 def fingerprint(array: zarr.Array[Any]) -> str:
-    """A digest that changes when an array is written again, without reading all of it: its metadata and the names of its
-    chunks, with their sizes and times of writing on a local store, and with the bytes of a few of them elsewhere."""
+    """A digest that changes when an array is written again, without reading all of it: its metadata and the
+    names of its chunks, with their sizes and times of writing on a local store, and with the bytes of a few
+    of them elsewhere.
+    """
     base = array.store_path.store
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
     keys = sorted(sync(_keys(array, prefix)))
@@ -218,7 +233,9 @@ def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[i
         return
     index = np.frombuffer(data.to_bytes()[:size], "<u8").reshape(*per_shard, 2)
     for inner in zip(*np.nonzero(index[..., 0] == MISSING_INNER_CHUNK), strict=True):
-        first = [c * s + i * n for c, s, i, n in zip(coordinates, array.shards, inner, array.chunks, strict=True)]
+        first = [
+            c * s + i * n for c, s, i, n in zip(coordinates, array.shards, inner, array.chunks, strict=True)
+        ]
         if all(f < n for f, n in zip(first, array.shape, strict=True)):
             yield f"{key} (inner chunk {'.'.join(str(int(i)) for i in inner)})"
 
@@ -274,10 +291,13 @@ def create_array(
 
 
 def consolidate(group: zarr.Group) -> zarr.Group:
-    """Write a copy of the metadata of its arrays into those of a group whose arrays never change: xarray warns of a group without
-    one. Not for data sets: Zarr appends at the length that the copy tells, so that a second append overwrites the first."""
+    """Write a copy of the metadata of its arrays into those of a group whose arrays never change: xarray
+    warns of a group without one. Not for data sets: Zarr appends at the length that the copy tells, so that a
+    second append overwrites the first.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Zarr says that other implementations may not know such a copy; they pass over it
+        # Zarr says that other implementations may not know such a copy; they pass over it
+        warnings.simplefilter("ignore")
         return zarr.consolidate_metadata(group.store_path)
 
 
@@ -292,11 +312,15 @@ def open_consolidated(address: str | Path) -> zarr.Group | None:
 
 
 def open_output(address: str | Path) -> zarr.Array[Any]:
-    """An existing array to write into. `write_empty_chunks` is not stored with an array, so it is set here again."""
+    """An existing array to write into. `write_empty_chunks` is not stored with an array, so it is set here
+    again.
+    """
     with zarr.config.set({"array.write_empty_chunks": True}):
         array = zarr.open_array(local_path(address), mode="r+")
     if not array.config.write_empty_chunks:
-        raise DataError(f"{address} was opened without write_empty_chunks; this Zarr version is not supported")
+        raise DataError(
+            f"{address} was opened without write_empty_chunks; this Zarr version is not supported"
+        )
     return array
 
 
@@ -305,13 +329,19 @@ def stored_size(array: zarr.Array[Any], row: int) -> int:
     base, grid = array.store_path.store, array.shards or array.chunks
     key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
     try:
-        return int((Path(base.root) / array.store_path.path / key).stat().st_size) if isinstance(base, LocalStore) else 0
+        return (
+            int((Path(base.root) / array.store_path.path / key).stat().st_size)
+            if isinstance(base, LocalStore)
+            else 0
+        )
     except FileNotFoundError:
         return 0
 
 
 def stored_sizes(address: str | Path) -> dict[int, int]:
-    """Bytes of the chunks of a local array that is chunked by rows, by the number of the chunk: one listing."""
+    """Bytes of the chunks of a local array that is chunked by rows, by the number of the chunk: one
+    listing.
+    """
     array = open_array(address)
     base = array.store_path.store
     if not isinstance(base, LocalStore):

@@ -1,8 +1,8 @@
 """Prediction of a block of rows: decision values, and a label for each row that has a score.
 
-A row has a score where all its decision values are finite. No row without one gets a class: a block of labels holds a missing
-value there if its dtype has one, and otherwise predicting it is an error. Workers of lazy prediction import this module and no
-more of dcpred.
+A row has a score where all its decision values are finite. No row without one gets a class: a block of labels
+holds a missing value there if its dtype has one, and otherwise predicting it is an error. Workers of lazy
+prediction import this module and no more of dcpred.
 """
 
 from typing import Any
@@ -15,7 +15,13 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 
-MISSING_LABELS = {"f": np.nan, "O": None, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}  # keys: kinds of dtypes
+# keys: kinds of dtypes
+MISSING_LABELS = {
+    "f": np.nan,
+    "O": None,
+    "M": np.datetime64("NaT"),
+    "m": np.timedelta64("NaT"),
+}
 WITHOUT_SCORE = "holds NaN, infinity or a value too large"
 
 
@@ -25,7 +31,9 @@ def rows_without_score(decision: Scores) -> NDArray[np.intp]:
 
 
 def check_scored(decision: Scores) -> None:
-    """Raise DataError, which names the first row without a score, unless every row of (n_samples, n_outputs) has one."""
+    """Raise DataError, which names the first row without a score, unless every row of (n_samples, n_outputs)
+    has one.
+    """
     _refuse(rows_without_score(decision))
 
 
@@ -37,8 +45,9 @@ def check_numbered(numbers: NDArray[np.int64]) -> None:
 def _refuse(bad: NDArray[np.intp]) -> None:
     if len(bad):
         raise DataError(
-            f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use decision_function, which "
-            f"gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored arrays)"
+            f"row {bad[0]} of X cannot be predicted, because it {WITHOUT_SCORE}; remove it, or use"
+            f" decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored"
+            " arrays)"
         )
 
 
@@ -58,7 +67,8 @@ def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None)
     """Labels (n_samples,), of the dtype of `classes`, of a block of decision values (n_samples, n_outputs).
 
     block_info  where the block lies, as dask.array.map_blocks tells it
-    A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with whole numbers.
+    A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with
+    whole numbers.
     """
     labels: NDArray[Any] = classes[class_numbers(decision)]
     bad = rows_without_score(decision)
@@ -71,8 +81,9 @@ def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None)
         labels[bad] = dtype.na_object
     else:
         raise DataError(
-            f"{_place(int(bad[0]), block_info)} cannot be predicted, because it {WITHOUT_SCORE}, and labels of dtype {dtype} "
-            "have no missing value; remove it, or use decision_function, which gives NaN there"
+            f"{_place(int(bad[0]), block_info)} cannot be predicted, because it {WITHOUT_SCORE}, and labels"
+            f" of dtype {dtype} have no missing value; remove it, or use decision_function, which gives NaN"
+            " there"
         )
     return labels
 

@@ -1,7 +1,8 @@
 """The task body of scoring: read a block, score it, write scores, then status, then the commit record.
 
-Written so that any instant may be the last one: scores are in place before the status says so, both before the record says
-that the block is done. A second attempt, even one that overlaps the first, writes the same bytes.
+Written so that any instant may be the last one: scores are in place before the status says so, both before
+the record says that the block is done. A second attempt, even one that overlaps the first, writes the same
+bytes.
 """
 
 import time
@@ -39,8 +40,8 @@ def planned_model(path: str, model_hash: str) -> Model:
     described = describe_model(Path(path))
     if described.hash != model_hash:
         raise ModelFormatError(
-            f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the model back, "
-            "or score into a new directory"
+            f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the"
+            " model back, or score into a new directory"
         )
     return read_model(Path(path))
 
@@ -55,14 +56,20 @@ def open_model(path: str, model_hash: str) -> Model:
 
 
 def load_engine(path: str, model_hash: str) -> None:
-    """Make this process ready to score: compile the engine where no process of this machine has, and open the model."""
+    """Make this process ready to score: compile the engine where no process of this machine has, and open the
+    model.
+    """
     open_model(path, model_hash)
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
     """Create the empty output arrays that are not there yet."""
     planned = planned_scores(run, model)
-    for name in (*run.outputs, "status", ""):  # the group comes last, since it holds a copy of the metadata of its arrays
+    for name in (
+        *run.outputs,
+        "status",
+        "",
+    ):  # the group comes last, since it holds a copy of the metadata of its arrays
         file = run.scores / name / "zarr.json"
         if not file.exists():
             with resource_errors(file):
@@ -89,14 +96,22 @@ def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
             attributes = {"classes": list(model.classes)} if model.classes else {}
         names = DIMENSIONS[: len(shape)]
         zarr_arrays.create_array(
-            group, name, shape, dtype, run.chunk_rows, fill_value=fill, attributes=attributes, dimensions=names
+            group,
+            name,
+            shape,
+            dtype,
+            run.chunk_rows,
+            fill_value=fill,
+            attributes=attributes,
+            dimensions=names,
         )
     return zarr_arrays.consolidate(group)
 
 
 def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockReceipt:
-    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks are to be
-    given up (`quarantine`): they get a status of their own and no scores."""
+    """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
+    are to be given up (`quarantine`): they get a status of their own and no scores.
+    """
     model = open_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
     source = zarr_arrays.open_array(run.x)
@@ -127,7 +142,9 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
 
 
 def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
-    """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can score."""
+    """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can
+    score.
+    """
     model = open_model(run.model, run.model_hash)
     coding = label_coding(model.classes) if "label" in run.outputs else None
     writer = _Writer(run, model, coding)
@@ -214,7 +231,9 @@ def _score(
     return _outputs(model, coding, decision, status)
 
 
-def _without_scores(model: Model, coding: LabelCoding | None, status: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+def _without_scores(
+    model: Model, coding: LabelCoding | None, status: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
     return _outputs(model, coding, np.full((len(status), model.n_outputs), np.nan, model.score_dtype), status)
 
 
@@ -239,8 +258,8 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:
     missing = next(zarr_arrays.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
-            f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which would read "
-            "as fill values; restore it and run again"
+            f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"
+            " would read as fill values; restore it and run again"
         )
     return zarr_arrays.read_rows(source, start, stop)
 

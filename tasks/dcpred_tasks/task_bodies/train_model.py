@@ -1,4 +1,6 @@
-"""The task bodies of training. Each takes addresses and small values, writes one result, and may run twice."""
+"""The task bodies of training. Each takes addresses and small values, writes one result, and may run
+twice.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -10,7 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.process import peak_memory_bytes, process_name
-from dcpred_tasks.scratch.leaf_shards import Rows, join_rows, read_leaf, read_leaves, read_piece, write_offsets, write_piece
+from dcpred_tasks.scratch.leaf_shards import (
+    Rows,
+    join_rows,
+    read_leaf,
+    read_leaves,
+    read_piece,
+    write_offsets,
+    write_piece,
+)
 from dcpred_tasks.scratch.training_job import LeafWork, Source, TrainJob, read_division, read_tree
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_arrays
@@ -62,7 +72,9 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     return receipt(len(rows.X))
 
 
-def block_rows(job: TrainJob, classes: NDArray[Any], class_factors: FloatArray, start: int, stop: int) -> Rows:
+def block_rows(
+    job: TrainJob, classes: NDArray[Any], class_factors: FloatArray, start: int, stop: int
+) -> Rows:
     """The rows of a block that count, with their targets as numbers."""
     X, y, weight = _read_block(job, start, stop)
     target = y if job.settings.task == "regression" else np.searchsorted(classes, y)
@@ -91,7 +103,9 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
 
 
 def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
-    """Send the rows of a block to the leaves that are nearest to them after their own: a generation for each."""
+    """Send the rows of a block to the leaves that are nearest to them after their own: a generation
+    for each.
+    """
     division, tree = read_division(job), read_tree(job)
     rows = read_piece(job.piece(0, block))
     with threadpool_limits(1):
@@ -108,12 +122,16 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     halo, _ = _gather(job, {source: work.leaf for work in group for source in work.halo})
     for work in group:
         fitted = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work.leaf)
-        write_arrays(job.leaf_file(work.leaf), asdict(fitted) | {"rows": np.array(folded[work.leaf], np.uint64)})
+        write_arrays(
+            job.leaf_file(work.leaf), asdict(fitted) | {"rows": np.array(folded[work.leaf], np.uint64)}
+        )
     return receipt(sum(work.n_rows for work in group))
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
-    """The rows of each leaf from its sources, thinned to max_leaf_rows; and fold_rows of all that were there."""
+    """The rows of each leaf from its sources, thinned to max_leaf_rows; and fold_rows of all that were
+    there.
+    """
     parts: dict[int, list[Rows]] = {}
     held: dict[int, int] = {}
     folded: dict[int, int] = {}
@@ -150,7 +168,11 @@ def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
 def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
     X = zarr_arrays.read_rows(zarr_arrays.open_array(job.x), start, stop)
     y = zarr_arrays.read_rows(zarr_arrays.open_array(job.y), start, stop)
-    weight = None if job.weight is None else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
+    weight = (
+        None
+        if job.weight is None
+        else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
+    )
     return X, _plain(y), weight
 
 

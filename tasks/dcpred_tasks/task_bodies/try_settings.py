@@ -1,4 +1,6 @@
-"""The task bodies of tuning: rows of a few leaves are gathered from everywhere, and settings are tried on them."""
+"""The task bodies of tuning: rows of a few leaves are gathered from everywhere, and settings are tried on
+them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +18,9 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import TrialRows, Verdict, try_leaf
 
 
-def probe_block(job: TrainJob, trees: Sequence[int], overlap: int, block: int, start: int, stop: int) -> Receipt:
+def probe_block(
+    job: TrainJob, trees: Sequence[int], overlap: int, block: int, start: int, stop: int
+) -> Receipt:
     """Keep the rows of a block that the trials of any of these trees need."""
     trials = {number: read_trial_tree(job, number) for number in trees}
     first = trials[trees[0]]

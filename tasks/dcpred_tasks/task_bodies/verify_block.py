@@ -1,4 +1,6 @@
-"""The task bodies of verification: decode a block and compare it with its commit record; score rows again by the oracle."""
+"""The task bodies of verification: decode a block and compare it with its commit record; score rows again by
+the oracle.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_model
 
 GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
-TOLERANCE = 1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
+TOLERANCE = (
+    1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
+)
 DOUBLE_TOLERANCE = 1e-9  # the same for the intercept of a regression, which is added in double precision
 
 Values = dict[str, NDArray[Any]]
@@ -43,13 +47,17 @@ class Kind(StrEnum):
     WRONG_VALUES = "wrong values"
     STATUS = "status and scores disagree"
     WRONG_SCORE = "wrong score"
-    GIVEN_UP = "rows given up"  # nothing is wrong with what is stored, but rows have no score for want of input
+    GIVEN_UP = (  # nothing is wrong with what is stored, but rows have no score for want of input
+        "rows given up"
+    )
     LEFTOVER = "leftover"  # harmless: what an attempt left that was cut off
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be. `file` is relative to the output; `block` is None where it concerns them all."""
+    """One thing that is not as it should be. `file` is relative to the output; `block` is None where it
+    concerns them all.
+    """
 
     kind: Kind
     block: int | None
@@ -62,8 +70,9 @@ class Finding:
 
 
 def verify_block(run: ScoreRun, block: int) -> list[Finding]:
-    """Decode a block and compare it with its commit record, which level fast has found to be whole; missing chunks, which it
-    has found too, are passed over."""
+    """Decode a block and compare it with its commit record, which level fast has found to be whole; missing
+    chunks, which it has found too, are passed over.
+    """
     receipt = read_receipt(run, block)
     if receipt is None:
         return []
@@ -84,23 +93,34 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
     return found
 
 
-def _compared(run: ScoreRun, receipt: BlockReceipt, found: str, counts: NDArray[np.int64]) -> Iterator[Finding]:
+def _compared(
+    run: ScoreRun, receipt: BlockReceipt, found: str, counts: NDArray[np.int64]
+) -> Iterator[Finding]:
     rows = f"rows {receipt.start:,} to {receipt.stop:,}"
     if found != receipt.digest:
         yield Finding(
-            Kind.WRONG_VALUES, receipt.block, "scores.zarr", f"{rows} can be read, but they are not what was written there"
+            Kind.WRONG_VALUES,
+            receipt.block,
+            "scores.zarr",
+            f"{rows} can be read, but they are not what was written there",
         )
     elif {str(code): int(n) for code, n in enumerate(counts) if n} != receipt.status:
         file = f"blocks/{run.record(receipt.block).name}"
-        yield Finding(Kind.ALTERED_RECORD, receipt.block, file, f"it counts the status of {rows} otherwise than they are")
+        yield Finding(
+            Kind.ALTERED_RECORD,
+            receipt.block,
+            file,
+            f"it counts the status of {rows} otherwise than they are",
+        )
 
 
 _oracle = lru_cache(maxsize=2)(planned_model)  # once per process; nothing is compiled for it
 
 
 def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
-    """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that were given up are
-    passed over. Raises DamagedChunkError where the input cannot be read."""
+    """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that
+    were given up are passed over. Raises DamagedChunkError where the input cannot be read.
+    """
     values, found = _stored(run, _arrays(run), block, start, stop)
     if values is None:
         return found
@@ -112,7 +132,9 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
         mine = at[(at >= first) & (at < first + size)]
         last = min(first + size, run.n_rows)
         X = Retrying()(partial(zarr_arrays.read_rows, source, int(first), int(last)))[mine - first]
-        for row, wrong in _wrong_scores(model, X, {name: value[mine - start] for name, value in values.items()}):
+        for row, wrong in _wrong_scores(
+            model, X, {name: value[mine - start] for name, value in values.items()}
+        ):
             found.append(Finding(Kind.WRONG_SCORE, block, "scores.zarr", f"row {mine[row]:,} {wrong}"))
     return found
 
@@ -146,8 +168,10 @@ def _ties(model: Model, label: Any, decision: NDArray[Any], slack: float) -> boo
 
 
 def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
-    """How far decision values of rows may be off by rounding: relative to the size of what is summed for each, since terms
-    cancel. Kernel values count as 1 at least, for the engine writes them as differences from their values at a middle."""
+    """How far decision values of rows may be off by rounding: relative to the size of what is summed for
+    each, since terms cancel. Kernel values count as 1 at least, for the engine writes them as differences
+    from their values at a middle.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = model.scaling.exact(X)
     finite = np.isfinite(rows).all(axis=1)
@@ -173,7 +197,9 @@ def _arrays(run: ScoreRun) -> dict[str, Any]:
 def _stored(
     run: ScoreRun, arrays: dict[str, Any], block: int, start: int, stop: int
 ) -> tuple[Values | None, list[Finding]]:
-    """The values of an output chunk in each array; None where one is missing, or damaged, which is a finding."""
+    """The values of an output chunk in each array; None where one is missing, or damaged, which is a
+    finding.
+    """
     values: Values = {}
     found: list[Finding] = []
     for name, array in arrays.items():
@@ -190,7 +216,9 @@ def _stored(
     return (values if len(values) == len(arrays) else None), found
 
 
-def _disagreements(run: ScoreRun, arrays: dict[str, Any], block: int, start: int, values: Values) -> Iterator[Finding]:
+def _disagreements(
+    run: ScoreRun, arrays: dict[str, Any], block: int, start: int, values: Values
+) -> Iterator[Finding]:
     """Rows whose status and scores do not go together."""
     status = values["status"]
     good = status == Status.OK

@@ -1,4 +1,6 @@
-"""The compact model of one leaf: landmarks, pseudo-landmarks, and the output weights (Hsieh et al. 2014, algorithm 2)."""
+"""The compact model of one leaf: landmarks, pseudo-landmarks, and the output weights (Hsieh et al. 2014,
+algorithm 2).
+"""
 
 import numpy as np
 
@@ -19,7 +21,9 @@ START_RIDGE = 1e-4  # of the output weights that refinement starts from
 def fit_compact(
     rows: LeafRows, local: DualSolution, local_kernel: Kernel, kernel: Kernel, settings: Settings, seed: int
 ) -> tuple[Basis, FloatArray, FloatArray]:
-    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local machine."""
+    """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local
+    machine.
+    """
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight(settings.halo_weight)
     seen = local_sample(len(rows.X), settings)
@@ -40,12 +44,14 @@ def _basis(
 ) -> Basis:
     """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks.
 
-    A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of 0.1, compact models
-    of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000, with 0.3 56,000, before they were kept
-    within bounds); with none, 24 landmarks on letter without products were worse than plain k-means (92.8 against 93.6 %).
+    A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of
+    0.1, compact models of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000,
+    with 0.3 56,000, before they were kept within bounds); with none, 24 landmarks on letter without products
+    were worse than plain k-means (92.8 against 93.6 %).
     """
     size = float(np.abs(dual).max(initial=0.0))
-    alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)  # no square overflows
+    # no square overflows
+    alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)
     floor = settings.landmark_floor if (alpha2 * weight).any() else 1.0
     importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
     importance *= weight / weight.max()
@@ -54,7 +60,14 @@ def _basis(
     pairs = sample_pairs(len(landmarks), settings.products, rng)
     points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
     triangle = triangle_distances(kernel, points, landmarks)
-    return Basis(kernel, settings.triangle_bound, landmarks, np.full(len(landmarks), kernel.gamma, MODEL_DTYPE), pairs, triangle)
+    return Basis(
+        kernel,
+        settings.triangle_bound,
+        landmarks,
+        np.full(len(landmarks), kernel.gamma, MODEL_DTYPE),
+        pairs,
+        triangle,
+    )
 
 
 def _head(
@@ -77,12 +90,19 @@ def _head(
 
 
 def _refined(
-    rows: LeafRows, weight: FloatArray, local: DualSolution, local_kernel: Kernel, basis: Basis, settings: Settings, seed: int
+    rows: LeafRows,
+    weight: FloatArray,
+    local: DualSolution,
+    local_kernel: Kernel,
+    basis: Basis,
+    settings: Settings,
+    seed: int,
 ) -> tuple[Basis, FloatArray, FloatArray]:
     """Landmarks, their γ and β moved together, from a least-squares fit on.
 
-    That start is better than the Nyström machine of `_head`, whose output weights are large and cancel: 97.9 against 97.5 % on
-    covtype (4,096 leaves, 16 landmarks), 98.1 against 97.8 on letter (128 leaves), and it takes less time.
+    That start is better than the Nyström machine of `_head`, whose output weights are large and cancel: 97.9
+    against 97.5 % on covtype (4,096 leaves, 16 landmarks), 98.1 against 97.8 on letter (128 leaves), and it
+    takes less time.
     """
     share = weight / weight.max()  # their sum may be infinite
     share /= share.sum()
@@ -95,7 +115,10 @@ def _refined(
     else:
         mean, spread = 0.0, 1.0
         problems = labellings(rows)
-        outputs, target = np.array([output for output, _ in problems]), np.stack([sign for _, sign in problems], axis=1)
+        outputs, target = (
+            np.array([output for output, _ in problems]),
+            np.stack([sign for _, sign in problems], axis=1),
+        )
     guide = target
     if settings.guide > 0 and rows.task != "regression":
         guide = _local_values(rows.X, local, local_kernel)[:, outputs]

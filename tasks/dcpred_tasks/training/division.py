@@ -1,4 +1,6 @@
-"""What training in memory and training on a Dask cluster decide alike: scaling, first tree, kernels, weights of rows."""
+"""What training in memory and training on a Dask cluster decide alike: scaling, first tree, kernels, weights
+of rows.
+"""
 
 from dataclasses import dataclass
 
@@ -23,8 +25,9 @@ MAX_AUTO_LEAVES = 4_096
 
 @dataclass(frozen=True)
 class Division:
-    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features. `reference` says
-    what the sample was like."""
+    """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features.
+    `reference` says what the sample was like.
+    """
 
     scaling: Scaling
     root: Node | int
@@ -33,20 +36,31 @@ class Division:
 
 
 def learn_division(
-    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
 ) -> Division:
-    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their targets (class numbers or values)
-    and their sample weights > 0."""
+    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their targets (class
+    numbers or values) and their sample weights > 0.
+    """
     scaling = learn_scaling(sample, target, weight, survey, settings)
     return divide(scaling, sample, weight, survey, settings)
 
 
 def learn_scaling(
-    sample: NDArray[np.generic], target: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
 ) -> Scaling:
     """The scaling that the settings ask for; `learned` looks at the targets."""
     if settings.scaling == "learned":
-        metric = learn_metric(sample, target, weight, survey.minimum, survey.maximum, settings.task, settings.seed)
+        metric = learn_metric(
+            sample, target, weight, survey.minimum, survey.maximum, settings.task, settings.seed
+        )
         scaling = Scaling(metric.shift, metric.factor)
     else:
         scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
@@ -54,7 +68,9 @@ def learn_scaling(
     return scaling
 
 
-def divide(scaling: Scaling, sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings) -> Division:
+def divide(
+    scaling: Scaling, sample: NDArray[np.generic], weight: FloatArray, survey: Survey, settings: Settings
+) -> Division:
     """The tree and the kernels in scaled features."""
     rows = scaling(sample)
     n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
@@ -69,14 +85,16 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
     if not fits.all():
         column = int(np.flatnonzero(~fits)[0])
         raise DataError(
-            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g}, which is too "
-            "large for single precision (infinity after scaling); set scaling to standard or minmax, or rescale it first"
+            f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g},"
+            " which is too large for single precision (infinity after scaling); set scaling to standard or"
+            " minmax, or rescale it first"
         )
 
 
 def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
-    """γ "scale" is 1 where the scaling was learned, width and all, else 1 / (n_features × variance) as in scikit-learn; what
-    stands here for "median" is replaced leaf by leaf."""
+    """γ "scale" is 1 where the scaling was learned, width and all, else 1 / (n_features × variance) as in
+    scikit-learn; what stands here for "median" is replaced leaf by leaf.
+    """
     if isinstance(settings.gamma, str):
         if settings.scaling == "learned":
             rows = rows[:, rows.any(axis=0)]  # without the features that were left out
@@ -92,7 +110,9 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
 def _scale(rows: SingleArray, weight: FloatArray) -> float:
     if not rows.size:
         return 1.0
-    moments = [np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)]
+    moments = [
+        np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)
+    ]
     variance = float(moments[1] - moments[0] ** 2)
     return 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
 
@@ -102,7 +122,9 @@ def n_outputs(n_classes: int) -> int:
     return n_classes if n_classes > 2 else 1
 
 
-def row_weights(target: NDArray[np.generic], weight: FloatArray | None, class_factors: FloatArray) -> FloatArray:
+def row_weights(
+    target: NDArray[np.generic], weight: FloatArray | None, class_factors: FloatArray
+) -> FloatArray:
     """Sample weight × class weight."""
     own = np.ones(len(target)) if weight is None else weight.astype(np.float64)
     return own * class_factors[target.astype(np.int64)] if len(class_factors) else own

@@ -22,7 +22,8 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
 
-# Told the title of each step, how much there is to count in it (None: nothing), of what; gives what is told as that is done.
+# Told the title of each step, how much there is to count in it (None: nothing), of what; gives what is told
+# as that is done.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
 
 
@@ -67,8 +68,15 @@ def train_rows(
             is_halo = np.arange(len(both)) >= len(first)
             with threadpool_limits(1, user_api="openmp"):  # a limit of the thread that sets it
                 return fit_leaf(
-                    rows[both], target[both], costs[both], outputs, division.kernels, settings, number, is_halo
-                )  # fmt: skip
+                    rows[both],
+                    target[both],
+                    costs[both],
+                    outputs,
+                    division.kernels,
+                    settings,
+                    number,
+                    is_halo,
+                )
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
@@ -78,7 +86,9 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
     counts = np.array([len(part) for part in own])
-    return assemble(leaves, counts, tree, division.scaling, division.kernels, classes, settings, division.reference)
+    return assemble(
+        leaves, counts, tree, division.scaling, division.kernels, classes, settings, division.reference
+    )
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:

@@ -1,7 +1,7 @@
 """L-BFGS (Nocedal 1980) for the small smooth problems of the leaves.
 
-SciPy's does the same, with bounds, in twice the time of a whole refinement: there are 500 unknowns, a value and a gradient take
-0.1 ms, and SciPy's own work around each takes 0.2 ms (2026-11).
+SciPy's does the same, with bounds, in twice the time of a whole refinement: there are 500 unknowns, a value
+and a gradient take 0.1 ms, and SciPy's own work around each takes 0.2 ms (2026-11).
 """
 
 from collections import deque

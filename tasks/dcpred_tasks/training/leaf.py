@@ -1,4 +1,6 @@
-"""One leaf, from its rows to its compact model (Hsieh et al. 2014, algorithm 2 within one cluster of rows)."""
+"""One leaf, from its rows to its compact model (Hsieh et al. 2014, algorithm 2 within one cluster of
+rows).
+"""
 
 from dataclasses import dataclass, replace
 
@@ -16,12 +18,14 @@ from dcpred_tasks.training.solvers import DualSolution
 
 @dataclass(frozen=True)
 class LeafModel:
-    """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or regression.
+    """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or
+    regression.
 
-    landmarks float32 (m, n_features) · gamma float32 (m,), of each · pairs int32 (p, 2) · triangle float32 (t, m)
-    beta float32 (m + p + t, k) · intercept float64 (k,)
-    bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for classification
-    support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,) · early_gamma float64 (1,)
+    landmarks float32 (m, n_features) · gamma float32 (m,), of each · pairs int32 (p, 2) · triangle float32
+    (t, m) beta float32 (m + p + t, k) · intercept float64 (k,)
+    bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for
+    classification support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,) ·
+    early_gamma float64 (1,)
     """
 
     landmarks: SingleArray
@@ -60,7 +64,8 @@ def fit_leaf(
     X       float32 (n, n_features), scaled, not written
     target  classification: class numbers; regression: float64 values; (n,)
     weight  float64 (n,), > 0
-    halo    (n,), rows of neighbouring leaves (overlap): full members of the local machine, of less weight in the compact one
+    halo    (n,), rows of neighbouring leaves (overlap): full members of the local machine, of less weight in
+            the compact one
     """
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
@@ -69,7 +74,9 @@ def fit_leaf(
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = LeafRows(own, target, weight, np.zeros(len(X), bool) if halo is None else halo, n_outputs, settings.task)
+    rows = LeafRows(
+        own, target, weight, np.zeros(len(X), bool) if halo is None else halo, n_outputs, settings.task
+    )
     kernels = leaf_kernels(rows, kernels, settings)
     local = local_machine(rows, kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
@@ -100,7 +107,11 @@ def compact_model(
         return fit_compact(rows, local, kernels.local, kernels.head, settings, seed)
     landmarks, beta = exact
     gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
-    return Basis(kernels.head, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks))), beta, local.intercept
+    return (
+        Basis(kernels.head, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks))),
+        beta,
+        local.intercept,
+    )
 
 
 def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernels:
@@ -141,10 +152,16 @@ def _no_pseudo(m: int) -> tuple[NDArray[np.int32], SingleArray]:
     return np.empty((0, 2), np.int32), np.empty((0, m), MODEL_DTYPE)
 
 
-def _exact(X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int) -> tuple[SingleArray, FloatArray] | None:
-    """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks are allowed."""
+def _exact(
+    X: SingleArray, local: DualSolution, kernels: Kernels, n_landmarks: int
+) -> tuple[SingleArray, FloatArray] | None:
+    """The local machine itself, (landmarks, β), where it has no more distinct support vectors than landmarks
+    are allowed.
+    """
     used = np.flatnonzero(local.dual.any(axis=1))
-    if kernels.local != kernels.head or len(used) == 0:  # none: the rows that were drawn for it agree, others do not
+    if (
+        kernels.local != kernels.head or len(used) == 0
+    ):  # none: the rows that were drawn for it agree, others do not
         return None
     points, which = np.unique(X[used], axis=0, return_inverse=True)
     if len(points) > n_landmarks:

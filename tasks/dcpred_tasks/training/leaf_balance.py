@@ -32,9 +32,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Balanced:
-    """The tree whose leaves are final, and final[routed leaf] for every leaf that rows were sent to on the way.
+    """The tree whose leaves are final, and final[routed leaf] for every leaf that rows were sent to on the
+    way.
 
-    `indivisible` are final leaves over the limit whose rows are (nearly) all alike: they are thinned when fitted.
+    `indivisible` are final leaves over the limit whose rows are (nearly) all alike: they are thinned when
+    fitted.
     """
 
     root: Node | int
@@ -77,7 +79,11 @@ def balance(
     parents: dict[int, range] = {}
     stuck: set[int] = set()
     for _ in range(MAX_ROUNDS):
-        large = [leaf for leaf, n in enumerate(totals) if n > max_leaf_rows and leaf not in stuck and leaf not in parents]
+        large = [
+            leaf
+            for leaf, n in enumerate(totals)
+            if n > max_leaf_rows and leaf not in stuck and leaf not in parents
+        ]
         if not large:
             break
         first = len(totals)
@@ -104,7 +110,9 @@ def balance(
     live = np.array([0 if leaf in parents else n for leaf, n in enumerate(totals)], INDEX_DTYPE)
     root, final = _merge(root, live, min_leaf_rows)
     sizes = np.bincount(final[final >= 0], weights=live[final >= 0], minlength=1)
-    indivisible = tuple(leaf for leaf in np.flatnonzero(sizes > max_leaf_rows).tolist() if _is_stuck(leaf, final, stuck))
+    indivisible = tuple(
+        leaf for leaf in np.flatnonzero(sizes > max_leaf_rows).tolist() if _is_stuck(leaf, final, stuck)
+    )
     return Balanced(root, final, indivisible)
 
 

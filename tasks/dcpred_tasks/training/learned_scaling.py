@@ -5,13 +5,14 @@ D_ij = Σ_f w_f (u_if − u_jf)² over standardised features u, row i is predict
 
     P_ij ∝ weight_j · exp(−D_ij),     p_i = Σ_j P_ij t_ij     (t_ij: same class, or the target of row j)
 
-and loses −log p_i (classes) or (p_i − y_i)² (values). Unlike the original, the K neighbours are found among all rows of the
-sample, not within a batch, and kept for ten small steps: the density that the metric is fitted to is then nearly that of the
-data, and a step costs 200 × K instead of 4,000 × 4,000 distances.
+and loses −log p_i (classes) or (p_i − y_i)² (values). Unlike the original, the K neighbours are found among
+all rows of the sample, not within a batch, and kept for ten small steps: the density that the metric is
+fitted to is then nearly that of the data, and a step costs 200 × K instead of 4,000 × 4,000 distances.
 
-Measured on one core, held-out 1-nearest-neighbour accuracy, 97,000 covtype rows (binary): unscaled 95.2 %; the original, 80
-steps on batches of 4,000, 96.2 % in 59 s; this, 96.7 % in 4 s. L-BFGS on the fixed neighbours of 2,000 rows was as good
-there (96.7 %), but overfitted wide data (usps 96.0 % against 96.7 % unscaled, a9a 83.6 % against 84.7 %).
+Measured on one core, held-out 1-nearest-neighbour accuracy, 97,000 covtype rows (binary): unscaled 95.2 %;
+the original, 80 steps on batches of 4,000, 96.2 % in 59 s; this, 96.7 % in 4 s. L-BFGS on the fixed
+neighbours of 2,000 rows was as good there (96.7 %), but overfitted wide data (usps 96.0 % against 96.7 %
+unscaled, a9a 83.6 % against 84.7 %).
 """
 
 from dataclasses import dataclass
@@ -27,16 +28,20 @@ ROUNDS = 8  # neighbours are found anew in each
 STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
 HELD_OUT = 3_000  # rows that decide, at most a fifth of the sample
-MULTIPLICATIONS = 5e10  # of one neighbour search, at most: about a second; fewer rows are searched for where data are wide
+MULTIPLICATIONS = (
+    5e10  # of one neighbour search, at most: about a second; fewer rows are searched for where data are wide
+)
 FEWEST_TO_CUT = 100  # held-out rows from which on features are left out
 FEWEST_ROWS = 40  # fewer distinct rows teach nothing
-# Squared distance, in the median, from a row to its last neighbour. Local SVMs and ridge regressions did best at γ between
-# 1/4 and 4 then: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density of all rows), housing 1/4, house_16H 1.
+# Squared distance, in the median, from a row to its last neighbour. Local SVMs and ridge regressions did best
+# at γ between 1/4 and 4 then: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density of all rows),
+# housing 1/4, house_16H 1.
 KERNEL_REACH = {"classification": 0.5, "regression": 0.25}
 FLOOR = 1e-3  # a row whose neighbours all disagree loses −log of this
 BLOCK_ROWS = 128  # × the rows of the sample × 4 B: what a neighbour search holds
-# Step of Adam in log w, and pull towards the base scaling. The first suits few features, of which some matter far more than
-# the base tells (covtype, housing), the second many features that matter about alike (usps, mnist, a9a).
+# Step of Adam in log w, and pull towards the base scaling. The first suits few features, of which some matter
+# far more than the base tells (covtype, housing), the second many features that matter about alike (usps,
+# mnist, a9a).
 PACES = ((0.3, 0.0), (0.15, 1e-3))
 
 
@@ -44,13 +49,15 @@ PACES = ((0.3, 0.0), (0.15, 1e-3))
 class Metric:
     """shift μ and factor s, float64 (n_features,); s is exactly 0 where a feature does not matter.
 
-    s holds the width of a kernel too: γ = 1 in exp(−γ |x' − z'|²) is where to begin a search (see KERNEL_REACH).
+    s holds the width of a kernel too: γ = 1 in exp(−γ |x' − z'|²) is where to begin a search (see
+    KERNEL_REACH).
     """
 
     name: str  # "learned", or the base scaling that did best on held-out rows: "none", "standard" or "minmax"
     shift: FloatArray
     factor: FloatArray
-    scores: dict[str, float]  # of every candidate on held-out rows: mean log-likelihood of the class, or R²; more is better
+    # of every candidate on held-out rows: mean log-likelihood of the class, or R²; more is better
+    scores: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ def learn_metric(
     task: str,
     seed: int,
 ) -> Metric:
-    """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling does.
+    """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling
+    does.
 
     sample            (n, n_features), real and finite
     target            (n,), class numbers or values
@@ -99,9 +107,13 @@ def learn_metric(
     bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in BASES}
     unit = bases["standard"]
     varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
-    rows = _distinct_rows(Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies]), target, weight, task)
+    rows = _distinct_rows(
+        Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies]), target, weight, task
+    )
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
-        return Metric("standard", unit.shift, np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0), {})
+        return Metric(
+            "standard", unit.shift, np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0), {}
+        )
     order = np.random.default_rng(seed).permutation(len(rows.y))
     n_held = max(min(HELD_OUT, len(order) // 5, int(MULTIPLICATIONS / rows.U.size)), len(order) // 30, 1)
     held, pool = rows.take(order[:n_held]), rows.take(order[n_held:])
@@ -110,15 +122,21 @@ def learn_metric(
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             w = (base.factor[varies] / unit.factor[varies]) ** 2
             w /= w.sum()
-        twin = next((other for other in judged.values() if np.allclose(other.w / other.w.sum(), w, rtol=1e-6)), None)
+        twin = next(
+            (other for other in judged.values() if np.allclose(other.w / other.w.sum(), w, rtol=1e-6)), None
+        )
         if np.isfinite(w).all():
             judged[name] = twin or judge(w, held, pool, task)
     best = min(judged, key=lambda name: judged[name].loss)
     base_loss = judged[best].loss
     starts = [(judged[best].w, pace, pull) for pace, pull in PACES]
-    if best != "standard" and judged["standard"].loss < 1.5 * base_loss:  # a base that is best by chance may hide what matters
+    if (
+        best != "standard" and judged["standard"].loss < 1.5 * base_loss
+    ):  # a base that is best by chance may hide what matters
         starts.append((judged["standard"].w, *PACES[0]))
-    tries = [judge(learn(pool, start, task, pace, pull, seed), held, pool, task) for start, pace, pull in starts]
+    tries = [
+        judge(learn(pool, start, task, pace, pull, seed), held, pool, task) for start, pace, pull in starts
+    ]
     judged["learned"] = min(tries, key=lambda one: one.loss)
     gain = judged[best].losses - judged["learned"].losses
     if gain.mean() > gain.std() / np.sqrt(len(gain)):  # by one standard error: few held-out rows tell little
@@ -127,7 +145,12 @@ def learn_metric(
     factor = np.zeros(len(varies))
     factor[varies] = np.sqrt(kept.w * (KERNEL_REACH[task] / kept.reach)) * unit.factor[varies]
     judged[best] = kept
-    return Metric(best, bases.get(best, unit).shift, factor, {name: _score(one, held, task) for name, one in judged.items()})
+    return Metric(
+        best,
+        bases.get(best, unit).shift,
+        factor,
+        {name: _score(one, held, task) for name, one in judged.items()},
+    )
 
 
 def _score(one: Judged, held: Rows, task: str) -> float:
@@ -138,17 +161,24 @@ def _score(one: Judged, held: Rows, task: str) -> float:
 
 
 def _distinct_rows(U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str) -> Rows:
-    """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a row among its
-    neighbours would foretell its label at any metric."""
+    """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
+    row among its neighbours would foretell its label at any metric.
+    """
     U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # −0 becomes 0
-    keys = U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel() if U.shape[1] else np.zeros(len(U))
+    keys = (
+        U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
+        if U.shape[1]
+        else np.zeros(len(U))
+    )
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     total = np.bincount(group, weights=weight)
     if task == "classification":
         classes, number = np.unique(target, return_inverse=True)
         pairs, pair = np.unique(group * len(classes) + number, return_inverse=True)
         heaviest = pairs[np.lexsort((np.bincount(pair, weights=weight), pairs // len(classes)))]
-        y = (heaviest[np.append(np.diff(heaviest // len(classes)) > 0, True)] % len(classes)).astype(ACC_DTYPE)
+        y = (heaviest[np.append(np.diff(heaviest // len(classes)) > 0, True)] % len(classes)).astype(
+            ACC_DTYPE
+        )
     else:
         values = target.astype(ACC_DTYPE)
         reach = np.abs(values).max(initial=0.0) or 1.0  # so that no square overflows
@@ -167,15 +197,16 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     own   (m,) the numbers of these rows in the pool, which are left out, or None
     w     (d,), ≥ 0
 
-    The pool is cut into blocks of every so manieth row; the k nearest lie in the k blocks whose nearest row is nearest, so that
-    a minimum over blocks, which is fast, leaves a small part to select from.
+    The pool is cut into blocks of every so manieth row; the k nearest lie in the k blocks whose nearest row
+    is nearest, so that a minimum over blocks, which is fast, leaves a small part to select from.
     """
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
     depth = 32 if n > 64 * k else 1
     n_blocks = -(-n // depth)
-    Q = np.zeros((n_blocks * depth, len(used) + 1), MODEL_DTYPE)  # |q|² in the last column: D − |a|² is then one product
+    # |q|² in the last column: D − |a|² is then one product
+    Q = np.zeros((n_blocks * depth, len(used) + 1), MODEL_DTYPE)
     np.multiply(pool[:, used], s, out=Q[:n, :-1])
     Q[:, -1] = np.finfo(MODEL_DTYPE).max
     Q[:n, -1] = np.einsum("ij,ij->i", Q[:n, :-1], Q[:n, :-1])
@@ -209,7 +240,13 @@ def row_losses(p: FloatArray, y: FloatArray, task: str) -> FloatArray:
 
 
 def loss_and_gradient(
-    w: FloatArray, S: SingleArray, t: FloatArray, y: FloatArray, near_weight: FloatArray, weight: FloatArray, task: str
+    w: FloatArray,
+    S: SingleArray,
+    t: FloatArray,
+    y: FloatArray,
+    near_weight: FloatArray,
+    weight: FloatArray,
+    task: str,
 ) -> tuple[float, FloatArray]:
     """Weighted mean loss and its gradient over w.
 
@@ -229,8 +266,9 @@ def loss_and_gradient(
 
 
 def learn(pool: Rows, start: FloatArray, task: str, pace: float, pull: float, seed: int) -> FloatArray:
-    """w (d,), from `start`: Adam (Kingma and Ba, 2015) in log w, falling to 0 in the second half, with the mean of the last
-    two fifths of its path in log w. `pull` · |log w − log start|² / 2 is added to the loss."""
+    """w (d,), from `start`: Adam (Kingma and Ba, 2015) in log w, falling to 0 in the second half, with the
+    mean of the last two fifths of its path in log w. `pull` · |log w − log start|² / 2 is added to the loss.
+    """
     rng = np.random.default_rng(seed + 1)
     n, d = pool.U.shape
     k = min(NEIGHBOURS, n // 4)
@@ -277,8 +315,8 @@ def judge(w: FloatArray, held: Rows, pool: Rows, task: str) -> Judged:
 
 
 def cut(full: Judged, held: Rows, pool: Rows, task: str, limit: float) -> Judged:
-    """Without the features that do not matter: as few as lose at most 0.5 % more than all do, are by one standard error
-    sure to lose less than a twentieth more, and lose no more than `limit`.
+    """Without the features that do not matter: as few as lose at most 0.5 % more than all do, are by one
+    standard error sure to lose less than a twentieth more, and lose no more than `limit`.
 
     Features go in the order of what they add to the mean squared distance of two rows.
     """

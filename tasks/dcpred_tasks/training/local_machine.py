@@ -10,14 +10,16 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
 
-ABSENT = -1e30  # decision of a class that a leaf has no row of: below what a present class gets, however far the row
+# decision of a class that a leaf has no row of: below what a present class gets, however far the row
+ABSENT = -1e30
 
 
 @dataclass(frozen=True)
 class LeafRows:
     """The rows that one leaf is trained on, those of its halo among them.
 
-    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool (n,)
+    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool
+    (n,)
     """
 
     X: SingleArray
@@ -33,14 +35,18 @@ class LeafRows:
 
 
 def labellings(rows: LeafRows) -> list[tuple[int, FloatArray]]:
-    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is present."""
+    """(output, ±1 per row) of each problem to solve: one for two classes, else one for each class that is
+    present.
+    """
     if rows.n_outputs == 1:
         return [(0, np.where(rows.target == 1, 1.0, -1.0))]
     return [(int(c), np.where(rows.target == c, 1.0, -1.0)) for c in np.unique(rows.target)]
 
 
 def local_sample(n_rows: int, settings: Settings) -> IntArray | slice:
-    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks; ascending."""
+    """The rows of a leaf, of so many, that train its local machine and are looked at for landmarks;
+    ascending.
+    """
     if n_rows <= settings.local_rows:
         return slice(None)
     return np.sort(np.random.default_rng([settings.seed, n_rows]).permutation(n_rows)[: settings.local_rows])
@@ -62,7 +68,9 @@ def constant_decision(target: NDArray[np.generic], n_outputs: int, task: str) ->
 def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
     """The local kernel machine (eq. 1 and 2), of local_rows rows at most; the dual of other rows is 0."""
     seen = local_sample(len(rows.X), settings)
-    own = replace(rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen])
+    own = replace(
+        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]
+    )
     found = _trained(own, kernel, settings)
     dual = np.zeros((len(rows.X), found.dual.shape[1]))
     dual[seen] = found.dual
@@ -71,7 +79,9 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
 
 def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution:
     if rows.task == "regression":
-        return kernel_ridge(kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge)
+        return kernel_ridge(
+            kernel(rows.X, rows.X), rows.target.astype(np.float64), rows.weight, settings.ridge
+        )
     dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     constant = constant_decision(rows.target, rows.n_outputs, rows.task)
     if constant is not None:  # the other classes of the leaf are so few that none was drawn

@@ -1,8 +1,9 @@
 """Overlap: which other leaves a row is near to, so that it can help to train them (a halo around each leaf).
 
-How far a row is from a leaf is measured by the borders in between: on a level where the nearest centre is c and the way to the
-leaf leads to c', the row is (s_c − s_c') / ‖c − c'‖ away from the border between the two, s being x·c − ‖c‖²/2; the squares of
-the levels add up. A beam search keeps the nearest ways and never looks at the other leaves.
+How far a row is from a leaf is measured by the borders in between: on a level where the nearest centre is c
+and the way to the leaf leads to c', the row is (s_c − s_c') / ‖c − c'‖ away from the border between the two,
+s being x·c − ‖c‖²/2; the squares of the levels add up. A beam search keeps the nearest ways and never looks
+at the other leaves.
 """
 
 from itertools import pairwise
@@ -19,8 +20,9 @@ NOWHERE = np.iinfo(INDEX_DTYPE).max
 
 
 def near_leaves(tree: Tree, X: SingleArray, n_near: int) -> NDArray[np.int32]:
-    """The leaves nearest to each scaled row, its own not among them: int32 (n_samples, n_near), −1 where the nearest
-    n_near + 3 ways lead to no more."""
+    """The leaves nearest to each scaled row, its own not among them: int32 (n_samples, n_near), −1 where the
+    nearest n_near + 3 ways lead to no more.
+    """
     found = np.full((len(X), n_near), -1, np.int32)
     if n_near and tree.n_leaves > 1:
         centres = tree.centres.astype(ACC_DTYPE)
@@ -60,10 +62,13 @@ def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArra
 
 
 def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
-    """The squared distance of each row to the border between its nearest centre and each of the others, (n, k)."""
+    """The squared distance of each row to the border between its nearest centre and each of the others, (n,
+    k).
+    """
     half_norms = np.einsum("ij,ij->i", centres, centres) / 2
     scores = X @ centres.T - half_norms
-    # As in Tree.descend, −‖x−c‖²/2 in single precision: what BLAS sums differently in another batch turns no comparison.
+    # As in Tree.descend, −‖x−c‖²/2 in single precision: what BLAS sums differently in another batch turns no
+    # comparison.
     scores = (scores - np.einsum("ij,ij->i", X, X)[:, None] / 2).astype(np.float32).astype(ACC_DTYPE)
     best = scores.argmax(axis=1)
     apart = np.sqrt(np.maximum(2 * (half_norms[:, None] + half_norms - centres @ centres.T), 0.0))[best]

@@ -1,17 +1,20 @@
-"""Refined landmarks: from the landmarks of k-means and a least-squares fit on, all move downhill together, γ of each among them.
+"""Refined landmarks: from the landmarks of k-means and a least-squares fit on, all move downhill together, γ
+of each among them.
 
-The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by L-BFGS on
+The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by
+L-BFGS on
 
-    Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀  +  narrow Σ_j log²(γ_j / γ₀) / m        (Σ w_i = 1)
+    Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀
+      +  narrow Σ_j log²(γ_j / γ₀) / m,   Σ w_i = 1
 
-with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for classes (one against the rest for several), the squared
-error for a regression, or for classes the distance to the decision values of the local machine, which is none on its side of ±1.
-Same arrays and same cost as before, with far fewer landmarks: 16 in 64 leaves of letter 90.9 % by Nyström, 96.0 % refined,
-97.2 % where each landmark has its γ.
+with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for classes (one against the rest for
+several), the squared error for a regression, or for classes the distance to the decision values of the local
+machine, which is none on its side of ±1. Same arrays and same cost as before, with far fewer landmarks: 16 in
+64 leaves of letter 90.9 % by Nyström, 96.0 % refined, 97.2 % where each landmark has its γ.
 
-A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function: 96 landmarks on the 7,291 rows of
-usps reach in 60 passes and 3 s what takes 1,000 steps of L-BFGS and 22 s; 256 on the 60,000 of mnist 93 % after 50 steps of
-L-BFGS, 97 % after 15 passes in the same time.
+A leaf of thousands of rows is better served by stochastic steps (Adam) on the same function: 96 landmarks on
+the 7,291 rows of usps reach in 60 passes and 3 s what takes 1,000 steps of L-BFGS and 22 s; 256 on the 60,000
+of mnist 93 % after 50 steps of L-BFGS, 97 % after 15 passes in the same time.
 """
 
 from collections.abc import Sequence
@@ -31,7 +34,8 @@ PULL = 1e-5
 NARROW = 1e-3
 LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
 DONE = 1e-6  # relative gain of a step below which there is no other
-# Stochastic steps: of landmarks, in widths of the kernel; of output weights, in their mean magnitude; of intercepts; of log γ.
+# Stochastic steps: of landmarks, in widths of the kernel; of output weights, in their mean magnitude; of
+# intercepts; of log γ.
 RATE, OTHER_RATES = 0.1, (0.3, 0.03, 0.06)
 BATCH = 128  # rows of a step
 KEPT, KEPT_SQUARE, TINY = 0.9, 0.99, 1e-12
@@ -65,16 +69,24 @@ class Goal:
         if self.share == 0.0 or self.squared:
             slope = w * off
             return float((slope * off).sum()), 2.0 * slope
-        apart = np.where(self.guide > 1, np.minimum(f - 1, 0), np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide))
+        apart = np.where(
+            self.guide > 1,
+            np.minimum(f - 1, 0),
+            np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide),
+        )
         slope = w * ((1 - self.share) * off + self.share * apart)
         value = float((w * ((1 - self.share) * off**2 + self.share * apart**2)).sum())
         return value, 2.0 * slope
 
 
 class Objective:
-    """The function that is minimised, of one flat vector: landmarks, output weights over their scale, intercepts, log γ/γ₀."""
+    """The function that is minimised, of one flat vector: landmarks, output weights over their scale,
+    intercepts, log γ/γ₀.
+    """
 
-    def __init__(self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float) -> None:
+    def __init__(
+        self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float
+    ) -> None:
         """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
         self.X, self.goal, self.kernel = X, goal, basis.kernel
         self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
@@ -84,7 +96,9 @@ class Objective:
         m = len(self.start)
         sizes = (self.start.size, beta.size, beta.shape[1], m)
         self.sizes, self.at = sizes, np.cumsum([0, *sizes]).tolist()
-        self.origin = np.concatenate([self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]).astype(ACC_DTYPE)
+        self.origin = np.concatenate(
+            [self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]
+        ).astype(ACC_DTYPE)
         # The terms beside the loss: stiff · (θ − rest)²
         self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, NARROW / m], sizes)
         self.rest = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
@@ -97,7 +111,9 @@ class Objective:
         return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
 
     def _forms(self, beta: RealArray) -> list[RealArray]:
-        """Symmetric Q (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j; none where there are no products."""
+        """Symmetric Q (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j; none where there are no
+        products.
+        """
         forms = []
         for weights in beta.T if len(beta) else ():
             Q = np.zeros((len(self.start),) * 2, self.X.dtype)
@@ -121,7 +137,8 @@ class Objective:
         U, beta, b, gamma = self.parts(theta)
         m = len(U)
         c, slope_of = values(U, gamma)
-        mixed = [c @ form for form in self._forms(beta[m:])]  # products, as quadratic forms: far less work than one by one
+        # products, as quadratic forms: far less work than one by one
+        mixed = [c @ form for form in self._forms(beta[m:])]
         f = c @ beta[:m] + b
         for output, part in enumerate(mixed):
             f[:, output] += 0.5 * (part * c).sum(axis=1)
@@ -146,10 +163,16 @@ class Objective:
 
 
 def refine(
-    X: SingleArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, settings: Settings, seed: int = 0
+    X: SingleArray,
+    basis: Basis,
+    beta: RealArray,
+    intercept: RealArray,
+    goal: Goal,
+    settings: Settings,
+    seed: int = 0,
 ) -> tuple[Basis, RealArray, RealArray]:
-    """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after refine_epochs passes of
-    stochastic steps where there are any; where none helps, as they were.
+    """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after
+    refine_epochs passes of stochastic steps where there are any; where none helps, as they were.
 
     X  float32 (n, n_features), scaled
     """
@@ -165,8 +188,9 @@ def refine(
 
 
 def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
-    """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall to 0 in
-    the second half."""
+    """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall
+    to 0 in the second half.
+    """
     rng = np.random.default_rng(seed)
     n, d = objective.X.shape
     theta = objective.origin.copy()

@@ -19,7 +19,9 @@ def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
 
 
 def drawn(rows: IntArray, n_rows: int, size: int, seed: int) -> NDArray[np.bool_]:
-    """Which of these rows belong to a sample of about `size` out of `n_rows`: all of them if size ≥ n_rows."""
+    """Which of these rows belong to a sample of about `size` out of `n_rows`: all of them if size ≥
+    n_rows.
+    """
     if size >= n_rows:
         return np.ones(len(rows), dtype=bool)
     return row_hash(rows, seed) < np.uint64(int(size / n_rows * 2.0**64))
@@ -33,6 +35,7 @@ def thinned(rows: IntArray, size: int, seed: int) -> IntArray:
 
 
 def fold_rows(rows: IntArray) -> int:
-    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sets that are joined add up
-    (modulo 2⁶⁴), so that rows that were lost, doubled or exchanged on the way show."""
+    """One 64-bit value of a set of row numbers, whatever their order: the sum of their hashes. Sets that are
+    joined add up (modulo 2⁶⁴), so that rows that were lost, doubled or exchanged on the way show.
+    """
     return int(row_hash(rows, 0).sum(dtype=np.uint64))

@@ -20,14 +20,20 @@ class Settings:
     task: str = "classification"
     # features and tree
     scaling: str = "standard"
-    n_leaves: int = 0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
+    n_leaves: int = (
+        0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
+    )
     max_leaf_rows: int = 8_000  # a larger leaf is split again
     min_leaf_rows: int = 30  # a smaller leaf is merged
     sample_rows: int = 100_000  # rows that scaling and tree are learned from
     # local kernel machines
-    local_rows: int = 8_000  # of a leaf that its local machine is trained on, at most; a Gram matrix takes 8 B × its square
+    local_rows: int = (
+        8_000  # of a leaf that its local machine is trained on, at most; a Gram matrix takes 8 B × its square
+    )
     kernel: str = "rbf"
-    gamma: float | str = "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see division._kernels
+    gamma: float | str = (
+        "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see division._kernels
+    )
     degree: int = 2
     coef0: float = 1.0
     C: float = 10.0
@@ -49,9 +55,13 @@ class Settings:
     head_ridge: float = 0.0
     refine: bool = True  # move landmarks, their γ and output weights together
     refine_steps: int = 100
-    refine_epochs: int = 0  # passes over the rows of a leaf by stochastic steps, instead of refine_steps; 0: none
+    refine_epochs: int = (
+        0  # passes over the rows of a leaf by stochastic steps, instead of refine_steps; 0: none
+    )
     refine_ridge: float = 1e-3
-    guide: float = 0.0  # share of the loss of refinement that is the distance to the local machine, for classes
+    guide: float = (
+        0.0  # share of the loss of refinement that is the distance to the local machine, for classes
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,34 +69,39 @@ class Settings:
             value = getattr(self, name)
             if value not in choices:
                 raise SettingsError(
-                    f"{name} was set to {value!r}, but it is one of {', '.join(choices)}{_nearest(str(value), choices)}"
+                    f"{name} was set to {value!r}, but it is one of"
+                    f" {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
-        if self.gamma not in GAMMAS and not (isinstance(self.gamma, int | float) and 0 < self.gamma < math.inf):
-            raise SettingsError(f"gamma was set to {self.gamma!r}, but it must be more than 0, or one of {', '.join(GAMMAS)}")
+        if self.gamma not in GAMMAS and not (
+            isinstance(self.gamma, int | float) and 0 < self.gamma < math.inf
+        ):
+            raise SettingsError(
+                f"gamma was set to {self.gamma!r}, but it must be more than 0, or one of {', '.join(GAMMAS)}"
+            )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high and math.isfinite(value)):
                 raise SettingsError(f"{name} was set to {value!r}, but it must be {_range(low, high)}")
         if self.triangle and self.refine:
             raise SettingsError(
-                "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of them is possible; "
-                "set refine to false or triangle to 0"
+                "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
+                " them is possible; set refine to false or triangle to 0"
             )
         for name in ("guide", "refine_epochs"):
             if getattr(self, name) and not self.refine:
                 raise SettingsError(
-                    f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses it; leave out "
-                    f"{name}, or set refine to true"
+                    f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
+                    f" it; leave out {name}, or set refine to true"
                 )
         if self.triangle and self.gamma == "median":
             raise SettingsError(
-                "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all leaves; "
-                "set gamma to scale or a number, or triangle to 0"
+                "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all"
+                " leaves; set gamma to scale or a number, or triangle to 0"
             )
         if self.triangle and self.kernel not in STATIONARY:
             raise SettingsError(
-                f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a stationary "
-                f"kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
+                f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a"
+                f" stationary kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
             )
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
@@ -146,7 +161,8 @@ def make_settings(values: dict[str, object]) -> Settings:
     for name in values:
         if name not in _TYPES:
             raise SettingsError(
-                f"there is no setting {name!r}{_nearest(name, SETTING_NAMES)}; the settings are {', '.join(SETTING_NAMES)}"
+                f"there is no setting {name!r}{_nearest(name, SETTING_NAMES)}; the settings are"
+                f" {', '.join(SETTING_NAMES)}"
             )
     return Settings(**{name: _typed(name, value) for name, value in values.items()})  # type: ignore[arg-type]
 
@@ -159,7 +175,9 @@ def _typed(name: str, value: object) -> object:
     wanted = _TYPES[name]
     try:
         if wanted is bool:
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+                str(value).lower()
+            ]
         if wanted is int:
             number = float(str(value).replace("_", ""))
             if number != int(number):
@@ -170,7 +188,12 @@ def _typed(name: str, value: object) -> object:
         if wanted is float or name == "gamma":
             return float(str(value))
     except (KeyError, ValueError, OverflowError):
-        kinds = {bool: "true or false", int: "a whole number", float: "a number", str: f"a number, {' or '.join(GAMMAS)}"}
+        kinds = {
+            bool: "true or false",
+            int: "a whole number",
+            float: "a number",
+            str: f"a number, {' or '.join(GAMMAS)}",
+        }
         raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None
     return str(value)
 

@@ -1,4 +1,6 @@
-"""The convex problems: the local kernel machine on a Gram matrix, and the linear machine on Nyström features."""
+"""The convex problems: the local kernel machine on a Gram matrix, and the linear machine on Nyström
+features.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ NEWTON_TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class DualSolution:
-    """f(x) = Σ_i dual_i K(x_i, x) + intercept; dual carries the sign of the label. float64 (n, k) and (k,)."""
+    """f(x) = Σ_i dual_i K(x_i, x) + intercept; dual carries the sign of the label. float64 (n, k) and
+    (k,).
+    """
 
     dual: FloatArray
     intercept: FloatArray
@@ -31,15 +35,17 @@ class DualSolution:
 NATIVE = {"rbf": "rbf", "polynomial": "poly"}  # kernels that LIBSVM computes itself
 
 
-def kernel_svms(X: SingleArray, signs: Sequence[FloatArray], weight: FloatArray, C: float, kernel: Kernel) -> list[DualSolution]:
+def kernel_svms(
+    X: SingleArray, signs: Sequence[FloatArray], weight: FloatArray, C: float, kernel: Kernel
+) -> list[DualSolution]:
     """Hinge loss, eq. 1 of Hsieh et al. 2014, by LIBSVM, for one or several labellings of the same rows.
 
     X       float32 (n, n_features)
     signs   each float64 (n,), −1 or +1, both present
     weight  float64 (n,), > 0, multiplies C row by row
 
-    One labelling: LIBSVM computes the kernel, and only the rows of it that it visits (at 8,000 rows of covtype 1.0 s, against
-    1.9 s with the Gram matrix given). Several share one Gram matrix.
+    One labelling: LIBSVM computes the kernel, and only the rows of it that it visits (at 8,000 rows of
+    covtype 1.0 s, against 1.9 s with the Gram matrix given). Several share one Gram matrix.
     """
     native = len(signs) == 1 and kernel.name in NATIVE
     rows = X.astype(ACC_DTYPE) if native else kernel(X, X)
@@ -62,7 +68,9 @@ def kernel_svms(X: SingleArray, signs: Sequence[FloatArray], weight: FloatArray,
 
 
 def kernel_ridge(G: FloatArray, target: FloatArray, weight: FloatArray, ridge: float) -> DualSolution:
-    """α = (G + λ D_w⁻¹)⁻¹ (y − ȳ), eq. 2 with row weights; the intercept is the weighted mean of the target."""
+    """α = (G + λ D_w⁻¹)⁻¹ (y − ȳ), eq. 2 with row weights; the intercept is the weighted mean of the
+    target.
+    """
     mean = float(np.average(target, weights=weight))
     A = G.copy()
     A[np.diag_indices_from(A)] += ridge / weight
@@ -71,10 +79,11 @@ def kernel_ridge(G: FloatArray, target: FloatArray, weight: FloatArray, ridge: f
 
 
 def linear_svm(Z: FloatArray, sign: FloatArray, weight: FloatArray, C: float) -> tuple[FloatArray, float]:
-    """min ½‖w‖² + C Σ weight_i max(0, 1 − sign_i (z_i·w + b))², by Newton's method in the primal (Chapelle 2007).
+    """min ½‖w‖² + C Σ weight_i max(0, 1 − sign_i (z_i·w + b))², by Newton's method in the primal (Chapelle
+    2007).
 
-    The problem has a handful of columns and a few thousand rows: a dozen exact steps end at rounding level, so that
-    the result does not depend on the order of the rows, as LIBLINEAR's does; b is free, as in LIBSVM.
+    The problem has a handful of columns and a few thousand rows: a dozen exact steps end at rounding level,
+    so that the result does not depend on the order of the rows, as LIBLINEAR's does; b is free, as in LIBSVM.
 
     Z  float64 (n, r); returns w (r,), b.
     """
@@ -113,7 +122,9 @@ def _squared_hinge(theta: FloatArray, margin: FloatArray, penalty: FloatArray, c
     return float(0.5 * (penalty * theta**2).sum() + 0.5 * (cost * hinge * hinge).sum())
 
 
-def linear_ridge(Z: FloatArray, target: FloatArray, weight: FloatArray, ridge: float) -> tuple[FloatArray, float]:
+def linear_ridge(
+    Z: FloatArray, target: FloatArray, weight: FloatArray, ridge: float
+) -> tuple[FloatArray, float]:
     """min Σ weight_i (z_i·w + b − y_i)² + λ‖w‖² with b the weighted mean of y, as in `kernel_ridge`."""
     mean = float(np.average(target, weights=weight))
     H = (Z * weight[:, None]).T @ Z

@@ -1,4 +1,6 @@
-"""What must be known of all rows before anything is trained: limits, classes, and that every value is usable."""
+"""What must be known of all rows before anything is trained: limits, classes, and that every value is
+usable.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,33 +30,40 @@ class Survey:
     rows: int = 0  # fold_rows of the numbers of the rows that are used
 
 
-def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str) -> Survey:
-    """Survey some rows; first_row is the number of the first, for messages. Raises DataError for the first bad value."""
+def survey_rows(
+    X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str
+) -> Survey:
+    """Survey some rows; first_row is the number of the first, for messages. Raises DataError for the first
+    bad value.
+    """
     if X.dtype.kind == "f":
         # The largest float32 is the limit: scaled rows are kept in single precision.
         bad = ~np.isfinite(X)
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise DataError(
-                f"training needs finite values, but X has {X[row, column]} in row {first_row + row}, column {column}; "
-                "remove or impute such rows (NaN or infinity) first"
+                f"training needs finite values, but X has {X[row, column]} in row {first_row + row}, column"
+                f" {column}; remove or impute such rows (NaN or infinity) first"
             )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(
-            f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row}; remove it"
+            f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row};"
+            " remove it"
         )
     if task == "regression" and y.dtype.kind in "iuf" and len(y) and np.abs(y).max() > LARGEST_TARGET:
         row = int(np.abs(y).argmax())
         raise DataError(
-            f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but y has {y[row]} in "
-            f"row {first_row + row}; train on targets in a larger unit"
+            f"targets may be up to {LARGEST_TARGET:g}, since output weights are kept in single precision, but"
+            f" y has {y[row]} in row {first_row + row}; train on targets in a larger unit"
         )
     if weight is not None:
         wrong = ~(np.isfinite(weight) & (weight >= 0))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise DataError(f"sample weights must be ≥ 0, but row {first_row + row} has {weight[row]}; correct it")
+            raise DataError(
+                f"sample weights must be ≥ 0, but row {first_row + row} has {weight[row]}; correct it"
+            )
     used = np.ones(len(X), bool) if weight is None else weight > 0
     classes, class_weights = _classes(y[used], None if weight is None else weight[used], task)
     empty = not used.any()
@@ -69,7 +78,9 @@ def survey_rows(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArr
     )
 
 
-def _classes(y: NDArray[np.generic], weight: FloatArray | None, task: str) -> tuple[NDArray[np.generic], FloatArray]:
+def _classes(
+    y: NDArray[np.generic], weight: FloatArray | None, task: str
+) -> tuple[NDArray[np.generic], FloatArray]:
     if task == "regression":
         return y[:0], np.zeros(0)
     classes, number = np.unique(y, return_inverse=True)
@@ -106,13 +117,15 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
 def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:
     """Raise DataError where nothing can be learned. `names` are those of classes that are numbered."""
     if survey.n_used == 0:
-        raise DataError("there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows")
+        raise DataError(
+            "there are no rows to train on: X has 0 samples, or every sample weight is 0; pass some rows"
+        )
     if task == "classification":
         _check_number_of_classes(len(survey.classes))
     if task == "classification" and len(survey.classes) < 2:
         only = survey.classes[0]
         name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
         raise DataError(
-            f"classification needs at least two classes, but y has only one class, {name}; check the target and the sample "
-            "weights, or train a regression"
+            f"classification needs at least two classes, but y has only one class, {name}; check the target"
+            " and the sample weights, or train a regression"
         )

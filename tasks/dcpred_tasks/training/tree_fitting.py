@@ -1,9 +1,9 @@
 """The hierarchical k-means tree: how it is fitted, and how a row walks down it.
 
-A level sends a scaled row x to argmax_t (x·c_t − ‖c_t‖²/2), its nearest centre. The tree is kept as flat arrays:
-internal node i owns the centres `starts[i]:starts[i+1]`, and `children[t]` says where centre t leads: to internal
-node `children[t]` if that is ≥ 0, else to leaf `~children[t]`. Several centres may lead to one leaf, which is how
-leaves with few rows are merged. A tree without internal nodes has the single leaf 0.
+A level sends a scaled row x to argmax_t (x·c_t − ‖c_t‖²/2), its nearest centre. The tree is kept as flat
+arrays: internal node i owns the centres `starts[i]:starts[i+1]`, and `children[t]` says where centre t leads:
+to internal node `children[t]` if that is ≥ 0, else to leaf `~children[t]`. Several centres may lead to one
+leaf, which is how leaves with few rows are merged. A tree without internal nodes has the single leaf 0.
 """
 
 import warnings
@@ -26,7 +26,9 @@ TREE_ITERATIONS = 50
 
 @dataclass
 class Node:
-    """The tree while it is being built: centres (n_children, n_features) and, per centre, a node or a leaf number."""
+    """The tree while it is being built: centres (n_children, n_features) and, per centre, a node or a leaf
+    number.
+    """
 
     centres: SingleArray
     children: list["Node | int"] = field(default_factory=list)
@@ -45,14 +47,18 @@ def levels_for(n_leaves: int) -> tuple[int, ...]:
     return tuple(levels)
 
 
-def k_means(X: NDArray[np.floating], k: int, seed: int, weight: NDArray[np.float64] | None = None) -> SingleArray:
+def k_means(
+    X: NDArray[np.floating], k: int, seed: int, weight: NDArray[np.float64] | None = None
+) -> SingleArray:
     """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows."""
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
         if weight is not None:
             weight = weight / max(weight.max(), 1e-300)  # in single precision from here on
-        fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(X, sample_weight=weight)
+        fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
+            X, sample_weight=weight
+        )
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():
         raise DcpredError("k-means gave a centre that is not finite; this is a bug, please report it")
@@ -64,8 +70,8 @@ def fit_tree(
 ) -> Node | int:
     """Build the tree on a sample of scaled rows with their weights, level by level.
 
-    An arity shrinks where the sample, or the rows that it stands for, cannot fill the children. Leaf numbers are
-    depth-first. Returns the root, or the leaf number 0 where there is nothing to divide.
+    An arity shrinks where the sample, or the rows that it stands for, cannot fill the children. Leaf numbers
+    are depth-first. Returns the root, or the leaf number 0 where there is nothing to divide.
     """
     rows_per_sample = n_rows / max(len(sample), 1)
     per_centre = max(SAMPLE_ROWS_PER_CENTRE, min_leaf_rows / rows_per_sample)
@@ -103,7 +109,9 @@ def flatten(root: Node | int) -> Tree:
     children = [number[id(c)] if isinstance(c, Node) else ~c for node in nodes for c in node.children]
     centres = np.concatenate([node.centres for node in nodes]) if nodes else np.empty((0, 0), MODEL_DTYPE)
     starts = np.cumsum([0] + [len(node.children) for node in nodes])
-    return Tree(starts.astype(INDEX_DTYPE), np.array(children, LEAF_DTYPE), np.ascontiguousarray(centres, MODEL_DTYPE))
+    return Tree(
+        starts.astype(INDEX_DTYPE), np.array(children, LEAF_DTYPE), np.ascontiguousarray(centres, MODEL_DTYPE)
+    )
 
 
 def relabel(node: Node | int, number: Callable[[int], "Node | int"]) -> Node | int:
@@ -113,13 +121,15 @@ def relabel(node: Node | int, number: Callable[[int], "Node | int"]) -> Node | i
     return Node(node.centres, [relabel(child, number) for child in node.children])
 
 
-def merge_small(root: Node | int, counts: IntArray, min_leaf_rows: int) -> tuple[Node | int, NDArray[np.int32]]:
+def merge_small(
+    root: Node | int, counts: IntArray, min_leaf_rows: int
+) -> tuple[Node | int, NDArray[np.int32]]:
     """Join leaves with fewer than `min_leaf_rows` rows to the nearest one.
 
     counts  rows of each leaf of `root`, by its number
-    returns the tree with leaves numbered depth-first, and final[old leaf] = new leaf. A node whose centres all lead to
-    one leaf is that leaf, and is then merged one level higher if it is still small. A leaf without a leaf beside it
-    goes to the one that its rows would reach without it.
+    returns the tree with leaves numbered depth-first, and final[old leaf] = new leaf. A node whose centres
+    all lead to one leaf is that leaf, and is then merged one level higher if it is still small. A leaf
+    without a leaf beside it goes to the one that its rows would reach without it.
     """
     final = np.arange(len(counts), dtype=LEAF_DTYPE)
     total = counts.astype(np.int64).copy()

@@ -17,7 +17,8 @@ from dcpred_tasks.training.solvers import DualSolution
 HELD_OUT, FOLDS = 0.25, 4  # of the rows of a leaf, and how often without taking one twice
 FEWEST_HELD_OUT = 2
 FEWEST_ROWS = 6  # of a leaf that is judged at all
-STEEP = 4.0  # of the soft error: 1 / (1 + exp(STEEP · margin)) varies less from leaf to leaf than the share of wrong rows
+# of the soft error: 1 / (1 + exp(STEEP · margin)) varies less from leaf to leaf than the share of wrong rows
+STEEP = 4.0
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,26 @@ class TrialRows:
     rank: IntArray
 
     def take(self, index: NDArray[np.generic]) -> "TrialRows":
-        return TrialRows(self.X[index], self.target[index], self.weight[index], self.number[index], self.rank[index])
+        return TrialRows(
+            self.X[index], self.target[index], self.weight[index], self.number[index], self.rank[index]
+        )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Means over the held-out rows of a leaf: of the soft error and of the share of wrong rows; of the squared error, twice."""
+    """Means over the held-out rows of a leaf: of the soft error and of the share of wrong rows; of the
+    squared error, twice.
+    """
 
     soft: float
     hard: float
 
 
-def try_leaf(rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int, fold: int = 0) -> list[Verdict]:
-    """Judge settings on one leaf. They name γ as numbers. Local machines are shared by those that want the same. NaN where the
-    leaf has too few rows to judge by.
+def try_leaf(
+    rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int, fold: int = 0
+) -> list[Verdict]:
+    """Judge settings on one leaf. They name γ as numbers. Local machines are shared by those that want the
+    same. NaN where the leaf has too few rows to judge by.
 
     fold  which rows are held out, below FOLDS: no row is in two of them
     """

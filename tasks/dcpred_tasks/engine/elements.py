@@ -1,0 +1,76 @@
+"""Elements of any real dtype as vectors of floats: LLVM code by dtype."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from dcpred_tasks.engine.llvm import integer
+
+DTYPES = tuple(
+    np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
+)
+F32, F64, I8, I32, I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 32, 64))
+
+
+def dtype_code(dtype: "np.dtype[Any]") -> int:
+    """The number by which `load_rows` knows a dtype, or −1 for one that it does not (another byte order, long
+    double).
+    """
+    return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
+
+
+def element_type(dtype: "np.dtype[Any]") -> Any:
+    return {"f8": F64, "f4": F32}.get(dtype.str[1:], ir.IntType(8 * dtype.itemsize))
+
+
+def to_float(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
+    """n raw elements in single precision where that is exact, else in double."""
+    exact = dtype.itemsize <= 2 or dtype == np.float32
+    vector = ir.VectorType(F32 if exact else F64, n)
+    if dtype.kind == "b":  # as NumPy reads them: whatever is not 0
+        return b.uitofp(b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * n)), vector)
+    if dtype.kind == "f":
+        return _from_half(b, raw, n) if dtype.itemsize == 2 else raw
+    return b.sitofp(raw, vector) if dtype.kind == "i" else b.uitofp(raw, vector)
+
+
+def _from_half(b: Any, raw: Any, n: int) -> Any:
+    """Half precision by integer arithmetic: shift the bits, and let a product right the exponent, of
+    subnormals too.
+
+    Not LLVM's own conversion, which calls a library function on processors that have no instruction for it.
+    """
+    ints, floats = ir.VectorType(I32, n), ir.VectorType(F32, n)
+
+    def every(value: int) -> Any:
+        return ir.Constant(ints, [value] * n)
+
+    wide = b.zext(raw, ints)
+    magnitude = b.and_(wide, every(0x7FFF))
+    small = b.bitcast(b.shl(magnitude, every(13)), floats)
+    righted = b.bitcast(b.fmul(small, ir.Constant(floats, [2.0**112] * n)), ints)
+    special = b.icmp_unsigned(">=", magnitude, every(0x7C00))
+    righted = b.select(special, b.or_(righted, every(0x7F800000)), righted)
+    return b.bitcast(b.or_(righted, b.shl(b.and_(wide, every(0x8000)), every(16))), floats)
+
+
+def load_part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
+    """n elements from where[j] on."""
+    return b.load(
+        b.bitcast(b.gep(where, [j]), ir.VectorType(where.type.pointee, n).as_pointer()), align=align
+    )
+
+
+def for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
+    """A branch for each dtype, of which the one with this code is taken."""
+    after = b.append_basic_block("after")
+    choice = b.switch(code, after)
+    for number, dtype in enumerate(DTYPES):
+        block = b.append_basic_block(dtype.name)
+        choice.add_case(integer(number), block)
+        b.position_at_end(block)
+        generate(dtype)
+        b.branch(after)
+    b.position_at_end(after)
