@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
@@ -129,7 +130,7 @@ def random_model(
     n_basis = [a + len(b) + c for a, b, c in zip(m, pairs, t, strict=True)]
     gamma = float(rng.uniform(0.05, 1)) / (1 if d < 4 else d)
     regression = task == "regression"
-    power = 1 if kernel == "laplacian" else 2
+    power = 1 if BY_NAME[kernel].sum == Sum.ABSOLUTE else 2
     home = _leaf_middles(tree, d)
     landmarks = np.concatenate([home[leaf] + rng.normal(size=(n, d)) for leaf, n in enumerate(m)])
     scale, origin = (1e6, 1.6e9) if scaling == "timestamps" else (1.0, 0.0)  # features that nobody scaled
@@ -247,16 +248,11 @@ def constant_leaves(centres: NDArray[Any]) -> Model:
 def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
     """A few of everything, the same in every process."""
     dtypes, layouts = cycle(DTYPES), cycle(LAYOUTS)
-    kinds = [
-        ("rbf", "standard"),
-        ("rbf", "far"),
-        ("laplacian", "standard"),
-        ("polynomial", "zero"),
-        ("rbf", "few"),
-    ]
+    others = [(name, "standard") for name in KERNELS if name != "rbf"]
+    kinds = [("rbf", "standard"), ("rbf", "far"), ("polynomial", "zero"), ("rbf", "few"), *others]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
         for i, (kernel, scaling) in enumerate(kinds):
-            model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i)
+            model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i % 5)
             yield model, lay(random_rows(model, 75, i, next(dtypes), bad=0.1), next(layouts))
         for kernel, sizes in (("rbf", (0,)), ("laplacian", (7,))):  # one leaf without work in lanes
             model = random_model(d, kernel, d=d, n_outputs=n_outputs, depth=0, sizes=sizes)
@@ -320,8 +316,8 @@ def leaf_and_doubt(model: Model, X: Any2D) -> tuple[NDArray[np.int64], NDArray[n
 def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.float64]:
     """1 + the size of what is summed for a decision value: what errors of single precision are relative to.
 
-    Kernel values of rbf count as 1 at least, for they are written as differences from their values at the
-    mean of the leaf.
+    Values of stationary kernels count as 1 at least, for they are written as differences from their values at
+    the mean of the leaf, and those of products as what the product sums on its way.
     """
     reach = np.ones(len(X))
     rows = model.scaling.exact(X)
@@ -330,10 +326,13 @@ def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.floa
         beta = np.abs(model.beta[model.beta_at[at] : model.beta_at[at + 1]].astype(float))
         with np.errstate(over="ignore", invalid="ignore"):
             if len(beta):
-                terms = np.abs(model.basis(at)(rows[mine]))
-                reach[mine] += ((np.maximum(terms, 1) if model.kernel.name == "rbf" else terms) @ beta).max(
-                    axis=1
-                )
+                basis = model.basis(at)
+                if model.kernel.stationary:
+                    terms = np.maximum(np.abs(basis(rows[mine])), 1)
+                else:
+                    u = np.abs(basis.landmarks).astype(float)
+                    terms = replace(basis, landmarks=u)(np.abs(rows[mine]) + u.mean(axis=0))
+                reach[mine] += (terms @ beta).max(axis=1)
         reach[mine] += np.abs(model.intercept[at]).max() if model.task == "classification" else 1.0
     return reach
 

@@ -19,6 +19,7 @@ from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring import scorer
@@ -54,12 +55,10 @@ LETTER = {
 
 
 @st.composite
-def models(
-    draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", "rbf", "rbf", "laplacian", "polynomial")
-) -> Model:
+def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", *KERNELS)) -> Model:
     kernel = draw(st.sampled_from(kernels))
     n_outputs = draw(st.sampled_from(OUTPUTS))
-    bounds = (None, None, None, "lower", "upper") if kernel != "polynomial" else (None,)
+    bounds = (None, None, None, "lower", "upper") if kernel in STATIONARY else (None,)
     return random_model(
         draw(st.integers(0, 10**6)),
         kernel,
@@ -215,7 +214,7 @@ def test_centres_far_out(size: float) -> None:
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_values_too_large(dtype: str) -> None:
     X = np.zeros((40, 3), dtype)
-    for kernel in ("rbf", "laplacian", "polynomial"):
+    for kernel in KERNELS:
         for scaling in SCALINGS:
             model = random_model(2, kernel, scaling=scaling)
             for i, value in enumerate([1e14, 1e15, 1e16, 1e19, 1e20, 1e30, 3.3e38, 1e39, 1e200]):
@@ -249,11 +248,12 @@ def test_features_far_from_zero(spread: float) -> None:
     assert_near(model, X)
 
 
+@pytest.mark.parametrize("kernel", STATIONARY)
 @pytest.mark.parametrize("spread", [1.0, 3.0, 10.0, 30.0, 100.0])
-def test_leaves_wider_than_the_kernel(spread: float) -> None:
+def test_leaves_wider_than_the_kernel(kernel: str, spread: float) -> None:
     """Rows beside landmarks that are far from the mean of their leaf, as one leaf and a large γ give them."""
     model = random_model(1, depth=0, sizes=(40,), scaling="none")
-    object.__setattr__(model, "kernel", Kernel("rbf", 1.0))
+    object.__setattr__(model, "kernel", Kernel(kernel, 1.0))
     object.__setattr__(model, "landmarks", model.landmarks * np.float32(spread))
     X = model.landmarks + np.random.default_rng(1).normal(size=(5, *model.landmarks.shape)) * 0.1
     assert_near(model, X.reshape(-1, 3))
@@ -277,7 +277,7 @@ def assert_near(model: Model, X: Any2D, labels: bool = False) -> None:
 # -- landmarks with a γ of their own -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n_outputs", [1, 7, 26])
 def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int) -> None:
     """Those of one leaf from a tenth to ten times the kernel's, so that some are wide and others narrow."""
@@ -286,7 +286,7 @@ def test_every_landmark_has_its_gamma(kernel: str, n_outputs: int) -> None:
         kernel,
         d=5,
         n_outputs=n_outputs,
-        triangle="lower" if n_outputs == 7 and kernel != "polynomial" else None,
+        triangle="lower" if n_outputs == 7 and kernel in STATIONARY else None,
     )
     rng = np.random.default_rng(0)
     gamma = (model.kernel.gamma * 10 ** rng.uniform(-1, 1, len(model.gamma))).astype(np.float32)
@@ -357,7 +357,7 @@ def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 31, 54, 200])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_features_that_add_nothing(d: int, pattern: str) -> None:
-    for n_outputs, kernel in ((1, "rbf"), (3, "rbf"), (1, "laplacian")):
+    for n_outputs, kernel in ((3, "rbf"), *((1, kernel) for kernel in KERNELS)):
         model = with_skipped(d, pattern, kernel=kernel, n_outputs=n_outputs, sizes=(16, 20))
         for dtype in DTYPES if kernel == "rbf" else ("f4", "f8"):
             X = random_rows(model, 20, 1, dtype, 0.2)
@@ -543,7 +543,7 @@ def test_bad_rows_change_no_bit_of_others(model: Model, n: int, dtype: str, seed
 
 
 def test_four_threads_share_an_engine() -> None:
-    for seed, (n_outputs, kernel) in enumerate([(1, "rbf"), (26, "rbf"), (3, "laplacian")]):
+    for seed, (n_outputs, kernel) in enumerate([(26, "rbf"), *((1, name) for name in KERNELS)]):
         model = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
         parts = [random_rows(model, 3000 + i, i, "f4", bad=0.01) for i in range(8)]
         engine = Engine(model)

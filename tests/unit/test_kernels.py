@@ -1,28 +1,27 @@
 """Kernel values against their formulas, written out."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Matern
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 
-from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel, city_block_distances, squared_distances
+from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, STATIONARY, LeafPoints, Sum
+from dcpred_tasks.model.kernels import Kernel, city_block_distances, squared_distances
+from support.kernel_formulas import FORMULAS, kernel_value
 
 
 def rows(seed: int, n: int, d: int, dtype: type = np.float64) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
 
 
-def value(kernel: Kernel, x: NDArray[np.floating], u: NDArray[np.floating]) -> float:
-    pairs = [(float(a), float(b)) for a, b in zip(x, u, strict=True)]
-    if kernel.name == "rbf":
-        return math.exp(-kernel.gamma * sum((a - b) ** 2 for a, b in pairs))
-    if kernel.name == "laplacian":
-        return math.exp(-kernel.gamma * sum(abs(a - b) for a, b in pairs))
-    return (kernel.gamma * sum(a * b for a, b in pairs) + kernel.coef0) ** kernel.degree
+def test_every_kernel_has_its_formula_here() -> None:
+    assert set(FORMULAS) == set(KERNELS)
 
 
 @given(
@@ -44,7 +43,7 @@ def test_kernel_is_its_formula(
     K = kernel(X, U)
     assert K.shape == (n, m)
     assert K.dtype == np.float64
-    expected = np.array([[value(kernel, x, u) for u in U] for x in X]).reshape(n, m)
+    expected = np.array([[kernel_value(kernel, x, u) for u in U] for x in X]).reshape(n, m)
     np.testing.assert_allclose(K, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(X, before[0])
     np.testing.assert_array_equal(U, before[1])
@@ -59,6 +58,9 @@ def test_kernels_are_those_of_scikit_learn() -> None:
         polynomial_kernel(X, U, degree=3, gamma=0.3, coef0=1.5),
     )
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    for name, nu in (("matern32", 1.5), ("matern52", 2.5)):
+        of_length = Matern(length_scale=1 / math.sqrt(2 * 0.3), nu=nu)
+        np.testing.assert_allclose(Kernel(name, 0.3)(X, U), of_length(X, U), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -71,7 +73,7 @@ def test_value_of_the_distance(name: str) -> None:
     X, U = rows(2, 30, 4), rows(3, 8, 4)
     kernel = Kernel(name, 0.7)
     assert kernel.stationary
-    order = 2 if name == "rbf" else 1
+    order = 1 if BY_NAME[name].sum == Sum.ABSOLUTE else 2
     expected = np.array([[np.linalg.norm(x - u, order) for u in U] for x in X])
     np.testing.assert_allclose(kernel.distances(X, U), expected, rtol=1e-10)
     np.testing.assert_allclose(kernel.of_distance(expected), kernel(X, U), rtol=1e-10)
@@ -107,3 +109,115 @@ def test_single_precision_input_is_summed_in_double() -> None:
     x = np.full((1, 8), 4096, np.float32)
     u = x + np.float32(2**-10)
     assert squared_distances(x, u)[0, 0] == 8 * 2.0**-20
+
+
+class Singles:
+    """dcpred_tasks.model.kernel_families.Lanes, by NumPy in single precision."""
+
+    def number(self, value: float) -> Any:
+        return np.float32(value)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def sub(self, x: Any, y: Any) -> Any:
+        return x - y
+
+    def mul(self, x: Any, y: Any) -> Any:
+        return x * y
+
+    def div(self, x: Any, y: Any) -> Any:
+        return x / y
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return (x.astype(float) * y + z).astype(np.float32)
+
+    def sqrt(self, x: Any) -> Any:
+        return np.sqrt(x)
+
+    def least(self, x: Any, y: Any) -> Any:
+        return np.minimum(x, y)
+
+    def most(self, x: Any, y: Any) -> Any:
+        return np.maximum(x, y)
+
+    def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
+        return np.where(x < y, then, otherwise)
+
+    def exp2(self, t: Any) -> tuple[Any, Any]:
+        t = np.clip(t, -126, 126)
+        power = np.exp2(np.rint(t))
+        return power, (power * np.expm1(np.log(2) * (t - np.rint(t)).astype(float))).astype(np.float32)
+
+    def powers(self, base: Any, start: Any, count: Any) -> Any:
+        times = int(count.ravel()[0])
+        return sum((base**i * start ** (times - 1 - i) for i in range(times)), np.zeros_like(base))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.5, 3.0])
+@pytest.mark.parametrize("name", KERNELS)
+def test_lanes_are_the_kernel_in_single_precision(name: str, spread: float, wide: bool) -> None:
+    """factor · (e + shift) is the kernel value to rounding, and near the mean of the landmarks e is as small
+    as the difference that it stands for.
+    """
+    family, degree, coef0 = BY_NAME[name], 3, 0.5
+    wide = wide and family.sum == Sum.SQUARES
+    v, z = spread * rows(5, 7, 4), spread * rows(6, 50, 4) + 1e-3 * rows(7, 50, 4)
+    mean = rows(8, 1, 4)[0]
+    gamma = np.geomspace(0.1, 2.0, 7).astype(np.float32).astype(float)
+    points = LeafPoints(v=v, mean=mean, held=np.arange(4), gamma=gamma, wide=wide)
+    lanes = family.leaf_lanes(points, degree, coef0)
+    assert lanes.constants.shape == (family.n_constants, 7)
+    single, w = z.astype(np.float32), lanes.weights.astype(np.float32)
+    constants = [row[None, :] for row in lanes.constants.astype(np.float32)]
+    if family.sum == Sum.ABSOLUTE:
+        x = -constants[0] * np.abs(single[:, None] - w).sum(axis=2)
+    elif wide:
+        x = -constants[0] * ((single[:, None] - w) ** 2).sum(axis=2)
+    else:
+        x = single @ w.T - (
+            0 if family.sum == Sum.PRODUCTS else constants[0] * (single**2).sum(axis=1)[:, None]
+        )
+    e = family.in_lanes(Singles(), x.astype(np.float32), constants)
+    assert e.dtype == np.float32
+    exact = np.array(
+        [
+            Kernel(name, g, degree, coef0)(z + mean, u[None] + mean)[:, 0]
+            for g, u in zip(gamma, v, strict=True)
+        ]
+    ).T
+    size = np.abs(exact).max() + 1
+    np.testing.assert_allclose(
+        lanes.factor * (e.astype(float) + lanes.shift), exact, rtol=0, atol=2e-6 * size
+    )
+    if spread <= 0.01 and not wide and family.sum != Sum.ABSOLUTE:
+        np.testing.assert_allclose(e, exact / lanes.factor - lanes.shift, rtol=0, atol=3e-8 * size)
+    magnitudes = family.magnitudes(points, lanes, degree, coef0)
+    at_landmarks = np.array(
+        [
+            Kernel(name, g, degree, coef0)(v + mean, u[None] + mean)[:, 0]
+            for g, u in zip(gamma, v, strict=True)
+        ]
+    ).T
+    assert (magnitudes >= np.abs(at_landmarks / lanes.factor - lanes.shift) * (1 - 1e-9) - 1e-9).all()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_scalars_are_values_and_the_fall_is_their_derivative(name: str) -> None:
+    family, h = BY_NAME[name], 1e-6
+    t = np.array([1e-12, 1e-3, 0.3, 1.0, 5.0, 50.0, 700.0])
+    values = family.value(t.copy(), 3, 0.5)
+    np.testing.assert_allclose(values, [family.scalar(float(x), 3, 0.5) for x in t], rtol=1e-12)
+    some = t[1:6]
+    ends = [family.value(some * factor, 3, 0.5) for factor in (1 + h, 1 - h)]
+    expected = (ends[0] - ends[1]) / (2 * h * some)
+    np.testing.assert_allclose(
+        -family.fall(some, family.value(some.copy(), 3, 0.5), 3, 0.5), expected, rtol=1e-4
+    )
+    if family.stationary:
+        falls = family.fall(t, values, 3, 0.5)
+        assert (falls >= 0).all()
+        assert falls.max() <= family.steepest * (1 + 1e-12)
+        assert family.value(np.array([0.0]), 3, 0.5)[0] == 1.0
+        assert family.value(np.array([np.inf]), 3, 0.5)[0] == family.scalar(np.inf, 3, 0.5) == 0.0

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from dcpred_tasks.model.basis import Basis
-from dcpred_tasks.model.kernels import KERNELS, Kernel
+from dcpred_tasks.model.basis import LeafBasis
+from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.local_machine import local_sample
 from dcpred_tasks.training.settings import Settings, make_settings
@@ -47,7 +48,7 @@ def compact(
     if not len(leaf.beta):
         return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
     return (
-        Basis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta
+        LeafBasis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta
         + leaf.intercept
     )
 
@@ -234,9 +235,7 @@ def test_two_outputs_mirror_each_other_and_agree_with_one(settings: Settings) ->
 
 @both_ways
 @pytest.mark.parametrize("landmarks", [8, 500], ids=["approximated", "exact"])
-@pytest.mark.parametrize(
-    "kernel", [RBF, Kernel("laplacian", 0.5), Kernel("polynomial", 0.5, 2, 1.0)], ids=lambda k: k.name
-)
+@pytest.mark.parametrize("kernel", [Kernel(name, 0.5, 2, 1.0) for name in KERNELS], ids=lambda k: k.name)
 def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int, settings: Settings) -> None:
     """Not even far from all rows, where every class that is present may get a large negative decision."""
     X, target = data(3)

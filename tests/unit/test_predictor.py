@@ -15,32 +15,19 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Support, check_rows, score_rows, tile_rows
-from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
+from support.kernel_formulas import distance, kernel_value, of_distance
 
 Any2D = NDArray[np.generic]
 
 
 # -- the definition ------------------------------------------------------------------------------------------
-
-
-def kernel_value(kernel: Kernel, x: list[float], u: list[float]) -> float:
-    if kernel.name == "polynomial":
-        return (kernel.gamma * sum(a * b for a, b in zip(x, u, strict=True)) + kernel.coef0) ** kernel.degree
-    return value_at(kernel, distance(kernel, x, u))
-
-
-def distance(kernel: Kernel, x: list[float], u: list[float]) -> float:
-    apart = [abs(a - b) for a, b in zip(x, u, strict=True)]
-    return math.sqrt(sum(a * a for a in apart)) if kernel.name == "rbf" else sum(apart)
-
-
-def value_at(kernel: Kernel, r: float) -> float:
-    return math.exp(-kernel.gamma * (r * r if kernel.name == "rbf" else r))
 
 
 def plain_leaf(model: Model, x: list[float]) -> int:
@@ -84,13 +71,13 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
         stored = model.triangle[model.triangle_at[leaf] : model.triangle_at[leaf + 1]].tolist()
         m = len(landmarks)
         for t in range(len(stored) // m if m else 0):
-            r = [distance(model.kernel, x, u) for u in landmarks]
+            r = [distance(model.kernel.name, x, u) for u in landmarks]
             s = stored[t * m : (t + 1) * m]
             if model.triangle_bound == "lower":
                 estimate = max(abs(a - b) for a, b in zip(r, s, strict=True))
             else:
                 estimate = min(a + b for a, b in zip(r, s, strict=True))
-            c_bar.append(value_at(model.kernel, estimate))
+            c_bar.append(of_distance(model.kernel, estimate))
         beta, intercept = (
             list(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]]),
             model.intercept[leaf],
@@ -445,15 +432,16 @@ def test_early_prediction_of_one_leaf_is_a_support_vector_machine(n_classes: int
         np.testing.assert_allclose(decision[:, c], theirs.decision_function(new), rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_early_prediction_of_one_leaf_is_kernel_ridge(kernel: str) -> None:
     X, _ = moons(150, 2)
     y = np.sin(X[:, 0]) + 0.1 * X[:, 1]
     model = one_leaf(X, y, 0, kernel=kernel, ridge=0.5, degree=2)
     scaled = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32).astype(float)
-    theirs = KernelRidge(alpha=0.5, kernel=kernel, gamma=1 / 4, degree=2, coef0=1).fit(scaled, y - y.mean())
+    K = Kernel(kernel, gamma=1 / 4, degree=2, coef0=1.0)(scaled, scaled)
+    theirs = KernelRidge(alpha=0.5, kernel="precomputed").fit(K, y - y.mean())
     decision, _ = score_rows(model, X, early=True)
-    np.testing.assert_allclose(decision[:, 0], theirs.predict(scaled) + y.mean(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(decision[:, 0], theirs.predict(K) + y.mean(), rtol=1e-4, atol=1e-4)
 
 
 def test_nbytes_counts_every_array_but_the_support_vectors() -> None:

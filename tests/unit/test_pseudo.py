@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.model.basis import Basis, sample_pairs, triangle_distances
-from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.kernels import Kernel
+from support.kernel_formulas import distance, of_distance
 
 NO_PAIRS = np.empty((0, 2), np.int32)
 
@@ -18,10 +20,6 @@ def same_gamma(kernel: Kernel, U: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def rows(seed: int, n: int, d: int) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
-
-
-def distance(name: str, x: NDArray[np.float32], u: NDArray[np.float32]) -> float:
-    return float(np.linalg.norm(x.astype(float) - u.astype(float), 2 if name == "rbf" else 1))
 
 
 @given(
@@ -40,7 +38,8 @@ def test_triangle_bounds_enclose_the_kernel_value(
     s = triangle_distances(kernel, V, U)
     assert s.dtype == np.float32
     near, far = (
-        Basis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, s)(X)[:, m:] for bound in ("lower", "upper")
+        LeafBasis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, s)(X)[:, m:]
+        for bound in ("lower", "upper")
     )
     exact = kernel(X, V)
     assert near.shape == far.shape == (n, t)
@@ -53,7 +52,7 @@ def test_triangle_bounds_enclose_the_kernel_value(
 def test_a_point_that_is_a_landmark_is_exact(name: str, bound: str) -> None:
     X, U = rows(0, 20, 3), rows(1, 4, 3)
     kernel = Kernel(name, 0.3)
-    values = Basis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, triangle_distances(kernel, U, U))(X)
+    values = LeafBasis(kernel, bound, U, same_gamma(kernel, U), NO_PAIRS, triangle_distances(kernel, U, U))(X)
     np.testing.assert_allclose(values[:, 4:], values[:, :4], atol=1e-6)
 
 
@@ -63,7 +62,7 @@ def test_a_product_of_rbf_values_is_an_rbf_of_twice_gamma_around_the_midpoint(
 ) -> None:
     X, U = rows(seed, 10, 3), rows(seed + 1, 5, 3)
     pairs = sample_pairs(5, 15, np.random.default_rng(seed))
-    values = Basis(
+    values = LeafBasis(
         Kernel("rbf", gamma), "lower", U, np.full(5, gamma, np.float32), pairs, np.empty((0, 5), np.float32)
     )(X)[:, 5:]
     for column, (i, j) in zip(values.T, pairs, strict=True):
@@ -92,7 +91,7 @@ def test_basis_is_its_definition(
     X, U = rows(seed, n, 3), rows(seed + 1, m, 3)
     s = np.abs(rows(seed + 2, t, m))
     pairs = sample_pairs(m, n_products, np.random.default_rng(seed))
-    basis = Basis(kernel, bound, U, same_gamma(kernel, U), pairs, s)
+    basis = LeafBasis(kernel, bound, U, same_gamma(kernel, U), pairs, s)
     expected = []
     for x in X:
         c = [float(kernel(x[None], u[None])[0, 0]) for u in U]
@@ -102,7 +101,7 @@ def test_basis_is_its_definition(
             apart = [abs(a - float(b)) for a, b in zip(r, point, strict=True)]
             around = [a + float(b) for a, b in zip(r, point, strict=True)]
             estimate = max(apart) if bound == "lower" else min(around)
-            row.append(float(np.exp(-0.4 * (estimate**2 if name == "rbf" else estimate))))
+            row.append(of_distance(kernel, estimate))
         expected.append(row)
     values = basis(X)
     assert basis.size == m + len(pairs) + t

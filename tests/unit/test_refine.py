@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import rosen, rosen_der
 
-from dcpred_tasks.model.basis import Basis
-from dcpred_tasks.model.kernels import KERNELS, Kernel, median_gamma
+from dcpred_tasks.model.basis import LeafBasis
+from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.refinement import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine, stochastic
@@ -50,7 +51,7 @@ def problem(
     pairs = np.column_stack([i[:products] for i in np.triu_indices(m)]).astype(np.int32)
     gamma = rng.uniform(0.1, 0.6, m).astype(np.float32)
     landmarks = rng.normal(size=(m, d)).astype(np.float32)
-    basis = Basis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
+    basis = LeafBasis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
     X = rng.normal(size=(n, d))
     return Objective(
         X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge
@@ -93,10 +94,10 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
     goal, value = objective.goal, 0.0
     for i, x in enumerate(objective.X):
         c = [
-            float(replace(objective.kernel, gamma=g)(x[None], u[None])[0, 0])
+            float(replace(objective.basis.kernel, gamma=g)(x[None], u[None])[0, 0])
             for u, g in zip(U, gamma, strict=True)
         ]
-        c += [c[p] * c[q] for p, q in objective.pairs]
+        c += [c[p] * c[q] for p, q in objective.basis.pairs]
         for output in range(2):
             f, t, g = (
                 float(np.dot(c, beta[:, output]) + b[output]),
@@ -109,7 +110,7 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
             value += goal.weight[i] * ((1 - goal.share) * hinge + goal.share * apart)
     m = len(U)
     value += ridge * (beta**2).mean() / objective.scale**2
-    value += PULL * objective.kernel.gamma * ((U - objective.start) ** 2).sum()
+    value += PULL * objective.basis.kernel.gamma * ((U - objective.start) ** 2).sum()
     value += NARROW * (np.log(gamma / objective.gamma) ** 2).sum() / m
     assert objective(theta)[0] == pytest.approx(value, rel=1e-6)
 
@@ -133,7 +134,7 @@ def test_the_value_never_rises(name: str, loss: float | str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3)).astype(np.float32)
     pairs = np.array([[0, 0], [0, 1], [2, 3]], np.int32)
-    basis = Basis(
+    basis = LeafBasis(
         kernel_of(name), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, np.empty((0, 5), np.float32)
     )
     made = make_goal(loss, 120, 2, rng)
@@ -160,7 +161,7 @@ def test_stochastic_steps_lead_down(loss: float | str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3)).astype(np.float32)
     pairs, none = np.array([[0, 1]], np.int32), np.empty((0, 5), np.float32)
-    basis = Basis(kernel_of("rbf"), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, none)
+    basis = LeafBasis(kernel_of("rbf"), "lower", X[:5], np.full(5, 0.3, np.float32), pairs, none)
     made = make_goal(loss, 600, 2, rng)
     goal = replace(made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "guide", "weight")})
     beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
@@ -219,7 +220,7 @@ def test_the_search_ends_where_scipys_does() -> None:
 def scores(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel) -> Doubles:
     if not len(leaf.landmarks):
         return np.repeat(leaf.intercept[None], len(X), axis=0)
-    basis = Basis(kernel, "lower", leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)
+    basis = LeafBasis(kernel, "lower", leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)
     return np.asarray(basis(X) @ leaf.beta + leaf.intercept)
 
 

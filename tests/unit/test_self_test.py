@@ -10,6 +10,7 @@ import pytest
 from dcpred_tasks.artifacts.model_artifact import read_self_test, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import ROWS, check_self_test, make_self_test
 from dcpred_tasks.task_bodies.score_block import open_model
@@ -17,7 +18,7 @@ from support.models import SCALINGS, constant_leaves, random_model
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("task", "n_outputs"), [("classification", 1), ("classification", 3), ("regression", 1)]
 )

@@ -10,7 +10,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred_tasks.model.kernels import KERNELS, Kernel
+from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import solvers
 from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms, linear_ridge, linear_svm
 
@@ -27,7 +28,7 @@ def decision(solution: DualSolution, K: F64) -> F64:
     return (K @ solution.dual + solution.intercept)[:, 0]
 
 
-KINDS = [Kernel("rbf", 0.4), Kernel("laplacian", 0.3), Kernel("polynomial", 0.5, 3, 1.0)]
+KINDS = [Kernel(name, 0.4, 3, 1.0) for name in KERNELS]
 
 
 @pytest.mark.parametrize("kernel", KINDS, ids=KERNELS)
@@ -61,7 +62,7 @@ def test_kernel_svm_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(decision(solution, K), theirs.decision_function(X.astype(float)), atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", [k for k in KINDS if k.name in solvers.NATIVE], ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [k for k in KINDS if k.family.libsvm], ids=lambda k: k.name)
 def test_the_kernel_given_and_the_kernel_computed_by_libsvm_agree(kernel: Kernel) -> None:
     """Several labellings share a Gram matrix; one does not need it."""
     X, sign = two_classes(2)

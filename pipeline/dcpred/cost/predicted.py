@@ -14,10 +14,13 @@ import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, NARROW, held_features, walks_by_distances
+from dcpred_tasks.model.basis import Prices
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.tree import Tree
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
+ABSOLUTE_COST = 1.4  # a feature of a sum of |x − u|, in features of a product
 NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
 
 
@@ -27,13 +30,12 @@ class PredictedCost:
 
     convert: float
     descend: float
-    landmarks: float
-    outputs: float
+    basis: float
     linear: float
 
     @property
     def ns_per_row(self) -> float:
-        return self.convert + self.descend + self.landmarks + self.outputs
+        return self.convert + self.descend + self.basis
 
     @property
     def cost_ratio(self) -> float:
@@ -56,36 +58,46 @@ def predict_cost(model: Model) -> PredictedCost:
     held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
-    groups = -(-m // LANES)
     works = float(share @ (m > 0))
-    nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
-    # what is read from farther away grows slowly with how much there is
-    far = float(np.log2(max(nearby, 1.0)))
-    if model.kernel.name == "rbf" and len(model.triangle) == 0:
-        of_group = 2.2 + 0.3 * held if held <= NARROW else 2.9 + held * (0.27 + 0.029 * far)
-        landmarks = float(share @ groups) * of_group
-        if model.n_outputs == 1:
-            outputs = 0.084 * float(share @ (groups * LANES + p))
-        else:
-            of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
-            outputs = float(share @ ((m + p) * of_term)) + 1.3 * model.n_outputs
-    else:  # row by row in double precision
-        t = np.diff(model.triangle_at) / np.maximum(m, 1)
-        landmarks = float(share @ m) * (8.0 + 0.68 * d)
-        outputs = 3.0 * float(share @ p) + float(share @ (t * (15.0 + 1.2 * m)))
+    prices = prices_of(model)
+    t = np.diff(model.triangle_at) / np.maximum(m, 1)
+    in_leaf: FloatArray = np.sum([prices.landmarks(m), prices.products(p), prices.triangle(t, m)], axis=0)
     return PredictedCost(
         convert=((model.tree.n_nodes > 0) + works) * _convert_ns(d, held),
-        descend=_descend_ns(model, share, held, far),
-        landmarks=landmarks,
-        outputs=outputs,
+        descend=_descend_ns(model, share, held),
+        basis=float(share @ in_leaf) + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
         linear=linear_ns(d),
     )
 
 
-def _descend_ns(model: Model, share: FloatArray, held: int, far: float) -> float:
+def prices_of(model: Model) -> Prices:
+    """What the bases of a model's leaves cost for a row."""
+    held, family = len(held_features(model)), model.kernel.family
+    if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
+        return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 3.0, 15.0, 1.2)
+    of_feature = 0.3 if held <= NARROW else 0.27 + 0.029 * _far(model, held)
+    of_feature *= ABSOLUTE_COST if family.sum == Sum.ABSOLUTE else 1.0
+    of_group = (2.2 if held <= NARROW else 2.9) + family.group_ns + held * of_feature
+    if model.n_outputs == 1:
+        return Prices(LANES, of_group + 0.084 * LANES, 0.0, 0.084, 0.0, 0.0)
+    of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
+    return Prices(LANES, of_group, of_term, of_term, 0.0, 0.0)
+
+
+def _far(model: Model, held: int) -> float:
+    """log₂ of how many times centres and landmarks exceed what a core keeps near: what is read from farther
+    away grows slowly with how much there is.
+    """
+    groups = -(-np.diff(model.landmark_at) // LANES)
+    nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
+    return float(np.log2(max(nearby, 1.0)))
+
+
+def _descend_ns(model: Model, share: FloatArray, held: int) -> float:
     """The walk, and the sort of rows by their leaves."""
     if model.tree.n_nodes == 0:
         return 0.0
+    far = _far(model, held)
     if walks_by_distances(model):
         level = 25.0 + 0.68 * held
     elif held <= NARROW:

@@ -1,5 +1,5 @@
-"""Lanes that are centres or landmarks: products with rows, and what comes of them, the nearest child and
-kernel values.
+"""Lanes that are centres or landmarks: products with rows, and what comes of them at a node: the nearest
+child. Kernel values are in kernel_lanes.py.
 
 A row is broadcast against 16 centres, so that a product needs no sum across lanes; where lanes are rows, see
 row_lanes.py. Every lane is one chain of fused multiply-adds in the order of the features: a row gets the same
@@ -8,7 +8,6 @@ bits alone and among others.
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -29,6 +28,7 @@ from dcpred_tasks.engine.llvm import (
     takes,
     turned,
 )
+from dcpred_tasks.model.kernel_families import Sum
 
 _F32, _I8, _I16, _I32, _I64 = ir.FloatType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
 _INTS = ir.VectorType(_I32, LANES)
@@ -39,8 +39,10 @@ OWN = 4  # rows with a centre each: as many loads as products, and a register fo
 # -- rows × centres ------------------------------------------------------------------------------------------
 
 
-def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, apart: bool = False) -> None:
-    """Products of rows and centres, or squared distances where `apart`."""
+def _project(
+    b: Any, operands: list[Any], index: Any = None, ahead: Any = None, kind: Sum = Sum.PRODUCTS
+) -> None:
+    """Sums over features of rows and centres."""
     rows, row_at, centres, centre_at, at, first, last, out = operands
     shared = index is None
     width = ROWS if shared else OWN
@@ -58,15 +60,21 @@ def _project(b: Any, operands: list[Any], index: Any = None, ahead: Any = None, 
             for feature in (j, b.add(j, integer(1))):
                 group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
                 features = [splat(b, b.load(b.gep(x, [feature]))) for x in xs]
-                factors = (
-                    [(d, d) for d in map(b.fsub, features, group)]
-                    if apart
-                    else list(zip(features, group, strict=True))
-                )
-                sums = [fma(b, *pair, s) for pair, s in zip(factors, sums, strict=True)]
+                pairs = zip(features, group, sums, strict=True)
+                sums = [add_feature(b, kind, *pair) for pair in pairs]
             following.extend([*sums, *(ahead.step(*fetch) if ahead else [])])
         for target, s in zip(targets, loop.values[:width], strict=True):
             store(b, s, target, integer(0))
+
+
+def add_feature(b: Any, kind: Sum, x: Any, centre: Any, total: Any) -> Any:
+    """The sum over features after one more."""
+    if kind == Sum.PRODUCTS:
+        return fma(b, x, centre, total)
+    apart = b.fsub(x, centre)
+    if kind == Sum.SQUARES:
+        return fma(b, apart, apart, total)
+    return b.fadd(total, call(b, "llvm.fabs.v16f32", VECTOR, apart))
 
 
 class _Ahead:
@@ -125,39 +133,45 @@ def project_own(_, rows, row_at, centres, centre_at, index, at, first, last, out
 @intrinsic
 def distances_shared(_, rows, row_at, centres, centre_at, at, first, last, out):
     """As project_shared with (rows − centres)² instead of products, and without asking for rows to come."""
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        _project(b, operands(context, b, signature, args), apart=True)
-        return context.get_dummy_value()
-
-    return takes(types.void, rows, row_at, centres, centre_at, at, first, last, out), generate
+    return _shared_sums(Sum.SQUARES, (rows, row_at, centres, centre_at, at, first, last, out))
 
 
 @intrinsic
 def distances_own(_, rows, row_at, centres, centre_at, index, at, first, last, out):
     """As project_own with (rows − centres)² instead of products."""
+    return _own_sums(Sum.SQUARES, (rows, row_at, centres, centre_at, index, at, first, last, out))
 
+
+@intrinsic
+def absolute_shared(_, rows, row_at, centres, centre_at, at, first, last, out):
+    """As distances_shared with |rows − centres|."""
+    return _shared_sums(Sum.ABSOLUTE, (rows, row_at, centres, centre_at, at, first, last, out))
+
+
+@intrinsic
+def absolute_own(_, rows, row_at, centres, centre_at, index, at, first, last, out):
+    """As distances_own with |rows − centres|."""
+    return _own_sums(Sum.ABSOLUTE, (rows, row_at, centres, centre_at, index, at, first, last, out))
+
+
+def _shared_sums(kind: Sum, kinds: tuple[Any, ...]) -> Any:
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        rows, row_at, centres, centre_at, index, *others = operands(context, b, signature, args)
-        _project(b, [rows, row_at, centres, centre_at, *others], index, apart=True)
+        _project(b, operands(context, b, signature, args), kind=kind)
         return context.get_dummy_value()
 
-    return takes(types.void, rows, row_at, centres, centre_at, index, at, first, last, out), generate
+    return takes(types.void, *kinds), generate
+
+
+def _own_sums(kind: Sum, kinds: tuple[Any, ...]) -> Any:
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        rows, row_at, centres, centre_at, index, *others = operands(context, b, signature, args)
+        _project(b, [rows, row_at, centres, centre_at, *others], index, kind=kind)
+        return context.get_dummy_value()
+
+    return takes(types.void, *kinds), generate
 
 
 # -- the nearest child ---------------------------------------------------------------------------------------
-
-
-def _exp2m1_coefficients() -> list[float]:
-    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's
-    leave 2e-7.
-    """
-    nodes = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
-    series = np.polynomial.Chebyshev.fit(nodes, np.expm1(nodes * np.log(2)) / nodes, 5)
-    return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]
-
-
-EXP2M1 = _exp2m1_coefficients()
 
 
 @intrinsic
@@ -244,55 +258,7 @@ def _child(b: Any, scores: Any, floor: Any, children: Any, node: Any, far: Any) 
     return b.select(alone, b.sext(b.load(b.gep(children, [place])), _I64), far)
 
 
-# -- kernel values and outputs -------------------------------------------------------------------------------
-
-
-@intrinsic
-def kernel_values(_, products, row, apart, norm, scale, offset, origin, group, out, at):
-    """out[at : at + 16] = 2^t − origin[16 group : …], t = products[16 row : …] − scale · norm − offset with
-    the group's scale and offset; t = −scale · products − offset where `apart`.
-
-    With origin 1 the difference from 1 keeps all its digits where t is near 0, which is where it needs them.
-    """
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        products, row, *others = operands(context, b, signature, args)
-        kernel_lanes(b, load(b, products, b.mul(row, integer(LANES))), *others)
-        return context.get_dummy_value()
-
-    return takes(types.void, products, row, apart, norm, scale, offset, origin, group, out, at), generate
-
-
-def kernel_lanes(
-    b: Any,
-    product: Any,
-    apart: Any,
-    norm: Any,
-    scale: Any,
-    offset: Any,
-    origin: Any,
-    group: Any,
-    out: Any,
-    at: Any,
-) -> None:
-    lanes = b.mul(group, integer(LANES))
-    far, near = b.select(apart, product, splat(b, norm)), b.select(apart, constant(0.0), product)
-    t = b.fsub(fma(b, b.fsub(constant(-0.0), far), load(b, scale, lanes), near), load(b, offset, lanes))
-    store(b, exponential(b, t, load(b, origin, lanes)), out, at)
-
-
-def exponential(b: Any, t: Any, origin: Any) -> Any:
-    """2^t − origin, in lanes."""
-    t = b.select(b.fcmp_ordered(">", t, constant(-126.0)), t, constant(-126.0))
-    t = b.select(b.fcmp_ordered("<", t, constant(126.0)), t, constant(126.0))
-    whole = call(b, "llvm.rint.v16f32", VECTOR, t)
-    rest = b.fsub(t, whole)
-    series = constant(EXP2M1[-1])
-    for coefficient in EXP2M1[-2::-1]:
-        series = fma(b, series, rest, constant(coefficient))
-    exponent = b.add(b.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * LANES))
-    power = b.bitcast(b.shl(exponent, ir.Constant(_INTS, [23] * LANES)), VECTOR)
-    return fma(b, power, b.fmul(series, rest), b.fsub(power, origin))
+# -- asking ahead -------------------------------------------------------------------------------------------
 
 
 @intrinsic

@@ -28,7 +28,12 @@ OPTIONS: dict[str, Any] = {
 # NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
 CHECKED = bool(numba.config.BOUNDSCHECK)
 HERE = Path(__file__).parent
-SOURCES = (HERE.parent / "dtypes.py", *sorted(HERE.glob("*.py")))  # status codes are held by machine code
+# Machine code holds status codes and formulas of kernels.
+SOURCES = (
+    HERE.parent / "dtypes.py",
+    HERE.parent / "model" / "kernel_families.py",
+    *sorted(HERE.glob("*.py")),
+)
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (half a minute on an idle core)
 LOOK_SECONDS = 0.1
 

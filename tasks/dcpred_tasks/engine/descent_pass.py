@@ -13,7 +13,7 @@ from dcpred_tasks.engine.few_features import FAR, walk_from_root, walk_rows
 from dcpred_tasks.engine.layout import HUGE, LANES, NARROW, NOWHERE
 from dcpred_tasks.engine.leaf_pass import score_leaves
 from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import LONG, load, project, to_ask, touch
+from dcpred_tasks.engine.projection import LONG, PRODUCTS, SQUARES, load, project, to_ask, touch
 from dcpred_tasks.engine.row_conversion import read_row
 
 ROOT_OF_HUGE = 1e15
@@ -106,6 +106,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
     by_products, at_once = to_ask(p, source)
     by_products = by_products if source.itemsize * p.n_features <= LONG else 0
     half = (at_once // 2 + LINE - 1) // LINE * LINE
+    kind = SQUARES if p.apart else PRODUCTS
     while active > 0:
         if high > low and p.even > NARROW:
             _sort(room.node, order, active, room.counts, low, high, spare)
@@ -114,7 +115,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.even * LANES
-        project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, p.apart)
+        project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, kind)
         low, high, left = len(p.reach), 0, 0
         for r in range(active):
             i = order[r]

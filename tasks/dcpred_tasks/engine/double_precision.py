@@ -1,9 +1,9 @@
 """One row at a time in double precision, compiled: what the lanes cannot do, or not surely.
 
 Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out
-that their squares overflow; and all rows of models with a laplacian or polynomial kernel or with triangle
-pseudo-landmarks. Operation for operation it is model/compact_model.py. The `finish_…` write what came of such
-rows, and of those that have no kernel work.
+that their squares overflow; rows of leaves whose terms are too large for single precision; and all rows of
+models with triangle pseudo-landmarks. Operation for operation it is model/compact_model.py. The `finish_…`
+write what came of such rows, and of those that have no kernel work.
 """
 
 import math
@@ -17,8 +17,9 @@ from dcpred_tasks.engine.compilation import compiled, inlined
 from dcpred_tasks.engine.layout import NOWHERE
 from dcpred_tasks.engine.row_conversion import read_row
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.kernels import KERNELS
+from dcpred_tasks.model.kernel_families import FAMILIES, Sum
 
+SQUARES, ABSOLUTE = int(Sum.SQUARES), int(Sum.ABSOLUTE)
 NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.NON_FINITE_FEATURE), int(Status.NON_FINITE_RESULT)
 
 
@@ -27,7 +28,8 @@ class Exact(NamedTuple):
     loop.
     """
 
-    kernel: int  # its place in KERNELS
+    kernel: int  # the place of its family in FAMILIES
+    sum: int  # what it is a function of
     gamma: FloatArray  # of each landmark
     own_gamma: float  # of the kernel, for triangle pseudo-landmarks
     degree: int
@@ -55,7 +57,8 @@ def exact_arrays(model: Model) -> Exact:
     at = model.landmark_at
     turned = [model.landmarks[at[leaf] : at[leaf + 1]].T.ravel() for leaf in range(model.n_leaves)]
     return Exact(
-        kernel=KERNELS.index(model.kernel.name),
+        kernel=FAMILIES.index(model.kernel.family),
+        sum=int(model.kernel.family.sum),
         gamma=_own(model.gamma, ACC_DTYPE),
         own_gamma=float(model.kernel.gamma),
         degree=int(model.kernel.degree),
@@ -82,6 +85,26 @@ def exact_arrays(model: Model) -> Exact:
 def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """A flat, writable copy: one type for the compiler, whatever the arrays were read from."""
     return np.array(values, dtype, order="C").ravel()
+
+
+def _value_of(number):
+    """A compiled function from (place of a family, t, degree, coef0) to κ(t), for places from `number` on."""
+    own = compiled(FAMILIES[number].scalar)
+    if number + 1 == len(FAMILIES):
+        return own
+    others = _value_of(number + 1)
+    last = number + 2 == len(FAMILIES)
+
+    @compiled
+    def value(kernel, t, degree, coef0):
+        if kernel == number:
+            return own(t, degree, coef0)
+        return others(t, degree, coef0) if last else others(kernel, t, degree, coef0)
+
+    return value
+
+
+kernel_value = _value_of(0)
 
 
 @compiled
@@ -154,26 +177,25 @@ def _kernel_row(q, leaf, m, x, c, r):
     r[:m] = 0.0
     for j in range(d):
         xj = x[j]
-        if q.kernel == 0:
+        if q.sum == SQUARES:
             for i in range(m):
                 apart = xj - np.float64(q.landmarks[first + j * m + i])
                 r[i] += apart * apart
-        elif q.kernel == 1:
+        elif q.sum == ABSOLUTE:
             for i in range(m):
                 r[i] += abs(xj - np.float64(q.landmarks[first + j * m + i]))
         else:
             for i in range(m):
                 r[i] += xj * np.float64(q.landmarks[first + j * m + i])
     for i in range(m):
-        if q.kernel == 0:
+        c[i] = kernel_value(q.kernel, q.gamma[q.landmark_at[leaf] + i] * r[i], q.degree, q.coef0)
+        if q.sum == SQUARES:
             r[i] = math.sqrt(r[i])
-        gamma = q.gamma[q.landmark_at[leaf] + i]
-        c[i] = (gamma * r[i] + q.coef0) ** q.degree if q.kernel == 2 else _of_distance(q, gamma, r[i])
 
 
 @compiled
 def _of_distance(q, gamma, r):
-    return math.exp(-gamma * (r * r if q.kernel == 0 else r))
+    return kernel_value(q.kernel, gamma * (r * r if q.sum == SQUARES else r), q.degree, q.coef0)
 
 
 @compiled

@@ -24,6 +24,7 @@ from dcpred_tasks.engine.llvm import (
     takes,
 )
 from dcpred_tasks.engine.row_lanes import against, every, turn_block
+from dcpred_tasks.model.kernel_families import Sum
 
 FAR = 1 << 40  # no child: the row is walked down in double precision
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -60,7 +61,7 @@ def walk_from_root(
                 turn_block(b, b.gep(rows, [b.mul(r, width)]), width, block, x)
             scores = []
             for half in range(0, LANES, AT_ONCE):
-                products = against(b, x, b.gep(nodes, [integer(half)]), even, False)
+                products = against(b, x, b.gep(nodes, [integer(half)]), even, Sum.PRODUCTS)
                 scores += [b.fsub(p, every(b, half_norms, integer(half + t))) for t, p in enumerate(products)]
             lengths = load(b, norm, r)
             largest = scores[0]

@@ -7,11 +7,12 @@ features are few; what follows is always of 16 rows of one leaf (row_lanes.py).
 
 import numpy as np
 
-from dcpred_tasks.engine.centre_lanes import kernel_values, prefetch, prefetch_at
+from dcpred_tasks.engine.centre_lanes import prefetch, prefetch_at
 from dcpred_tasks.engine.compilation import CHECKED, compiled, inlined
+from dcpred_tasks.engine.kernel_lanes import kernel_values
 from dcpred_tasks.engine.layout import HUGE, LANES, NARROW
 from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import load, project, to_ask, touch
+from dcpred_tasks.engine.projection import ABSOLUTE, PRODUCTS, SQUARES, load, project, to_ask, touch
 from dcpred_tasks.engine.row_conversion import place_rows
 from dcpred_tasks.engine.row_lanes import (
     bounded_lanes,
@@ -122,25 +123,33 @@ def _values_of_rows(p, source, n, most, room, apart):
     """room.e[r · p.room : …], the kernel values of n rows with the landmarks of their leaves."""
     size = p.even * LANES
     by_products, at_once = to_ask(p, source)
+    kind = ABSOLUTE if p.absolute else (SQUARES if apart else PRODUCTS)
     for g in range(most):
         for r in range(n):
             leaf = room.node[r]
             room.row_at[r] = r * p.width
             room.centre_at[r] = min(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size
-        project(p, room, p.groups, n, by_products if g == 0 else 0, 0, 1, apart)
+        project(p, room, p.groups, n, by_products if g == 0 else 0, 0, 1, kind)
         for r in range(n):
             group = p.group_at[room.node[r]] + g
             if group < p.group_at[room.node[r] + 1]:
                 if CHECKED:
-                    touch(p.scale, group * LANES, LANES)
-                    touch(p.offset, group * LANES, LANES)
-                    touch(p.difference, group * LANES, LANES)
+                    touch(p.constants, group * p.n_constants * LANES, p.n_constants * LANES)
                     touch(room.e, r * p.room + g * LANES, LANES)
                 if g == 0:
                     prefetch_at(room.ahead[r], 0, at_once)
                 own = r * p.room + g * LANES
                 kernel_values(
-                    room.products, r, apart, room.norm[r], p.scale, p.offset, p.difference, group, room.e, own
+                    room.products,
+                    r,
+                    p.form,
+                    apart,
+                    room.norm[r],
+                    p.constants,
+                    p.n_constants,
+                    group,
+                    room.e,
+                    own,
                 )
 
 
@@ -165,12 +174,12 @@ def _rows_of_leaf(p, start, at, row, n, left, out, room, apart):
             p.groups,
             first,
             last,
+            p.form,
             apart,
             room.norm,
             row,
-            p.scale,
-            p.offset,
-            p.difference,
+            p.constants,
+            p.n_constants,
             room.columns,
         )
     else:
@@ -207,8 +216,8 @@ def _check_leaf(p, leaf, row, room):
     here, stop = p.present_at[leaf], p.present_at[leaf + 1]
     m = p.landmarks[leaf]
     touch(p.groups, first * p.even * LANES, (last - first) * p.even * LANES)
-    for lanes in (p.scale, p.offset, p.difference):
-        touch(lanes, first * LANES, (last - first) * LANES)
+    known = p.n_constants * LANES
+    touch(p.constants, first * known, (last - first) * known)
     touch(p.weights, p.weight_at[leaf], (m + end - pairs) * p.stride)
     touch(room.norm, row, LANES)
     touch(room.columns, 0, (last - first) * LANES * LANES)

@@ -7,18 +7,17 @@ c_t‖², at two operations a feature instead of one: kddcup99 went in 2.2 µs a
 precision, and goes in 0.5.
 
 **Landmarks.** In leaf l everything is centred on the mean μ_l of its landmarks, v_j = u_j − μ_l and z = x' −
-μ_l:
+μ_l. Kernel values are c_j = a_j · (e_j + h_j), where e_j is 0 or small at z = 0; of an rbf
 
-    c_j = exp(−γ_j‖z − v_j‖²) = a_j · (e_j + h_j),   e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,
-    w_j = 2g_j · v_j,   g_j = γ_j log₂e
+    e_j = 2^(z·w_j − g_j‖z‖² − o_j) − h_j,   w_j = 2g_j · v_j,   g_j = γ_j log₂e
 
-with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1). In a leaf much wider
-than the kernel the exponent is a small difference of large numbers; there it is −g_j‖z − v_j‖² − o, at two
-operations a feature instead of one, and o is less by g_j‖v_j‖²; and a leaf wider still goes row by row
-(double_precision.py). Output weights are large and cancel; written in e, which is 0 at z = 0 and small near
-it, they cancel before single precision comes in. Constants are summed here in double precision. Largest error
-of a decision value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing
-5e-4 and 2e-4; letter 1.1e-4 and 1.5e-5.
+with (h, o, a) = (1, 0, exp(−γ_j‖v_j‖²)) where γ_j‖v_j‖² < 2, else (0, g_j‖v_j‖², 1); for the others see
+dcpred_tasks.model.kernel_families. In a leaf much wider than the kernel ‖z − v‖² is a small difference of
+large numbers; there it is summed of differences, at two operations a feature instead of one; and a leaf wider
+still goes row by row (double_precision.py). Output weights are large and cancel; written in e they cancel
+before single precision comes in. Constants are summed here in double precision. Largest error of a decision
+value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing 5e-4 and
+2e-4; letter 1.1e-4 and 1.5e-5.
 
 **Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows,
 centres and landmarks are held without them; what centres and landmarks have there goes into half norms and
@@ -36,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.kernel_lanes import form_of
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
     LANES,
@@ -50,16 +50,16 @@ from dcpred_tasks.engine.layout import (
 )
 from dcpred_tasks.engine.row_layout import Places, aligned, halves, held_places
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernel_families import LeafPoints, Sum
 
 MUCH = 1e30  # squares and γ from which on sums and products of single precision may overflow
 FAR = 3e38  # half norm of a lane that holds no centre
-WIDE = 16.0  # γ‖v‖² from which on a leaf is computed by differences, and
-TOO_WIDE = 1e4  # row by row in double precision, as is one with large terms:
+WIDE = 16.0  # width (an rbf's γ‖v‖²) from which on squares in a leaf are summed of differences, and
+TOO_WIDE = 1e4  # rows go one by one in double precision, as in a leaf with large terms:
 # Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64
 # leaves, default settings) reach 3e-3 standard deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or
 # cal_housing to double precision.
 TOO_LARGE = 2e4
-NEAR = 2.0  # γ‖v‖² up to which a kernel value is written as a difference from its value at the leaf's mean
 
 
 class Terms(NamedTuple):
@@ -105,9 +105,10 @@ class Packed(NamedTuple):
     means_centre: SingleArray  # μ_l
     group_at: IntArray  # (n_leaves + 1,)
     groups: SingleArray  # (n_groups · even · 16,), w
-    scale: SingleArray  # (n_groups · 16,), g
-    offset: SingleArray  # (n_groups · 16,), o
-    difference: SingleArray  # (n_groups · 16,), h
+    constants: SingleArray  # (n_groups · n_constants · 16,), of the family's formula
+    n_constants: int
+    form: int  # of the family: see kernel_lanes.FORMS
+    absolute: bool  # sums over features are of |z − v|
     landmarks: IntArray  # (n_leaves,), padded to a multiple of 4, as are products
     pair_at: IntArray  # (n_leaves + 1,), products e_i · e_j
     left: IntArray
@@ -126,15 +127,15 @@ def pack(model: Model) -> Packed:
     """Lay a model out for the engine."""
     held = held_features(model)
     n_held, places = len(held), held_places(model, held)
-    in_lanes = model.kernel.name == "rbf" and len(model.triangle) == 0 and factors_fit(model)
+    in_lanes = len(model.triangle) == 0 and factors_fit(model)
     means, width = _centred(model)
+    wide = (width > WIDE) & (model.kernel.family.sum == Sum.SQUARES)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
-        counts[leaf] *= (
-            _terms_at_landmarks(model, leaf, means[leaf]) * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
-        )
+        size = _terms_at_landmarks(model, held, leaf, means[leaf], bool(wide[leaf]))
+        counts[leaf] *= size * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
-    groups, lanes, constant, terms = _pack_leaves(model, held, counts, group_at, means, width > WIDE)
+    groups, constants, constant, terms = _pack_leaves(model, held, counts, group_at, means, wide)
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
     stride = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
@@ -161,16 +162,17 @@ def pack(model: Model) -> Packed:
         **_pack_tree(model, held, places, apart),
         error=np.float32(product_error(model)),
         apart=apart,
-        rank=np.argsort(np.argsort(width > WIDE, kind="stable"), kind="stable"),
-        n_narrow=int((width <= WIDE).sum()),
+        rank=np.argsort(np.argsort(wide, kind="stable"), kind="stable"),
+        n_narrow=int((~wide).sum()),
         means=high,
         means_rest=low,
         means_centre=middle,
         group_at=group_at,
         groups=aligned(groups.ravel()),
-        offset=aligned(lanes[0].ravel()),
-        difference=aligned(lanes[1].ravel()),
-        scale=aligned(lanes[2].ravel()),
+        constants=aligned(constants.ravel()),
+        n_constants=constants.shape[1],
+        form=form_of(model.kernel.family),
+        absolute=model.kernel.family.sum == Sum.ABSOLUTE,
         landmarks=np.array([t.n_landmarks for t in terms]),
         pair_at=_offsets(len(t.left) for t in terms),
         left=left,
@@ -216,23 +218,25 @@ def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dic
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_features), and the largest γ‖v‖² of its landmarks:
+    """The point that each leaf is centred on, (n_leaves, n_features), and the largest width of its landmarks:
     infinite where exponents of rows whose squares are finite may overflow single precision.
     """
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
+    held = np.arange(model.n_features)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
             means[leaf] = centre_in(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
-            v, gamma = _around(model, leaf, means[leaf])
-            norms = np.einsum("ij,ij->i", v, v)
-            width[leaf] = (gamma * norms).max() if max(norms.max(), gamma.max()) < MUCH else np.inf
+            points = _points(model, held, leaf, means[leaf], False)
+            fits = max(points.square.max(), points.gamma.max()) < MUCH
+            width[leaf] = model.kernel.family.width(points).max() if fits else np.inf
     return means, width
 
 
-def _around(model: Model, leaf: int, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The landmarks of a leaf from its mean on, and their γ, in double precision."""
+def _points(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> LeafPoints:
+    """The landmarks of a leaf from its mean on, in double precision."""
     own = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
-    return model.landmarks[own].astype(ACC_DTYPE) - mean, model.gamma[own].astype(ACC_DTYPE)
+    v = model.landmarks[own].astype(ACC_DTYPE) - mean
+    return LeafPoints(v=v, mean=mean, held=held, gamma=model.gamma[own].astype(ACC_DTYPE), wide=wide)
 
 
 def _pack_leaves(
@@ -243,10 +247,10 @@ def _pack_leaves(
     means: FloatArray,
     wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, lanes, constant, terms); lanes are offset, difference and scale."""
-    n_groups = int(group_at[-1])
+    """(groups, constants, constant, terms): weights and constants of lanes, constants of leaves."""
+    n_groups, kernel = int(group_at[-1]), model.kernel
     groups = np.zeros((n_groups, even(held), LANES), np.float32)
-    lanes = np.zeros((3, n_groups, LANES), np.float32)
+    constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
@@ -255,40 +259,31 @@ def _pack_leaves(
                 _terms(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs)))
             )
             continue
-        v, gamma = _around(model, leaf, means[leaf])
-        exponent = gamma * np.einsum("ij,ij->i", v, v)
-        h = (exponent < NEAR).astype(ACC_DTYPE)
+        points = _points(model, held, leaf, means[leaf], bool(wide[leaf]))
+        lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)
         group, lane = np.arange(m) // LANES + group_at[leaf], np.arange(m) % LANES
-        v = v[:, held]
-        groups[group, : len(held), lane] = v if wide[leaf] else v * (2 * np.log2(np.e) * gamma)[:, None]
-        # by differences, of the features that are held
-        added = wide[leaf] * gamma * np.einsum("ij,ij->i", v, v)
-        lanes[0, group, lane] = (np.where(h > 0, 0.0, exponent) - added) * np.log2(np.e)
-        lanes[2, group, lane] = gamma * np.log2(np.e)
-        lanes[1, group, lane] = h
-        first, second, pairs, sums = _in_differences(model, leaf, np.where(h > 0, np.exp(-exponent), 1.0), h)
+        groups[group, : len(held), lane] = lanes.weights
+        constants[group, :, lane] = lanes.constants.T
+        first, second, pairs, sums = _in_differences(model, leaf, lanes.factor, lanes.shift)
         constant[leaf] += sums
         terms.append(_terms(first, pairs, second))
-    return groups, lanes, constant, terms
+    return groups, constants, constant, terms
 
 
-def _terms_at_landmarks(model: Model, leaf: int, mean: FloatArray) -> float:
+def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> float:
     """The largest sum of magnitudes of terms at a landmark of the leaf, in scales of decision values: 1 for
-    classes, a quarter of the range that a regression is bounded by.
+    classes, a quarter of the range that a regression is bounded by. Infinite where a constant overflows.
     """
-    v, gamma = _around(model, leaf, mean)
-    norms = np.einsum("ij,ij->i", v, v)
-    exponent = gamma * norms
-    h = (exponent < NEAR).astype(ACC_DTYPE)
-    a = np.where(h > 0, np.exp(-exponent), 1.0)
-    e = np.exp(np.minimum(gamma * (2 * (v @ v.T) - norms[:, None] - norms), 0.0)) / a - h
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # output weights that are not finite are left to double precision, too
-        first, second, pairs, _ = _in_differences(model, leaf, a, h)
-        terms = np.abs(e) @ np.abs(first) + np.abs(e[:, pairs[:, 0]] * e[:, pairs[:, 1]]) @ np.abs(second)
+    kernel = model.kernel
+    points = _points(model, held, leaf, mean, wide)
+    with np.errstate(all="ignore"):  # what is not finite is left to double precision
+        lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)
+        e = kernel.family.magnitudes(points, lanes, kernel.degree, kernel.coef0)
+        first, second, pairs, _ = _in_differences(model, leaf, lanes.factor, lanes.shift)
+        terms = e @ np.abs(first) + e[:, pairs[:, 0]] * e[:, pairs[:, 1]] @ np.abs(second)
+        largest = float(terms.max()) if (np.abs(lanes.constants) < MUCH).all() else np.inf
     scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
-    return float(terms.max()) / scale if scale > 0 else 0.0
+    return largest / scale if scale > 0 else 0.0
 
 
 def _in_differences(

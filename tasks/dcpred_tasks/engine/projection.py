@@ -4,6 +4,8 @@ landmarks.
 
 from dcpred_tasks.engine.centre_lanes import (
     ROWS,
+    absolute_own,
+    absolute_shared,
     distances_own,
     distances_shared,
     project_own,
@@ -13,7 +15,9 @@ from dcpred_tasks.engine.compilation import CHECKED, inlined
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.llvm import LINE
 from dcpred_tasks.engine.row_conversion import load_rows, load_some
+from dcpred_tasks.model.kernel_families import Sum
 
+PRODUCTS, SQUARES, ABSOLUTE = int(Sum.PRODUCTS), int(Sum.SQUARES), int(Sum.ABSOLUTE)
 SLAB = 256  # features whose 16 lanes (16 KiB) stay in first-level cache while rows pass by
 LONG = 1024  # bytes of a row from which on the processor's own prefetching does better
 
@@ -30,9 +34,9 @@ def to_ask(p, source):
 
 
 @inlined
-def project(p, room, centres, n, ask, phase, phases, apart):
+def project(p, room, centres, n, ask, phase, phases, kind):
     """products[16 r : 16 r + 16] of row_at[r] with centre_at[r] for r < n, equal centres side by side;
-    distances if `apart`.
+    squared or city-block distances, as `kind` says (dcpred_tasks.model.kernel_families.Sum).
 
     Rows share a group of centres in whole blocks of ROWS; what is left of each group goes with a group of its
     own. Slab by slab of features, so that a group is read from first-level cache by all rows that want it.
@@ -63,17 +67,10 @@ def project(p, room, centres, n, ask, phase, phases, apart):
         touch(room.ahead, n, SLAB)
     for slab in range(0, p.even, SLAB):
         stop = min(slab + SLAB, p.even)
-        low, high = slab * ask + phase * LINE, stop * ask
-        if apart:
-            for i in range(blocks):
-                distances_shared(
-                    room.rows, room.row_at, centres, room.centre_at, room.block[i], slab, stop, room.products
-                )
-            for i in range(0, rest, ROWS):
-                distances_own(
-                    room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products
-                )
+        if kind != PRODUCTS:
+            _distances(room, centres, blocks, rest, slab, stop, kind)
             continue
+        low, high = slab * ask + phase * LINE, stop * ask
         for i in range(blocks):
             project_shared(
                 room.rows,
@@ -95,6 +92,22 @@ def project(p, room, centres, n, ask, phase, phases, apart):
             project_own(
                 room.rows, room.row_at, centres, room.centre_at, room.rest, i, slab, stop, room.products
             )
+
+
+@inlined
+def _distances(room, centres, blocks, rest, first, stop, kind):
+    """The part of `project` that is of features first to stop, for squared or city-block distances."""
+    rows, row_at, at, products = room.rows, room.row_at, room.centre_at, room.products
+    if kind == SQUARES:
+        for i in range(blocks):
+            distances_shared(rows, row_at, centres, at, room.block[i], first, stop, products)
+        for i in range(0, rest, ROWS):
+            distances_own(rows, row_at, centres, at, room.rest, i, first, stop, products)
+    else:
+        for i in range(blocks):
+            absolute_shared(rows, row_at, centres, at, room.block[i], first, stop, products)
+        for i in range(0, rest, ROWS):
+            absolute_own(rows, row_at, centres, at, room.rest, i, first, stop, products)
 
 
 @inlined

@@ -13,7 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.centre_lanes import exponential
+from dcpred_tasks.engine.centre_lanes import add_feature
+from dcpred_tasks.engine.kernel_lanes import Vectors, for_form, kernel_input
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.llvm import (
     VECTOR,
@@ -28,6 +29,7 @@ from dcpred_tasks.engine.llvm import (
     store,
     takes,
 )
+from dcpred_tasks.model.kernel_families import Family, Sum
 
 _F32, _F64, _I32, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 _DOUBLES = ir.VectorType(_F64, LANES)
@@ -85,57 +87,61 @@ def turn_rows(_, rows, at, stride, blocks, out):
 
 
 @intrinsic
-def column_values(_, x, even, groups, first, last, apart, norm, at, scale, offset, origin, out):
-    """Columns of kernel values, as centre_lanes.kernel_values has them, of landmarks in groups first to last.
+def column_values(_, x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out):
+    """Columns of kernel values, as kernel_lanes.kernel_values has them, of landmarks in groups first to last.
 
     x       columns of features; `even` of them
     norm    ‖x‖² of the rows, from `at` on"""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        x, even, groups, first, last, apart, norm, at, scale, offset, origin, out = operands(
+        x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out = operands(
             context, b, signature, args
         )
         lengths = load(b, norm, at)
-        size = b.mul(even, integer(LANES))
+        size, known = (b.mul(n, integer(LANES)) for n in (even, n_constants))
 
-        def all_landmarks(apart: bool) -> None:
+        def all_landmarks(family: Family, apart: bool) -> None:
+            kind = Sum.PRODUCTS if family.sum == Sum.SQUARES and not apart else family.sum
             stop = b.mul(last, integer(LANES))
             with Loop(b, stop, [out], step=AT_ONCE, first=b.mul(first, integer(LANES))) as (
                 landmark,
                 (target,),
                 following,
             ):
-                group = b.gep(groups, [b.mul(b.lshr(landmark, integer(4)), size)])
-                group = b.gep(group, [b.and_(landmark, integer(LANES - 1))])
-                products = against(b, x, group, even, apart)
-                for t, product in enumerate(products):
-                    which = b.add(landmark, integer(t))
-                    g, o, h = (every(b, where, which) for where in (scale, offset, origin))
-                    far, near = (product, constant(0.0)) if apart else (lengths, product)
-                    exponent = b.fsub(fma(b, b.fsub(constant(-0.0), far), g, near), o)
-                    store(b, exponential(b, exponent, h), target, integer(LANES * t))
+                number, lane = b.lshr(landmark, integer(4)), b.and_(landmark, integer(LANES - 1))
+                group = b.gep(b.gep(groups, [b.mul(number, size)]), [lane])
+                own = b.gep(b.gep(constants, [b.mul(number, known)]), [lane])
+                for t, total in enumerate(against(b, x, group, even, kind)):
+                    k = [every(b, own, integer(LANES * k + t)) for k in range(family.n_constants)]
+                    value = kernel_input(b, family, total, lengths, k[0], apart)
+                    store(b, family.in_lanes(Vectors(b), value, k), target, integer(LANES * t))
                 following.append(b.gep(target, [integer(LANES * AT_ONCE)]))
 
-        with b.if_else(apart) as (then, otherwise):
-            with then:
-                all_landmarks(True)
-            with otherwise:
-                all_landmarks(False)
+        def values(family: Family) -> None:
+            if family.sum != Sum.SQUARES:
+                all_landmarks(family, False)
+                return
+            with b.if_else(apart) as (then, otherwise):
+                with then:
+                    all_landmarks(family, True)
+                with otherwise:
+                    all_landmarks(family, False)
+
+        for_form(b, form, values)
         return context.get_dummy_value()
 
-    kinds = (x, even, groups, first, last, apart, norm, at, scale, offset, origin, out)
+    kinds = (x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out)
     return takes(types.void, *kinds), generate
 
 
-def against(b: Any, x: Any, group: Any, even: Any, apart: bool) -> list[Any]:
-    """Products of columns x with 8 landmarks, or squared distances."""
+def against(b: Any, x: Any, group: Any, even: Any, kind: Sum) -> list[Any]:
+    """Sums over features of columns x and 8 landmarks."""
     loop = Loop(b, even, [constant(0.0)] * AT_ONCE)
     with loop as (j, sums, following):
         value = _column(b, x, j)
         for t, total in enumerate(sums):
             w = every(b, group, b.add(b.mul(j, integer(LANES)), integer(t)))
-            d = b.fsub(value, w) if apart else w
-            following.append(fma(b, d, d if apart else value, total))
+            following.append(add_feature(b, kind, value, w, total))
     return list(loop.values)
 
 

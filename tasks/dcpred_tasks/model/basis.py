@@ -1,24 +1,176 @@
-"""Pseudo-landmarks: kernel values computed from those of the landmarks, not from x (Hsieh et al. 2014,
-section 4).
+"""Bases: functions c̄ of a scaled row, whose sum with output weights β is the decision value of a leaf.
 
-c̄(x) = [ c | products | triangle ], where c_j = K(x, u_j) and
+Those of a compact leaf (Hsieh et al. 2014, section 4) are c̄(x) = [ c | products | triangle ], where c_j =
+K(x, u_j) are the values of landmarks, and pseudo-landmarks are computed from them and not from x:
+
     products  c_i · c_j of sampled pairs i ≤ j, the degree-2 basis of eq. 7
     triangle  κ(r̂_t), r̂_t = max_j |r_j − s_tj| (lower) or min_j (r_j + s_tj) (upper), eq. 6,
               with r_j = ‖x − u_j‖ and s_tj = ‖v_t − u_j‖ for p points v_t
+
+Each is a member of the protocol `Basis`, and `LeafBasis` is all three, of one set of kernel values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel, Rows
+
+Pull = Callable[[RealArray], tuple[RealArray, RealArray, RealArray]]
+Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 
 
 @dataclass(frozen=True)
-class Basis:
-    """What c̄ is computed from.
+class Prices:
+    """Nanoseconds that the engine takes for a row, by what it does; numbers, or arrays with one for each leaf
+    (dcpred.cost.predicted says what they are).
+
+    of_group      kernel values of `lanes` landmarks, computed together
+    of_landmark   one landmark in the sums of all outputs
+    of_product    one product there
+    of_point      one triangle point, and
+    of_distance   for every landmark that it is estimated from
+    """
+
+    lanes: int
+    of_group: float
+    of_landmark: float | FloatArray
+    of_product: float | FloatArray
+    of_point: float
+    of_distance: float
+
+    def landmarks(self, m: int | IntArray) -> FloatArray:
+        return np.asarray(np.ceil(np.asarray(m) / self.lanes) * self.of_group + m * self.of_landmark)
+
+    def products(self, p: int | IntArray) -> FloatArray:
+        return np.asarray(p * self.of_product)
+
+    def triangle(self, t: int | FloatArray, m: int | IntArray) -> FloatArray:
+        return np.asarray(t * (self.of_point + m * self.of_distance))
+
+
+class Basis(Protocol):
+    """c̄, functions of a scaled row. Tests: tests/support/bases.py, `check_basis`."""
+
+    @property
+    def size(self) -> int:
+        """How many functions."""
+
+    def __call__(self, X: Rows) -> FloatArray:
+        """c̄ of scaled rows (n, n_features): float64 (n, size)."""
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        """Σ_q β_q c̄_q(x) as a function of what refinement moves, or None where it cannot.
+
+        From landmarks (m, n_features), their γ (m,) and β (size, k) to f (n, k), and to a function from ∂L/∂f
+        to ∂L/∂landmarks, ∂L/∂log γ and ∂L/∂β. All in the dtype of X.
+        """
+
+    def predicted_ns(self, prices: Prices) -> float:
+        """Nanoseconds that the engine is expected to take for a row."""
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """K(x, u_j), each with a γ of its own.
+
+    points  float32 (m, n_features), scaled · gamma float32 (m,)
+    """
+
+    kernel: Kernel
+    points: SingleArray
+    gamma: SingleArray
+
+    @property
+    def size(self) -> int:
+        return len(self.points)
+
+    def __call__(self, X: Rows) -> FloatArray:
+        return self.kernel(X, self.points, self.gamma)
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        return weighted_sums(self.kernel, X, np.empty((0, 2), np.int32))
+
+    def predicted_ns(self, prices: Prices) -> float:
+        return float(prices.landmarks(self.size))
+
+
+@dataclass(frozen=True)
+class Products:
+    """c_i · c_j of pairs of landmarks, int32 (p, 2)."""
+
+    landmarks: Landmarks
+    pairs: NDArray[np.int32]
+
+    @property
+    def size(self) -> int:
+        return len(self.pairs)
+
+    def __call__(self, X: Rows) -> FloatArray:
+        return self.of_values(self.landmarks(X))
+
+    def of_values(self, c: FloatArray) -> FloatArray:
+        """The products of kernel values (n, m)."""
+        return c[:, self.pairs[:, 0]] * c[:, self.pairs[:, 1]]
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        m, both = self.landmarks.size, weighted_sums(self.landmarks.kernel, X, self.pairs)
+
+        def of(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
+            f, pull = both(U, gamma, np.vstack([np.zeros((m, beta.shape[1]), X.dtype), beta]))
+
+            def own(df: RealArray) -> tuple[RealArray, RealArray, RealArray]:
+                dU, d_log_gamma, d_beta = pull(df)
+                return dU, d_log_gamma, d_beta[m:]
+
+            return f, own
+
+        return of
+
+    def predicted_ns(self, prices: Prices) -> float:
+        return float(prices.products(self.size))
+
+
+@dataclass(frozen=True)
+class TrianglePoints:
+    """Kernel values of points, estimated from their distances to the landmarks, float32 (t, m), by the lower
+    or the upper bound of the triangle inequality.
+    """
+
+    landmarks: Landmarks
+    bound: str
+    distances: SingleArray
+
+    @property
+    def size(self) -> int:
+        return len(self.distances)
+
+    def __call__(self, X: Rows) -> FloatArray:
+        if self.size == 0:
+            return np.empty((len(X), 0))
+        return self.of_distances(self.landmarks.kernel.distances(X, self.landmarks.points))
+
+    def of_distances(self, r: FloatArray) -> FloatArray:
+        """The estimates from distances to the landmarks (n, m)."""
+        out = np.empty((len(r), self.size), ACC_DTYPE)
+        for t, s in enumerate(self.distances.astype(ACC_DTYPE)):
+            out[:, t] = np.abs(r - s).max(axis=1) if self.bound == "lower" else (r + s).min(axis=1)
+        return self.landmarks.kernel.of_distance(out)
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        return None
+
+    def predicted_ns(self, prices: Prices) -> float:
+        return float(prices.triangle(self.size, self.landmarks.size))
+
+
+@dataclass(frozen=True)
+class LeafBasis:
+    """c̄ of a compact leaf: landmarks, products and triangle points, as the arrays that are stored.
 
     landmarks  float32 (m, n_features), scaled
     gamma      float32 (m,), γ of each landmark, and by it of products and triangle values
@@ -34,26 +186,67 @@ class Basis:
     triangle: SingleArray
 
     @property
+    def members(self) -> tuple[Landmarks, Products, TrianglePoints]:
+        landmarks = Landmarks(self.kernel, self.landmarks, self.gamma)
+        return (
+            landmarks,
+            Products(landmarks, self.pairs),
+            TrianglePoints(landmarks, self.bound, self.triangle),
+        )
+
+    @property
     def size(self) -> int:
-        return len(self.landmarks) + len(self.pairs) + len(self.triangle)
+        return sum(member.size for member in self.members)
 
     def __call__(self, X: Rows) -> FloatArray:
-        """c̄ of scaled rows, float64 (n_samples, m + p + t)."""
-        if len(self.triangle):
-            r = self.kernel.distances(X, self.landmarks)
-            c = self.kernel.of_distance(r, self.gamma)
-        else:
-            r = c = self.kernel(X, self.landmarks, self.gamma)
-        if self.size == len(self.landmarks):
-            return c
-        products = c[:, self.pairs[:, 0]] * c[:, self.pairs[:, 1]]
-        return np.hstack([c, products, self._triangle_values(r)])
+        landmarks, products, triangle = self.members
+        if triangle.size == 0:
+            c = landmarks(X)
+            return np.hstack([c, products.of_values(c)]) if products.size else c
+        r = self.kernel.distances(X, self.landmarks)
+        c = self.kernel.of_distance(r, self.gamma)
+        return np.hstack([c, products.of_values(c), triangle.of_distances(r)])
 
-    def _triangle_values(self, r: FloatArray) -> FloatArray:
-        out = np.empty((len(r), len(self.triangle)), ACC_DTYPE)
-        for t, s in enumerate(self.triangle.astype(ACC_DTYPE)):
-            out[:, t] = np.abs(r - s).max(axis=1) if self.bound == "lower" else (r + s).min(axis=1)
-        return self.kernel.of_distance(out) if len(self.triangle) else out
+    def weighted(self, X: RealArray) -> Weighted | None:
+        return None if len(self.triangle) else weighted_sums(self.kernel, X, self.pairs)
+
+    def predicted_ns(self, prices: Prices) -> float:
+        return sum(member.predicted_ns(prices) for member in self.members)
+
+
+def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Weighted:
+    """See Basis.weighted, of landmarks and then products. Products go as quadratic forms, far less work than
+    one by one: Q symmetric (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j.
+    """
+    values = kernel.differentiable(X)
+    i, j = pairs[:, 0], pairs[:, 1]
+
+    def of(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
+        m = len(U)
+        c, slope_of = values(U, gamma)
+        first, mixed = beta[:m], []
+        for weights in beta[m:].T if len(pairs) else ():
+            Q = np.zeros((m, m), X.dtype)
+            np.add.at(Q, (i, j), weights)
+            mixed.append(c @ (Q + Q.T))
+        f = c @ first
+        for output, part in enumerate(mixed):
+            f[:, output] += 0.5 * (part * c).sum(axis=1)
+
+        def pull(df: RealArray) -> tuple[RealArray, RealArray, RealArray]:
+            dc = df * first[:, 0] if df.shape[1] == 1 else df @ first.T
+            for output, part in enumerate(mixed):
+                dc += df[:, output, None] * part
+            of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
+            d_beta = [c.T @ df, *([np.stack(of_pairs, axis=1)] if mixed else [])]
+            return *slope_of(dc), np.concatenate(d_beta)
+
+        return f, pull
+
+    return of
+
+
+# -- making them ---------------------------------------------------------------------------------------------
 
 
 def sample_pairs(m: int, n_products: int, rng: np.random.Generator) -> NDArray[np.int32]:

@@ -26,7 +26,7 @@ from dcpred_tasks.dtypes import (
     Status,
 )
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, Rows
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
@@ -95,12 +95,12 @@ class Model:
     def n_outputs(self) -> int:
         return int(self.intercept.shape[1])
 
-    def basis(self, leaf: int) -> Basis:
+    def basis(self, leaf: int) -> LeafBasis:
         own = _span(self.landmark_at, leaf)
         landmarks = self.landmarks[own]
         triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
         pairs = self.pairs[_span(self.pair_at, leaf)]
-        return Basis(self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle)
+        return LeafBasis(self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle)
 
     @property
     def score_dtype(self) -> np.dtype[np.floating]:

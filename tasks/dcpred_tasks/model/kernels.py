@@ -1,8 +1,8 @@
 """Kernels, as values: K(x, u) between rows of two arrays, in double precision.
 
 A stationary kernel depends on a distance r(x, u) that obeys the triangle inequality, which is what the
-triangle pseudo-landmarks need (Hsieh et al. 2014, section 4.1): the Euclidean distance for rbf, the
-city-block distance for laplacian.
+triangle pseudo-landmarks need (Hsieh et al. 2014, section 4.1): the Euclidean distance, or the city-block
+distance for laplacian.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.model.kernel_families import BY_NAME, Family, Sum
 
-STATIONARY = ("rbf", "laplacian")
-KERNELS = (*STATIONARY, "polynomial")
 Rows = NDArray[np.float32] | NDArray[np.float64]
 Slope = Callable[[RealArray], tuple[RealArray, RealArray]]
 Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
@@ -22,7 +21,9 @@ Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
 @dataclass(frozen=True)
 class Kernel:
-    """rbf: exp(−γ‖x−u‖²); laplacian: exp(−γ‖x−u‖₁); polynomial: (γ x·u + coef0)^degree."""
+    """A family of dcpred_tasks.model.kernel_families, by its name, with its γ; degree and coef0 are of the
+    polynomial kernel alone.
+    """
 
     name: str
     gamma: float
@@ -30,44 +31,48 @@ class Kernel:
     coef0: float = 1.0
 
     @property
+    def family(self) -> Family:
+        return BY_NAME[self.name]
+
+    @property
     def stationary(self) -> bool:
-        return self.name in STATIONARY
+        return self.family.stationary
 
     def __call__(self, X: Rows, U: Rows, gamma: SingleArray | None = None) -> FloatArray:
         """float64 (len(X), len(U)); `gamma` (len(U),) is a γ of its own for each row of U."""
-        by = self.gamma if gamma is None else gamma.astype(ACC_DTYPE)
-        if self.name == "rbf":
-            return _exp(squared_distances(X, U), by)
-        if self.name == "laplacian":
-            return _exp(city_block_distances(X, U), by)
-        products = np.asarray(X, ACC_DTYPE) @ np.asarray(U, ACC_DTYPE).T
-        return np.asarray((by * products + self.coef0) ** self.degree)
+        return self._value(_SUMS[self.family.sum](X, U), gamma)
 
     def distances(self, X: Rows, U: Rows) -> FloatArray:
         """The distance of a stationary kernel, float64 (len(X), len(U))."""
-        if self.name == "rbf":
-            return np.sqrt(squared_distances(X, U))
-        if self.name == "laplacian":
-            return city_block_distances(X, U)
-        raise ValueError(f"the {self.name} kernel is not a function of a distance")
+        if not self.stationary:
+            raise ValueError(f"the {self.name} kernel is not a function of a distance")
+        s = _SUMS[self.family.sum](X, U)
+        return np.sqrt(s, out=s) if self.family.sum == Sum.SQUARES else s
 
     def of_distance(self, r: FloatArray, gamma: SingleArray | None = None) -> FloatArray:
-        """κ(r), the value of a stationary kernel at distance r, with one γ or one for each column of r."""
-        return _exp(
-            r * r if self.name == "rbf" else r.copy(),
-            self.gamma if gamma is None else gamma.astype(ACC_DTYPE),
-        )
+        """The value of a stationary kernel at distance r, with one γ or one for each column of r."""
+        return self._value(r * r if self.family.sum == Sum.SQUARES else r.copy(), gamma)
+
+    def _value(self, s: FloatArray, gamma: SingleArray | None) -> FloatArray:
+        s *= self.gamma if gamma is None else gamma.astype(ACC_DTYPE)
+        return self.family.value(s, self.degree, self.coef0)
 
     def differentiable(self, X: RealArray) -> Differentiable:
         """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U and
         ∂L/∂log γ (m,). All in the dtype of X.
         """
-        return {"rbf": _rbf, "laplacian": _laplacian, "polynomial": _polynomial}[self.name](self, X)
+        return _DIFFERENTIABLE[self.family.sum](self, X)
+
+    def _falling(self, t: RealArray) -> tuple[RealArray, Callable[[], RealArray]]:
+        """κ(t), in the place of t where that is not needed any more, and a function that returns −κ'(t)."""
+        family = self.family
+        K = family.value(t if family.fall_by_value else t.copy(), self.degree, self.coef0)
+        return K, lambda: family.fall(t, K, self.degree, self.coef0)
 
 
-def _rbf(_: Kernel, X: RealArray) -> Differentiable:
-    """The exponent as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it
-    keeps its digits.
+def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
+    """−t as one product, [x, |x|², 1] · [2γu, −γ, −γ|u|²], about the middle of the rows, where it keeps its
+    digits.
     """
     middle = X.mean(axis=0)
     near = X - middle
@@ -77,11 +82,12 @@ def _rbf(_: Kernel, X: RealArray) -> Differentiable:
         V = U - middle
         v2 = (V * V).sum(axis=1)
         factor = np.column_stack([2 * gamma[:, None] * V, -gamma, -gamma * v2])
-        K = wide @ factor.T
-        np.exp(np.minimum(K, 0, out=K), out=K)
+        t = wide @ factor.T
+        np.minimum(t, 0, out=t)
+        K, fall = kernel._falling(np.negative(t, out=t))
 
         def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
-            sums = (dK * K).T @ wide
+            sums = (dK * fall()).T @ wide
             D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
             return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (
                 2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D
@@ -92,15 +98,15 @@ def _rbf(_: Kernel, X: RealArray) -> Differentiable:
     return of
 
 
-def _laplacian(_: Kernel, X: RealArray) -> Differentiable:
+def _of_absolute(kernel: Kernel, X: RealArray) -> Differentiable:
     def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
         r = np.zeros((len(X), len(U)), X.dtype)
         for f in range(X.shape[1]):
             r += np.abs(X[:, f, None] - U[None, :, f])
-        K = np.exp(-gamma * r)
+        K, fall = kernel._falling(gamma * r)
 
         def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
-            D = dK * K * gamma
+            D = dK * fall() * gamma
             signs = [(D * np.sign(X[:, f, None] - U[None, :, f])).sum(axis=0) for f in range(X.shape[1])]
             return np.stack(signs, axis=1), -(D * r).sum(axis=0)
 
@@ -109,16 +115,16 @@ def _laplacian(_: Kernel, X: RealArray) -> Differentiable:
     return of
 
 
-def _polynomial(kernel: Kernel, X: RealArray) -> Differentiable:
+def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
     def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
         products = X @ U.T
-        base = gamma * products + kernel.coef0
+        K, fall = kernel._falling(gamma * products)
 
         def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
-            D = dK * (kernel.degree * gamma * base ** (kernel.degree - 1))
-            return D.T @ X, (D * products).sum(axis=0)
+            D = dK * (gamma * fall())
+            return -(D.T @ X), -(D * products).sum(axis=0)
 
-        return base**kernel.degree, slope
+        return K, slope
 
     return of
 
@@ -132,20 +138,15 @@ def median_gamma(kernel: Kernel, X: Rows) -> float:
     heuristic.
     """
     some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
+    absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []
-    for i in range(
-        1, len(some)
-    ):  # from differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same
+    # From differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same.
+    for i in range(1, len(some)):
         off = np.abs(some[:i] - some[i])
-        between.append((off if kernel.name == "laplacian" else off * off).sum(axis=1))
+        between.append((off if absolute else off * off).sum(axis=1))
     apart = np.concatenate([*between, np.empty(0)])
     gamma = 1.0 / max(float(np.median(apart[apart > 0])), SMALLEST_APART) if apart.any() else kernel.gamma
     return float(np.float32(gamma))
-
-
-def _exp(distances: FloatArray, gamma: float | FloatArray) -> FloatArray:
-    distances *= -gamma
-    return np.exp(distances, out=distances)
 
 
 def squared_distances(X: Rows, U: Rows) -> FloatArray:
@@ -165,3 +166,11 @@ def city_block_distances(X: Rows, U: Rows) -> FloatArray:
     for f in range(X.shape[1]):
         out += np.abs(X[:, f, None] - U[None, :, f])
     return out
+
+
+def _products(X: Rows, U: Rows) -> FloatArray:
+    return np.asarray(X, ACC_DTYPE) @ np.asarray(U, ACC_DTYPE).T
+
+
+_SUMS = {Sum.PRODUCTS: _products, Sum.SQUARES: squared_distances, Sum.ABSOLUTE: city_block_distances}
+_DIFFERENTIABLE = {Sum.PRODUCTS: _of_products, Sum.SQUARES: _of_squares, Sum.ABSOLUTE: _of_absolute}

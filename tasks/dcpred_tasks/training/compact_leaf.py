@@ -5,7 +5,7 @@ algorithm 2).
 import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
-from dcpred_tasks.model.basis import Basis, sample_pairs, triangle_distances
+from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows, labellings, local_sample
 from dcpred_tasks.training.nystrom import nystrom_root
@@ -20,7 +20,7 @@ START_RIDGE = 1e-4  # of the output weights that refinement starts from
 
 def fit_compact(
     rows: LeafRows, local: DualSolution, local_kernel: Kernel, kernel: Kernel, settings: Settings, seed: int
-) -> tuple[Basis, FloatArray, FloatArray]:
+) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local
     machine.
     """
@@ -41,7 +41,7 @@ def _basis(
     settings: Settings,
     rng: np.random.Generator,
     seed: int,
-) -> Basis:
+) -> LeafBasis:
     """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks.
 
     A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of
@@ -60,7 +60,7 @@ def _basis(
     pairs = sample_pairs(len(landmarks), settings.products, rng)
     points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
     triangle = triangle_distances(kernel, points, landmarks)
-    return Basis(
+    return LeafBasis(
         kernel,
         settings.triangle_bound,
         landmarks,
@@ -71,7 +71,7 @@ def _basis(
 
 
 def _head(
-    rows: LeafRows, weight: FloatArray, basis: Basis, settings: Settings, rng: np.random.Generator
+    rows: LeafRows, weight: FloatArray, basis: LeafBasis, settings: Settings, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """β = W̄^½ w of the linear machine trained on Z = C̄ W̄^½."""
     X = rows.X
@@ -94,10 +94,10 @@ def _refined(
     weight: FloatArray,
     local: DualSolution,
     local_kernel: Kernel,
-    basis: Basis,
+    basis: LeafBasis,
     settings: Settings,
     seed: int,
-) -> tuple[Basis, FloatArray, FloatArray]:
+) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """Landmarks, their γ and β moved together, from a least-squares fit on.
 
     That start is better than the Nyström machine of `_head`, whose output weights are large and cancel: 97.9

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Reference
+from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
@@ -98,7 +99,8 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
     if isinstance(settings.gamma, str):
         if settings.scaling == "learned":
             rows = rows[:, rows.any(axis=0)]  # without the features that were left out
-        gamma = 1.0 if settings.scaling == "learned" and settings.kernel == "rbf" else _scale(rows, weight)
+        squares = BY_NAME[settings.kernel].sum == Sum.SQUARES
+        gamma = 1.0 if settings.scaling == "learned" and squares else _scale(rows, weight)
     else:
         gamma = settings.gamma
     return Kernels(

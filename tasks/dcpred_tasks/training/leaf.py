@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
-from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.compact_leaf import fit_compact
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
@@ -100,7 +100,7 @@ def fit_leaf(
 
 def compact_model(
     rows: LeafRows, local: DualSolution, kernels: Kernels, settings: Settings, seed: int
-) -> tuple[Basis, FloatArray, FloatArray]:
+) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """The basis, β and intercepts: the local machine itself where it is small enough."""
     exact = _exact(rows.X, local, kernels, settings.landmarks)
     if exact is None:
@@ -108,7 +108,7 @@ def compact_model(
     landmarks, beta = exact
     gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
     return (
-        Basis(kernels.head, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks))),
+        LeafBasis(kernels.head, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks))),
         beta,
         local.intercept,
     )

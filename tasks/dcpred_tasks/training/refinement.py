@@ -25,8 +25,7 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.model.basis import Basis
-from dcpred_tasks.model.kernels import Differentiable
+from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.settings import Settings
 
@@ -85,11 +84,11 @@ class Objective:
     """
 
     def __init__(
-        self, X: RealArray, basis: Basis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float
+        self, X: RealArray, basis: LeafBasis, beta: RealArray, intercept: RealArray, goal: Goal, ridge: float
     ) -> None:
         """X (n, d) · beta (m + p, k) · intercept (k,); all of one floating dtype."""
-        self.X, self.goal, self.kernel = X, goal, basis.kernel
-        self.start, self.pairs = basis.landmarks.astype(X.dtype), basis.pairs
+        self.X, self.goal, self.basis = X, goal, basis
+        self.start = basis.landmarks.astype(X.dtype)
         self.gamma = basis.gamma.astype(X.dtype)
         self.shape = beta.shape
         self.scale = max(float(np.abs(beta).mean()), 1e-3)
@@ -110,20 +109,14 @@ class Objective:
         gamma = self.gamma * np.exp(log_gamma.clip(-LOG_GAMMA, LOG_GAMMA))
         return U.reshape(self.start.shape), beta.reshape(self.shape) * self.scale, b, gamma
 
-    def _forms(self, beta: RealArray) -> list[RealArray]:
-        """Symmetric Q (m, m) of each output, with ½ cᵀ Q c = Σ_q β_q c_i c_j; none where there are no
-        products.
-        """
-        forms = []
-        for weights in beta.T if len(beta) else ():
-            Q = np.zeros((len(self.start),) * 2, self.X.dtype)
-            np.add.at(Q, (self.pairs[:, 0], self.pairs[:, 1]), weights)
-            forms.append(Q + Q.T)
-        return forms
+    def _weighted(self, X: RealArray) -> Weighted:
+        weighted = self.basis.weighted(X)
+        assert weighted is not None, "Settings refuses refine with a basis that has no derivative"
+        return weighted
 
     @cached_property
-    def _values(self) -> Differentiable:
-        return self.kernel.differentiable(self.X)
+    def _values(self) -> Weighted:
+        return self._weighted(self.X)
 
     def __call__(self, theta: RealArray) -> tuple[float, RealArray]:
         """Value and gradient."""
@@ -131,32 +124,19 @@ class Objective:
 
     def some(self, theta: RealArray, rows: IntArray) -> RealArray:
         """The gradient as some of the rows tell it."""
-        return self._at(theta, self.kernel.differentiable(self.X[rows]), self.goal.take(rows))[1]
+        return self._at(theta, self._weighted(self.X[rows]), self.goal.take(rows))[1]
 
-    def _at(self, theta: RealArray, values: Differentiable, goal: Goal) -> tuple[float, RealArray]:
+    def _at(self, theta: RealArray, values: Weighted, goal: Goal) -> tuple[float, RealArray]:
         U, beta, b, gamma = self.parts(theta)
-        m = len(U)
-        c, slope_of = values(U, gamma)
-        # products, as quadratic forms: far less work than one by one
-        mixed = [c @ form for form in self._forms(beta[m:])]
-        f = c @ beta[:m] + b
-        for output, part in enumerate(mixed):
-            f[:, output] += 0.5 * (part * c).sum(axis=1)
-        value, df = goal(f)
-        dc = df * beta[:m, 0] if self.shape[1] == 1 else df @ beta[:m].T
-        for output, part in enumerate(mixed):
-            dc += df[:, output, None] * part
-        dU, d_log_gamma = slope_of(dc)
+        sums, pull = values(U, gamma, beta)
+        value, df = goal(sums + b)
+        dU, d_log_gamma, d_beta = pull(df)
         off = theta - self.rest
         pulled = self.stiff * off
         gradient = 2.0 * pulled
         first, second, third, last = self.at[1:]
         gradient[:first] += dU.ravel()
-        gradient[first : first + c.shape[1] * df.shape[1]] += (c.T @ df).ravel() * self.scale
-        if mixed:
-            i, j = self.pairs[:, 0], self.pairs[:, 1]
-            of_pairs = [((c * df[:, output, None]).T @ c)[i, j] for output in range(len(mixed))]
-            gradient[first + m * df.shape[1] : second] += np.stack(of_pairs, axis=1).ravel() * self.scale
+        gradient[first:second] += d_beta.ravel() * self.scale
         gradient[second:third] += df.sum(axis=0)
         gradient[third:last] += np.where(np.abs(theta[third:last]) < LOG_GAMMA, d_log_gamma, 0.0)
         return value + float(pulled @ off), gradient
@@ -164,13 +144,13 @@ class Objective:
 
 def refine(
     X: SingleArray,
-    basis: Basis,
+    basis: LeafBasis,
     beta: RealArray,
     intercept: RealArray,
     goal: Goal,
     settings: Settings,
     seed: int = 0,
-) -> tuple[Basis, RealArray, RealArray]:
+) -> tuple[LeafBasis, RealArray, RealArray]:
     """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after
     refine_epochs passes of stochastic steps where there are any; where none helps, as they were.
 

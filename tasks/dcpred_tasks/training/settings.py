@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.kernels import KERNELS, STATIONARY
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.scaling import SCALINGS
 
 TASKS = ("classification", "regression")

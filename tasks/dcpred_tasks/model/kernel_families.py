@@ -1,0 +1,373 @@
+"""Kernel families, one class each, from the formula to what the engine computes.
+
+Every kernel is κ(t) with t = γ s, and s one sum over the features of a row x and a point u (`Sum`). With κ'
+its derivative by t, ∂K/∂log γ = t κ'(t) and ∂K/∂u = γ κ'(t) ∂s/∂u: a family is κ, κ', and how κ is computed
+in single precision. A new one is a class here and a place in FAMILIES; the tests of kernels, solvers,
+refinement and engine are drawn from that list.
+
+**In lanes.** In a leaf everything is centred on the mean of its landmarks: z = x' − μ, v = u − μ. The engine
+computes, with single-precision weights and constants of each landmark,
+
+    products  P = z·w                 squares  P = ‖z − v‖² or z·w        absolute  P = ‖z − v‖₁
+
+and from it `in_lanes` computes e with c = factor · (e + shift), c the kernel value. Output weights are large
+and cancel. Written in e, which is 0 or small near the mean of the landmarks, most of it cancels before single
+precision comes in (packing.py). `in_lanes` is written once over `Lanes`, the arithmetic of vectors: LLVM's in
+the engine, NumPy's in the tests.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from dcpred_tasks.dtypes import FloatArray, RealArray
+
+LOG2_E = float(np.log2(np.e))
+NEAR = 2.0  # exponent at the leaf's mean up to which a kernel value is written as a difference from there
+LARGEST = 1e6  # a² of a Matérn kernel from which on its value is 0, in double precision
+LARGEST_IN_LANES = 1e4  # and in single precision
+SMALLEST = 1e-30  # keeps 0 / 0 away
+
+
+class Sum(IntEnum):
+    """The sum over features that a kernel is a function of."""
+
+    PRODUCTS = 0  # x·u
+    SQUARES = 1  # ‖x − u‖²
+    ABSOLUTE = 2  # ‖x − u‖₁
+
+
+class Lanes(Protocol):
+    """Arithmetic of vectors of single precision, of LLVM or of NumPy."""
+
+    def number(self, value: float) -> Any: ...
+    def add(self, x: Any, y: Any) -> Any: ...
+    def sub(self, x: Any, y: Any) -> Any: ...
+    def mul(self, x: Any, y: Any) -> Any: ...
+    def div(self, x: Any, y: Any) -> Any: ...
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        """x · y + z, rounded once."""
+
+    def sqrt(self, x: Any) -> Any: ...
+    def least(self, x: Any, y: Any) -> Any: ...
+    def most(self, x: Any, y: Any) -> Any: ...
+    def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
+        """`then` in lanes where x < y, else `otherwise`."""
+
+    def exp2(self, t: Any) -> tuple[Any, Any]:
+        """(a, b), 2^t = a + b for t between −126 and 126: a power of two, and a b that is 0 at t = 0."""
+
+    def powers(self, base: Any, start: Any, count: Any) -> Any:
+        """Σ_i base^i start^(count − 1 − i), i < count, with the count of the first lane."""
+
+
+@dataclass(frozen=True)
+class LeafLanes:
+    """What the engine keeps of the m landmarks of a leaf.
+
+    weights    float64 (m, n_held), what rows are multiplied with or subtracted from
+    constants  float64 (n_constants, m)
+    factor     float64 (m,), and
+    shift      float64 (m,): kernel value = factor · (e + shift)
+    """
+
+    weights: FloatArray
+    constants: FloatArray
+    factor: FloatArray
+    shift: FloatArray
+
+
+@dataclass(frozen=True)
+class LeafPoints:
+    """The m landmarks of a leaf, in double precision.
+
+    v     (m, n_features), from the leaf's mean on
+    mean  (n_features,), in scaled features; 0 where rows are not held
+    held  numbers of the features that rows are held with; in the others every row is 0
+    gamma (m,)
+    wide  whether squares are of differences, feature by feature, and not from products
+    """
+
+    v: FloatArray
+    mean: FloatArray
+    held: Any
+    gamma: FloatArray
+    wide: bool
+
+    @property
+    def square(self) -> FloatArray:
+        return np.asarray(np.einsum("ij,ij->i", self.v, self.v))
+
+    @property
+    def held_square(self) -> FloatArray:
+        v = self.v[:, self.held]
+        return np.asarray(np.einsum("ij,ij->i", v, v))
+
+
+class Family(ABC):
+    """A kernel without its γ, degree and coef0; without state."""
+
+    name: ClassVar[str]
+    sum: ClassVar[Sum]
+    libsvm: ClassVar[str | None] = None  # LIBSVM's own name for it
+    steepest: ClassVar[float] = 1.0  # the largest |κ'(t)|: how far an error of t is felt
+    n_constants: ClassVar[int] = 3
+    group_ns: ClassVar[float] = 0.0  # nanoseconds for 16 landmarks beside those of an rbf
+    fall_by_value: ClassVar[bool] = False  # whether −κ' follows from κ alone, and t need not be kept
+
+    @property
+    def stationary(self) -> bool:
+        """Whether it depends on a distance, which the triangle inequality holds for."""
+        return self.sum != Sum.PRODUCTS
+
+    @abstractmethod
+    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+        """κ(t), which may take the place of t."""
+
+    @abstractmethod
+    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+        """−κ'(t), where K = κ(t); neither is written."""
+
+    @staticmethod
+    @abstractmethod
+    def scalar(t: float, degree: int, coef0: float) -> float:
+        """κ(t) of one number, in what numba compiles."""
+
+    @abstractmethod
+    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+        """What the engine keeps of a leaf."""
+
+    def width(self, points: LeafPoints) -> FloatArray:
+        """(m,), how far landmarks are from their mean: what single precision loses grows with it."""
+        return self.steepest * points.gamma * points.square
+
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+        """|e| of the landmarks (columns) at themselves (rows), (m, m), or what is summed on the way to it."""
+        norms, v = points.square, points.v
+        squares = np.maximum(norms[:, None] + norms - 2 * v @ v.T, 0.0)
+        return np.abs(self.value(points.gamma * squares, degree, coef0) / lanes.factor - lanes.shift)
+
+    @staticmethod
+    @abstractmethod
+    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
+        """e, from x = P for products; for squares from x = scale · (2 z·v − ‖z‖²), or −scale · ‖z − v‖² in a
+        wide leaf; for absolute sums from x = −scale · P. The scale is the first constant.
+        """
+
+
+class Rbf(Family):
+    """exp(−γ‖x − u‖²). c = exp(−γ‖v‖²) 2^x near the mean, with the scale γ log₂e."""
+
+    name = "rbf"
+    sum = Sum.SQUARES
+    libsvm: ClassVar[str | None] = "rbf"
+    fall_by_value = True
+
+    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+        np.negative(t, out=t)
+        return np.exp(t, out=t)
+
+    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+        return K
+
+    @staticmethod
+    def scalar(t: float, degree: int, coef0: float) -> float:
+        return math.exp(-t)
+
+    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+        exponent = points.gamma * points.square
+        near = (exponent < NEAR).astype(np.float64)
+        scale = points.gamma * LOG2_E
+        v = points.v[:, points.held]
+        offset = np.where(near > 0, 0.0, exponent) - points.wide * points.gamma * points.held_square
+        return LeafLanes(
+            weights=v if points.wide else v * (2 * scale)[:, None],
+            constants=np.stack([scale, offset * LOG2_E, near]),
+            factor=np.where(near > 0, np.exp(-exponent), 1.0),
+            shift=near,
+        )
+
+    @staticmethod
+    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
+        """2^t − near, t = x − offset. With near = 1 a difference that keeps its digits where t is near 0."""
+        _, offset, near = constants
+        power, rest = o.exp2(o.sub(x, offset))
+        return o.add(rest, o.sub(power, near))
+
+
+class Laplacian(Rbf):
+    """exp(−γ‖x − u‖₁)."""
+
+    name = "laplacian"
+    sum = Sum.ABSOLUTE
+    libsvm = None
+
+    def width(self, points: LeafPoints) -> FloatArray:
+        return np.asarray((points.gamma * np.abs(points.v).sum(axis=1)) ** 2)
+
+    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+        scale, m = points.gamma * LOG2_E, len(points.v)
+        left_out = np.abs(np.delete(points.v, points.held, axis=1)).sum(axis=1)
+        return LeafLanes(
+            weights=points.v[:, points.held],
+            constants=np.stack([scale, scale * left_out, np.zeros(m)]),
+            factor=np.ones(m),
+            shift=np.zeros(m),
+        )
+
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+        apart = np.zeros((len(points.v),) * 2)
+        for feature in points.v.T:
+            apart += np.abs(feature[:, None] - feature)
+        return self.value(points.gamma * apart, degree, coef0)
+
+
+class Matern32(Family):
+    """(1 + a) e^−a, a = √(6t), t = γ‖x − u‖² (Rasmussen and Williams 2006, eq. 4.17, ν = 3/2).
+
+    γ = 1 / (2ℓ²) of the length scale ℓ, as of an rbf, which Matérn kernels of the same γ tend to as ν grows.
+
+    In lanes: with A the value of a for the landmark's own distance from the mean, δ = a − A is (a² − A²) /
+    (a + A), where a² − A² is a product as of an rbf, and
+
+        c = e^−A (e + P(A)),   e = P(a) e^−δ − P(A) = P(a) (e^−δ − 1) + δ + k (a² − A²),   P(a) = 1 + a + k a²
+
+    with the second form where δ < 1: there it keeps its digits. Far from the mean A counts as 0 and P(A)
+    too.
+    """
+
+    name = "matern32"
+    sum = Sum.SQUARES
+    steepest = 3.0
+    n_constants = 7
+    group_ns = 3.5
+    by: ClassVar[float] = 6.0  # a² / t
+    k: ClassVar[float] = 0.0
+
+    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+        t *= self.by
+        np.minimum(t, LARGEST, out=t)
+        a = np.sqrt(t)
+        t *= self.k
+        t += a
+        t += 1.0
+        t *= np.exp(np.negative(a, out=a), out=a)
+        return t
+
+    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+        return np.asarray(3.0 * np.exp(-np.sqrt(6.0 * t)))
+
+    @staticmethod
+    def scalar(t: float, degree: int, coef0: float) -> float:
+        a = math.sqrt(min(6.0 * t, LARGEST))
+        return (1.0 + a) * math.exp(-a)
+
+    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+        scale = self.by * points.gamma
+        square, v = scale * points.square, points.v[:, points.held]
+        A = np.sqrt(square)
+        near = A < NEAR
+        A = np.where(near, A, 0.0)
+        P = np.where(near, 1.0 + A + self.k * square, 0.0)
+        offset = np.zeros(len(v))
+        if points.wide:  # x holds the whole of a², but for features that are not held
+            offset = np.where(near, -scale * points.held_square, 0.0)
+            square = np.where(near, square, square - scale * points.held_square)
+        return LeafLanes(
+            weights=v if points.wide else v * (2 * scale)[:, None],
+            constants=np.stack(
+                [scale, offset, near.astype(np.float64), square, A, P, np.full(len(v), self.k)]
+            ),
+            factor=np.where(near, np.exp(-A), 1.0),
+            shift=P,
+        )
+
+    @staticmethod
+    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
+        _, offset, near, square, A, P, k = constants
+        q = o.least(o.sub(offset, x), o.number(LARGEST_IN_LANES))  # a² − A²
+        a2 = o.most(o.add(q, square), o.number(0.0))
+        a = o.sqrt(a2)
+        numerator = o.where_less(o.number(0.0), near, q, a2)
+        delta = o.div(numerator, o.add(o.add(a, A), o.number(SMALLEST)))
+        power, rest = o.exp2(o.mul(delta, o.number(-LOG2_E)))
+        polynomial = o.fma(k, a2, o.add(a, o.number(1.0)))
+        less = o.add(rest, o.sub(power, o.number(1.0)))
+        small = o.fma(polynomial, less, o.fma(k, q, delta))
+        large = o.fma(polynomial, o.add(power, rest), o.sub(o.number(0.0), P))
+        return o.where_less(delta, near, small, large)
+
+
+class Matern52(Matern32):
+    """(1 + a + a²/3) e^−a, a = √(10t), t = γ‖x − u‖² (Rasmussen and Williams 2006, eq. 4.17, ν = 5/2)."""
+
+    name = "matern52"
+    steepest = 5 / 3
+    by = 10.0
+    k = 1 / 3
+
+    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+        a = np.sqrt(np.minimum(10.0 * t, LARGEST))
+        return np.asarray(5 / 3 * (1.0 + a) * np.exp(-a))
+
+    @staticmethod
+    def scalar(t: float, degree: int, coef0: float) -> float:
+        a = math.sqrt(min(10.0 * t, LARGEST))
+        return (1.0 + a + a * a / 3.0) * math.exp(-a)
+
+
+class Polynomial(Family):
+    """(γ x·u + coef0)^degree. In lanes, with o its base at the mean, c = e + o^degree and e = P Σ_i (P +
+    o)^i o^(degree − 1 − i).
+    """
+
+    name = "polynomial"
+    sum = Sum.PRODUCTS
+    libsvm = "poly"
+    n_constants = 2
+
+    def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
+        t += coef0
+        return np.asarray(t**degree)
+
+    def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
+        return np.asarray(-degree * (t + coef0) ** (degree - 1))
+
+    @staticmethod
+    def scalar(t: float, degree: int, coef0: float) -> float:
+        return float((t + coef0) ** degree)
+
+    def width(self, points: LeafPoints) -> FloatArray:
+        return np.zeros(len(points.v))
+
+    def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
+        u = points.v + points.mean
+        at_mean = points.gamma * (u @ points.mean) + coef0
+        return LeafLanes(
+            weights=u[:, points.held] * points.gamma[:, None],
+            constants=np.stack([at_mean, np.full(len(u), float(degree))]),
+            factor=np.ones(len(u)),
+            shift=at_mean**degree,
+        )
+
+    def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
+        """Of what a product sums on its way, not of the product, which may be small by cancelling."""
+        products = np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
+        at_mean = np.abs(lanes.constants[0])
+        return np.asarray((products + at_mean) ** degree - at_mean**degree)
+
+    @staticmethod
+    def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
+        at_mean, degree = constants
+        return o.mul(x, o.powers(o.add(x, at_mean), at_mean, degree))
+
+
+# The place of a family is its number in compiled code.
+FAMILIES: tuple[Family, ...] = (Rbf(), Laplacian(), Polynomial(), Matern32(), Matern52())
+BY_NAME = {family.name: family for family in FAMILIES}
+KERNELS = tuple(BY_NAME)
+STATIONARY = tuple(family.name for family in FAMILIES if family.stationary)

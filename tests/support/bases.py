@@ -1,0 +1,55 @@
+"""What every member of the protocol dcpred_tasks.model.basis.Basis keeps."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.model.basis import Basis, Prices
+
+SINGLE = Prices(lanes=16, of_group=10.0, of_landmark=0.5, of_product=0.1, of_point=15.0, of_distance=1.2)
+
+
+def check_basis(basis: Basis, X: NDArray[np.float32]) -> None:
+    """A basis of scaled rows (n, n_features): its shape and dtype; rows do not see each other, and are not
+    written; what it costs; and its derivative, by differences, where it has one.
+    """
+    before = X.copy()
+    values = basis(X)
+    assert values.shape == (len(X), basis.size)
+    assert values.dtype == np.float64
+    assert np.isfinite(values).all()
+    np.testing.assert_array_equal(X, before)
+    assert basis(X[:0]).shape == (0, basis.size)
+    np.testing.assert_allclose(basis(X[::-1])[::-1], values, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(basis(X.astype(np.float64)), values, rtol=1e-9, atol=1e-12)
+    cost = basis.predicted_ns(SINGLE)
+    assert isinstance(cost, float)
+    assert cost > 0 if basis.size else cost == 0
+
+
+def check_weighted(
+    basis: Basis,
+    X: NDArray[np.float32],
+    landmarks: NDArray[np.float32],
+    gamma: NDArray[np.float32],
+    k: int = 2,
+) -> None:
+    """Σ_q β_q c̄_q and its derivatives by landmarks, log γ and β, against central differences."""
+    rows, U, g = X.astype(np.float64), landmarks.astype(np.float64), gamma.astype(np.float64)
+    weighted = basis.weighted(rows)
+    assert weighted is not None
+    rng = np.random.default_rng(0)
+    beta, along = rng.normal(size=(basis.size, k)), rng.normal(size=(len(X), k))
+    f, pull = weighted(U, g, beta)
+    np.testing.assert_allclose(f, basis(X) @ beta, rtol=1e-6, atol=1e-6)
+    found = pull(along)
+
+    def value(dU: float, d_log: float, d_beta: float) -> float:
+        moved = weighted(U + dU * ways[0], g * np.exp(d_log * ways[1]), beta + d_beta * ways[2])[0]
+        return float((moved * along).sum())
+
+    ways = [rng.normal(size=part.shape) for part in (U, g, beta)]
+    h = 1e-5
+    for which, (slope, way) in enumerate(zip(found, ways, strict=True)):
+        step = [h if i == which else 0.0 for i in range(3)]
+        expected = (value(*step) - value(*[-s for s in step])) / (2 * h)
+        assert np.isclose(float((slope * way).sum()), expected, rtol=2e-4, atol=1e-6), which

@@ -1,0 +1,71 @@
+"""Every member of the protocol Basis keeps its contract, with every kernel."""
+
+import numpy as np
+import pytest
+
+from dcpred_tasks.model.basis import (
+    Basis,
+    Landmarks,
+    LeafBasis,
+    Prices,
+    Products,
+    TrianglePoints,
+    sample_pairs,
+    triangle_distances,
+)
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.kernels import Kernel
+from support.bases import check_basis, check_weighted
+
+RNG = np.random.default_rng(0)
+X, U, V = (RNG.normal(size=(n, 3)).astype(np.float32) for n in (20, 5, 4))
+GAMMA = np.geomspace(0.2, 0.8, 5).astype(np.float32)
+PAIRS = sample_pairs(5, 7, RNG)
+
+
+def members(name: str) -> dict[str, Basis]:
+    kernel = Kernel(name, 0.4, 3, 0.5)
+    landmarks = Landmarks(kernel, U, GAMMA)
+    none = np.empty((0, 5), np.float32)
+    s = triangle_distances(kernel, V, U) if name in STATIONARY else none
+    found: dict[str, Basis] = {
+        "landmarks": landmarks,
+        "products": Products(landmarks, PAIRS),
+        "leaf": LeafBasis(kernel, "lower", U, GAMMA, PAIRS, none),
+        "leaf without products": LeafBasis(kernel, "lower", U, GAMMA, PAIRS[:0], none),
+    }
+    if name in STATIONARY:
+        found["triangle"] = TrianglePoints(landmarks, "upper", s)
+        found["leaf with triangle"] = LeafBasis(kernel, "lower", U, GAMMA, PAIRS, s)
+    return found
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_contract(name: str) -> None:
+    for basis in members(name).values():
+        check_basis(basis, X)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_derivatives(name: str) -> None:
+    for member, basis in members(name).items():
+        if "triangle" in member:
+            assert basis.weighted(X.astype(float)) is None
+        else:
+            check_weighted(basis, X, U, GAMMA)
+            check_weighted(basis, X, U, GAMMA, k=1)
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_a_leaf_is_its_members_side_by_side(name: str) -> None:
+    leaf = members(name)["leaf with triangle"]
+    assert isinstance(leaf, LeafBasis)
+    np.testing.assert_allclose(leaf(X), np.hstack([member(X) for member in leaf.members]), rtol=1e-6)
+    prices = Prices(16, 10.0, 0.5, 0.1, 15.0, 1.2)
+    assert leaf.predicted_ns(prices) == sum(member.predicted_ns(prices) for member in leaf.members)
+
+
+def test_prices_are_of_groups_of_lanes() -> None:
+    """Seventeen landmarks are computed as thirty-two, and summed as seventeen."""
+    prices = Prices(lanes=16, of_group=10.0, of_landmark=0.5, of_product=0.1, of_point=0.0, of_distance=0.0)
+    np.testing.assert_allclose(prices.landmarks(np.array([0, 16, 17])), [0.0, 18.0, 28.5])
