@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,12 @@ def test_a_room_says_what_it_is_for_and_imports_nothing_else(path: Path) -> None
                 or (package == "dcpred_tasks" and of_root)
             )
             assert fine, f"{module.name} imports {target}"
+
+
+@pytest.mark.parametrize("package", ["dcpred", "dcpred_tasks"])
+def test_types_are_shipped(package: str) -> None:
+    """A package without this file is untyped to whoever imports it."""
+    assert (files(package) / "py.typed").is_file()
 
 
 def test_serving_imports_neither_scikit_learn_nor_dask() -> None:

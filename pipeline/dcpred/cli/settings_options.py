@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.settings import Description, Settings, make_settings
 
 
 def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:
@@ -23,6 +23,12 @@ def read_settings(config: Path | None, assignments: Sequence[str], task: str | N
     if task is not None:
         values["task"] = task
     return make_settings(values)
+
+
+def setting_help(one: Description) -> str:
+    """What `-h` says of a setting after its name and default."""
+    zero = f" 0: {one.zero}." if one.zero else ""
+    return f"{one.meaning}{zero} [{one.allowed}]"
 
 
 def _read_toml(path: Path) -> dict[str, object]:

@@ -16,15 +16,26 @@ from dcpred.cli.options import (
     json_option,
     reports_errors,
 )
-from dcpred.cli.settings_options import read_settings
+from dcpred.cli.settings_options import read_settings, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.training.train import train
 from dcpred.tuning.tune import tune
 from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.training.settings import describe_settings
 
 
-@click.command("train")
+class _TrainCommand(click.Command):
+    """Its help ends with all settings."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Settings of --set and --config"):
+            formatter.write_dl(
+                [(f"{one.name} = {one.default}", setting_help(one)) for one in describe_settings()]
+            )
+
+
+@click.command("train", cls=_TrainCommand)
 @click.argument("data")
 @click.argument("model", type=PATH)
 @click.option(
@@ -32,7 +43,7 @@ from dcpred_tasks.storage.zarr_arrays import find_array
     "assignments",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting, as landmarks=24; may be repeated.",
+    help="A setting, as landmarks=24; may be repeated. All settings are listed below.",
 )
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @data_options

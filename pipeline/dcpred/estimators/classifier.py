@@ -29,62 +29,85 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_leaves : int or None
-        Target number of leaves, rounded down to a power of two. None: one for every 1,000 rows.
-    kernel : {"rbf", "laplacian", "polynomial"}
-    gamma : "scale", "median" or float > 0
-        γ in scaled features. "scale": 1 / (n_features × variance), or 1 for rbf where the scaling is learned;
-        "median": in each leaf 1 / the median squared distance of its rows.
-    degree, coef0 : int, float
-        Of the polynomial kernel (γ x·u + coef0)^degree.
-    C : float
-        Penalty of the local SVMs.
-    head_gamma, head_C : float or None
-        γ and C of the compact models. None: those of the local SVMs. Few landmarks like a smaller γ. With
-        gamma="median" head_gamma is a factor of γ; head_C is for refine=False.
-    class_weight : None, "balanced" or dict
-    scaling : {"standard", "minmax", "none", "learned"}
-        "learned": a factor for each feature under which neighbours agree on y, 0 where a feature does not
-        matter.
-    overlap : int
-        Leaves that each row helps to train: its own, and those nearest after it.
-    halo_weight : float in [0, 1]
+    n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
+        Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
+        for every 1,000 rows, at most 4,096.
+    kernel : {"rbf", "laplacian", "polynomial"}, default "rbf"
+        Kernel of the local machines and of the landmarks.
+    gamma : {"scale", "median"} or float (more than 0), default "scale"
+        γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 for the rbf kernel
+        with learned scaling. median: in each leaf 1 / the median squared distance of its rows.
+    degree : int (from 1 to 10), default 2
+        Degree of the polynomial kernel (γ x·u + coef0)^degree.
+    coef0 : float (0 or more), default 1.0
+        Constant term of the polynomial kernel.
+    C : float (more than 0), default 10.0
+        Penalty on errors of the local SVMs, for classes.
+    head_gamma : float (0 or more) or None, default None
+        γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
+        None: that of the local machines.
+    head_C : float (0 or more) or None, default None
+        C of the Nyström machine, with refine=False. None: that of the local machines.
+    class_weight : "balanced", dict or None, default None
+        Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
+        and needs rows in memory. None: every row weighs the same.
+    scaling : {"none", "standard", "minmax", "learned"}, default "standard"
+        How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
+        feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0 to 1.
+    overlap : int (from 1 to 64 leaves), default 1
+        Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
+    halo_weight : float (from 0 to 1), default 0.3
         Weight of a row in the compact models of leaves that are not its own.
-    landmarks : int
-        Landmarks per leaf: exact kernel values in each prediction.
-    landmark_floor : float in [0, 1]
-        Share of uniform weight in the k-means that finds landmarks; the rest goes by α².
-    products : int
-        Products of two landmark values per leaf, as pseudo-landmarks.
-    triangle, triangle_bound : int, {"lower", "upper"}
-        Pseudo-landmarks by the triangle inequality, for stationary kernels; they need refine=False.
-    refine : bool
-        Move landmarks, γ of each and output weights together by L-BFGS. False: a linear SVM on the Nyström
-        approximation.
-    refine_steps, refine_epochs, refine_ridge : int, int, float
-        Steps at most; passes of stochastic steps (Adam) instead, which large leaves like better, or 0;
-        penalty on output weights.
-    guide : float in [0, 1]
-        Share of the loss of refinement that is the distance to the local SVM.
-    max_leaf_rows, min_leaf_rows, local_rows : int
-        Larger leaves are split again, smaller ones merged; rows of a leaf that train its local machine, at
-        most.
-    sample_rows, nystrom_rows : int
-        Rows that the tree is learned from, and rows of each leaf that W̄ is computed from (eq. 5).
-    keep_support_vectors : bool
-        Keep the local SVMs, for `predict_early`.
-    random_state : int, RandomState or None
-    n_jobs : int or None
-        Threads that fit leaves, for rows in memory.
-    budget : str or None
+    landmarks : int (from 1 to 10,000), default 16
+        Landmarks of each leaf: exact kernel values in each prediction.
+    landmark_floor : float (from 0 to 1), default 0.3
+        Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
+        way.
+    products : int (from 0 to 1,000,000), default 64
+        Pseudo-landmarks of each leaf that are products of two kernel values.
+    triangle : int (from 0 to 1,000,000), default 0
+        Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
+        refine=False.
+    triangle_bound : {"lower", "upper"}, default "lower"
+        Bound on the distance that the triangle inequality gives.
+    refine : bool, default True
+        Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
+        Nyström machine.
+    refine_steps : int (from 1 to 100,000 steps), default 100
+        L-BFGS steps of the refinement, at most.
+    refine_epochs : int (from 0 to 100,000 passes), default 0
+        Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
+        faster in leaves of many thousand rows. 0: none.
+    refine_ridge : float (0 or more), default 0.001
+        Penalty on the output weights in the refinement.
+    guide : float (from 0 to 1), default 0.0
+        Share of the loss of the refinement that is the distance to the local SVM, for classes.
+    max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
+        A leaf with more rows is split again.
+    local_rows : int (from 2 to 100,000 rows), default 8000
+        Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
+        the square of this number.
+    min_leaf_rows : int (from 1 to 1,000,000 rows), default 30
+        A leaf with fewer rows is merged.
+    sample_rows : int (from 16 to 100,000,000 rows), default 100000
+        Rows that the scaling and the tree are learned from.
+    nystrom_rows : int (from 2 to 100,000 rows), default 500
+        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).
+    keep_support_vectors : bool, default False
+        Keep the local machines in the model. Early prediction needs them.
+    random_state : int, RandomState or None, default None
+        Start of every random choice. The same number gives the same model.
+    n_jobs : int or None, default None
+        Threads that fit leaves, for rows in memory. None: one.
+    budget : str or None, default None
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
-        by validation, on the workers of the current Dask client or in this process; only class_weight,
-        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it, and
-        `settings_` holds what was found. None: no search.
-    directory : path or None
+        by validation, on the workers of the current Dask client or in this process. Only class_weight,
+        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
+        holds what was found. None: no search.
+    directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files.
-    verbose : int
+    verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
     Attributes

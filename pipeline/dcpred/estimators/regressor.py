@@ -17,14 +17,93 @@ from dcpred_tasks.task_bodies.predict_block import check_scored
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
 
-    As DCPredClassifier, with squared error. Parameters that differ:
+    As DCPredClassifier, with numbers in place of classes: squared error, and kernel ridge regression in each
+    leaf.
 
     Parameters
     ----------
-    ridge : float
-        λ of the local machines, α = (G + λI)⁻¹ (y − ȳ).
-    head_ridge : float or None
-        λ of the compact models, for refine=False. None: the same.
+    n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
+        Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
+        for every 1,000 rows, at most 4,096.
+    kernel : {"rbf", "laplacian", "polynomial"}, default "rbf"
+        Kernel of the local machines and of the landmarks.
+    gamma : {"scale", "median"} or float (more than 0), default "scale"
+        γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 for the rbf kernel
+        with learned scaling. median: in each leaf 1 / the median squared distance of its rows.
+    degree : int (from 1 to 10), default 2
+        Degree of the polynomial kernel (γ x·u + coef0)^degree.
+    coef0 : float (0 or more), default 1.0
+        Constant term of the polynomial kernel.
+    ridge : float (more than 0), default 0.01
+        Ridge λ of the local machines, for numbers.
+    head_gamma : float (0 or more) or None, default None
+        γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
+        None: that of the local machines.
+    head_ridge : float (0 or more) or None, default None
+        Ridge λ of the Nyström machine, with refine=False. None: that of the local machines.
+    scaling : {"none", "standard", "minmax", "learned"}, default "standard"
+        How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
+        feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0 to 1.
+    overlap : int (from 1 to 64 leaves), default 1
+        Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
+    halo_weight : float (from 0 to 1), default 0.3
+        Weight of a row in the compact models of leaves that are not its own.
+    landmarks : int (from 1 to 10,000), default 16
+        Landmarks of each leaf: exact kernel values in each prediction.
+    landmark_floor : float (from 0 to 1), default 0.3
+        Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
+        way.
+    products : int (from 0 to 1,000,000), default 64
+        Pseudo-landmarks of each leaf that are products of two kernel values.
+    triangle : int (from 0 to 1,000,000), default 0
+        Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
+        refine=False.
+    triangle_bound : {"lower", "upper"}, default "lower"
+        Bound on the distance that the triangle inequality gives.
+    refine : bool, default True
+        Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
+        Nyström machine.
+    refine_steps : int (from 1 to 100,000 steps), default 100
+        L-BFGS steps of the refinement, at most.
+    refine_epochs : int (from 0 to 100,000 passes), default 0
+        Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
+        faster in leaves of many thousand rows. 0: none.
+    refine_ridge : float (0 or more), default 0.001
+        Penalty on the output weights in the refinement.
+    max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
+        A leaf with more rows is split again.
+    local_rows : int (from 2 to 100,000 rows), default 8000
+        Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
+        the square of this number.
+    min_leaf_rows : int (from 1 to 1,000,000 rows), default 30
+        A leaf with fewer rows is merged.
+    sample_rows : int (from 16 to 100,000,000 rows), default 100000
+        Rows that the scaling and the tree are learned from.
+    nystrom_rows : int (from 2 to 100,000 rows), default 500
+        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).
+    keep_support_vectors : bool, default False
+        Keep the local machines in the model. Early prediction needs them.
+    random_state : int, RandomState or None, default None
+        Start of every random choice. The same number gives the same model.
+    n_jobs : int or None, default None
+        Threads that fit leaves, for rows in memory. None: one.
+    budget : str or None, default None
+        What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
+        by validation, on the workers of the current Dask client or in this process. Only
+        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
+        holds what was found. None: no search.
+    directory : path or None, default None
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files.
+    verbose : int, default 0
+        1: `fit` shows on standard error how far it is. 0: it is silent.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : ndarray (n_features,) of str, only where X names its features
+    n_leaves_ : int
+    model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
 
     _task = "regression"

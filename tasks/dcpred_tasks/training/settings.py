@@ -2,7 +2,9 @@
 
 import difflib
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TypeVar
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
@@ -11,58 +13,171 @@ from dcpred_tasks.model.scaling import SCALINGS
 TASKS = ("classification", "regression")
 BOUNDS = ("lower", "upper")
 GAMMAS = ("scale", "median")
+T = TypeVar("T")
+
+
+_TINY = 5e-324  # the smallest positive number: "more than 0"
+
+
+def _setting(
+    default: T,
+    meaning: str,
+    *,
+    choices: Sequence[str] = (),
+    low: float | None = None,
+    high: float = math.inf,
+    unit: str = "",
+    zero: str = "",
+) -> T:
+    """A field, with what is told and checked about it: its choices, or its range from `low` to `high` in
+    `unit`, or both; `zero` is what 0 stands for.
+    """
+    limits = None if low is None else (low, high)
+    told = {"meaning": meaning, "choices": tuple(choices), "range": limits, "unit": unit, "zero": zero}
+    return field(default=default, metadata=told)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is trained. γ, C and λ of the head default to those of the local models."""
+    """How a model is trained. `describe_settings` tells meaning, range and default of every setting."""
 
-    task: str = "classification"
+    task: str = _setting("classification", "What is learned: classes or numbers.", choices=TASKS)
     # features and tree
-    scaling: str = "standard"
-    n_leaves: int = (
-        0  # a target, rounded down to a power of two; 0: one leaf for every 1,000 rows, at most 4,096
+    scaling: str = _setting(
+        "standard",
+        "How features are scaled. learned: a factor for each feature, such that near rows have like targets;"
+        " a feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0"
+        " to 1.",
+        choices=SCALINGS,
     )
-    max_leaf_rows: int = 8_000  # a larger leaf is split again
-    min_leaf_rows: int = 30  # a smaller leaf is merged
-    sample_rows: int = 100_000  # rows that scaling and tree are learned from
+    n_leaves: int = _setting(
+        0,
+        "Leaves to aim at, rounded down to a power of two. More leaves make training cheaper.",
+        low=0,
+        high=2**24,
+        unit="leaves",
+        zero="one leaf for every 1,000 rows, at most 4,096",
+    )
+    max_leaf_rows: int = _setting(
+        8_000, "A leaf with more rows is split again.", low=2, high=10**6, unit="rows"
+    )
+    min_leaf_rows: int = _setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
+    sample_rows: int = _setting(
+        100_000, "Rows that the scaling and the tree are learned from.", low=16, high=10**8, unit="rows"
+    )
     # local kernel machines
-    local_rows: int = (
-        8_000  # of a leaf that its local machine is trained on, at most; a Gram matrix takes 8 B × its square
+    local_rows: int = _setting(
+        8_000,
+        "Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes"
+        " times the square of this number.",
+        low=2,
+        high=100_000,
+        unit="rows",
     )
-    kernel: str = "rbf"
-    gamma: float | str = (
-        "scale"  # in scaled features; "scale", "median" (per leaf) or a number: see division._kernels
+    kernel: str = _setting("rbf", "Kernel of the local machines and of the landmarks.", choices=KERNELS)
+    gamma: float | str = _setting(
+        "scale",
+        "γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 for the rbf"
+        " kernel with learned scaling. median: in each leaf 1 / the median squared distance of its rows.",
+        choices=GAMMAS,
+        low=_TINY,
     )
-    degree: int = 2
-    coef0: float = 1.0
-    C: float = 10.0
-    ridge: float = 1e-2
-    class_weight: str = "none"
-    keep_support_vectors: bool = False  # needed by early prediction
+    degree: int = _setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
+    coef0: float = _setting(1.0, "Constant term of the polynomial kernel.", low=0)
+    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=_TINY)
+    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=_TINY)
+    class_weight: str = _setting(
+        "none", "Weight of the classes. balanced: all classes weigh the same.", choices=("none", "balanced")
+    )
+    keep_support_vectors: bool = _setting(
+        False, "Keep the local machines in the model. Early prediction needs them."
+    )
     # overlap
-    overlap: int = 1  # leaves that a row helps to train, its own among them
-    halo_weight: float = 0.3  # of a row in the compact models of leaves that are not its own
+    overlap: int = _setting(
+        1,
+        "Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of"
+        " leaves.",
+        low=1,
+        high=64,
+        unit="leaves",
+    )
+    halo_weight: float = _setting(
+        0.3, "Weight of a row in the compact models of leaves that are not its own.", low=0, high=1
+    )
     # compact models
-    landmarks: int = 16
-    landmark_floor: float = 0.3  # share of uniform weight in their k-means; 0: α² alone (theorem 3), 1: no α²
-    products: int = 64  # degree-2 products of kernel values
-    triangle: int = 0  # pseudo-landmarks by the triangle inequality
-    triangle_bound: str = "lower"
-    nystrom_rows: int = 500  # |I| of eq. 5
-    head_gamma: float = 0.0
-    head_C: float = 0.0
-    head_ridge: float = 0.0
-    refine: bool = True  # move landmarks, their γ and output weights together
-    refine_steps: int = 100
-    refine_epochs: int = (
-        0  # passes over the rows of a leaf by stochastic steps, instead of refine_steps; 0: none
+    landmarks: int = _setting(
+        16, "Landmarks of each leaf: exact kernel values in each prediction.", low=1, high=10_000
     )
-    refine_ridge: float = 1e-3
-    guide: float = (
-        0.0  # share of the loss of refinement that is the distance to the local machine, for classes
+    landmark_floor: float = _setting(
+        0.3,
+        "Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the"
+        " paper's way.",
+        low=0,
+        high=1,
     )
-    seed: int = 0
+    products: int = _setting(
+        64,
+        "Pseudo-landmarks of each leaf that are products of two kernel values.",
+        low=0,
+        high=10**6,
+    )
+    triangle: int = _setting(
+        0,
+        "Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and"
+        " refine=false.",
+        low=0,
+        high=10**6,
+    )
+    triangle_bound: str = _setting(
+        "lower", "Bound on the distance that the triangle inequality gives.", choices=BOUNDS
+    )
+    nystrom_rows: int = _setting(
+        500,
+        "Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).",
+        low=2,
+        high=100_000,
+        unit="rows",
+    )
+    head_gamma: float = _setting(
+        0.0,
+        "γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor"
+        " of γ.",
+        low=0,
+        zero="that of the local machines",
+    )
+    head_C: float = _setting(
+        0.0, "C of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
+    )
+    head_ridge: float = _setting(
+        0.0, "Ridge λ of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
+    )
+    refine: bool = _setting(
+        True,
+        "Move landmarks, their γ and the output weights together until the loss is small. false: the paper's"
+        " Nyström machine.",
+    )
+    refine_steps: int = _setting(
+        100, "L-BFGS steps of the refinement, at most.", low=1, high=100_000, unit="steps"
+    )
+    refine_epochs: int = _setting(
+        0,
+        "Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and"
+        " faster in leaves of many thousand rows.",
+        low=0,
+        high=100_000,
+        unit="passes",
+        zero="none",
+    )
+    refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
+    guide: float = _setting(
+        0.0,
+        "Share of the loss of the refinement that is the distance to the local SVM, for classes.",
+        low=0,
+        high=1,
+    )
+    seed: int = _setting(
+        0, "Start of every random choice. The same seed gives the same model.", low=0, high=2**31 - 1
+    )
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -116,41 +231,32 @@ class Settings:
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "task": TASKS,
-    "scaling": SCALINGS,
-    "kernel": KERNELS,
-    "class_weight": ("none", "balanced"),
-    "triangle_bound": BOUNDS,
+    f.name: f.metadata["choices"] for f in fields(Settings) if f.metadata["choices"] and f.name != "gamma"
 }
-_TINY = 5e-324  # the smallest positive number: "more than 0"
 _RANGES: dict[str, tuple[float, float]] = {
-    "n_leaves": (0, 2**24),
-    "max_leaf_rows": (2, 10**6),
-    "min_leaf_rows": (1, 10**6),
-    "local_rows": (2, 100_000),
-    "sample_rows": (16, 10**8),
-    "degree": (1, 10),
-    "coef0": (0, math.inf),
-    "C": (_TINY, math.inf),
-    "ridge": (_TINY, math.inf),
-    "overlap": (1, 64),
-    "halo_weight": (0, 1),
-    "landmarks": (1, 10_000),
-    "landmark_floor": (0, 1),
-    "products": (0, 10**6),
-    "triangle": (0, 10**6),
-    "nystrom_rows": (2, 100_000),
-    "head_gamma": (0, math.inf),
-    "head_C": (0, math.inf),
-    "head_ridge": (0, math.inf),
-    "refine_steps": (1, 100_000),
-    "refine_epochs": (0, 100_000),
-    "refine_ridge": (0, math.inf),
-    "guide": (0, 1),
-    "seed": (0, 2**31 - 1),
+    f.name: f.metadata["range"] for f in fields(Settings) if f.metadata["range"] and f.name != "gamma"
 }
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
 _TYPES: dict[str, type] = {f.name: type(f.default) for f in fields(Settings)}
+
+
+@dataclass(frozen=True)
+class Description:
+    """A setting in words: its default, what it may be, and its meaning with what 0 stands for."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+    zero: str
+
+
+def describe_settings() -> tuple[Description, ...]:
+    """Every setting in the order of Settings: what the user guide, `dcpred train -h` and estimators tell."""
+    return tuple(
+        Description(f.name, _shown(f.default), _allowed(f.name), f.metadata["meaning"], f.metadata["zero"])
+        for f in fields(Settings)
+    )
 
 
 def make_settings(values: dict[str, object]) -> Settings:
@@ -196,6 +302,21 @@ def _typed(name: str, value: object) -> object:
         }
         raise SettingsError(f"{name} was set to {value!r}, but it must be {kinds[wanted]}") from None
     return str(value)
+
+
+def _shown(default: object) -> str:
+    """As --set takes it."""
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _allowed(name: str) -> str:
+    told = Settings.__dataclass_fields__[name].metadata
+    if _TYPES[name] is bool:
+        return "true or false"
+    ways = list(told["choices"])
+    if told["range"]:
+        ways.append(f"{_range(*told['range'])} {told['unit']}".rstrip())
+    return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

@@ -1,0 +1,75 @@
+"""What pages and docstrings say about settings, made from `Settings`; tests hold the two equal.
+
+    .venv/bin/python tests/support/setting_words.py
+
+writes the table of the user guide and the parameters of both estimators again.
+"""
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred_tasks.training.settings import Settings, describe_settings
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "pipeline/README.md"
+TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
+ESTIMATORS = (DCPredClassifier, DCPredRegressor)
+# Parameters that are no settings, or take more than the setting does.
+OWN_WORDS = frozenset({"class_weight", "random_state", "n_jobs", "budget", "directory", "verbose"})
+PARAMETERS = re.compile(
+    r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL
+)
+ENTRY = re.compile(r"^    (?P<name>\w+) : .*\n(?:        .*\n?)*", re.MULTILINE)
+
+
+def settings_table() -> str:
+    """The table of the user guide."""
+    lines = ["| setting | default | what it may be | meaning |", "|---|---|---|---|"]
+    for one in describe_settings():
+        zero = f" 0: {one.zero}." if one.zero else ""
+        lines.append(f"| `{one.name}` | {one.default} | {one.allowed} | {one.meaning}{zero} |")
+    return "\n".join(lines) + "\n"
+
+
+def entry(estimator: type, name: str) -> str:
+    """The lines of one parameter in the docstring of an estimator."""
+    told = {one.name: one for one in describe_settings()}[name]
+    metadata = Settings.__dataclass_fields__[name].metadata
+    default = inspect.signature(estimator).parameters[name].default
+    kinds = ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"] * bool(
+        metadata["choices"]
+    )
+    standard = getattr(Settings(), name)
+    if not isinstance(standard, str) or metadata["range"]:
+        kind = "float" if isinstance(standard, str) else type(standard).__name__
+        limits = told.allowed.removeprefix(", ".join(metadata["choices"]) + " or ")
+        kinds.append(kind if kind == "bool" else f"{kind} ({limits})")
+    kinds += ["None"] * (default is None)
+    words = f'"{default}"' if isinstance(default, str) else str(default)
+    zero = f" {'None' if default is None else '0'}: {told.zero}." if told.zero else ""
+    meaning = textwrap.fill(re.sub(r"\bfalse\b", "False", f"{told.meaning}{zero}"), 102)
+    return f"    {name} : {' or '.join(kinds)}, default {words}\n{textwrap.indent(meaning, ' ' * 8)}\n"
+
+
+def parameters(estimator: type, section: str) -> str:
+    """The section of parameters as it has to be; what is no setting keeps the words of `section`."""
+    kept = {found["name"]: found[0].rstrip() + "\n" for found in ENTRY.finditer(section)}
+    wanted = inspect.signature(estimator).parameters
+    return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
+
+
+def main() -> None:
+    GUIDE.write_text(TABLE.sub(lambda _: settings_table(), GUIDE.read_text()))
+    for estimator in ESTIMATORS:
+        path = Path(inspect.getfile(estimator))
+        text = path.read_text()
+        section = PARAMETERS.search(text)
+        assert section is not None
+        path.write_text(text[: section.start()] + parameters(estimator, section[0]) + text[section.end() :])
+
+
+if __name__ == "__main__":
+    main()

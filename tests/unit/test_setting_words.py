@@ -1,0 +1,94 @@
+"""One description of every setting: the user guide, `dcpred train -h` and the estimators follow from it."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dcpred import DCPredClassifier, DCPredRegressor
+from dcpred.cli import main
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.kernels import KERNELS
+from dcpred_tasks.training.settings import SETTING_NAMES, Settings, describe_settings, make_settings
+from support.setting_words import ESTIMATORS, GUIDE, OWN_WORDS, PARAMETERS, TABLE, parameters, settings_table
+
+WRITE = "run .venv/bin/python tests/support/setting_words.py"
+ONLY_CLASSES = {"C", "head_C", "class_weight", "guide"}
+ONLY_NUMBERS = {"ridge", "head_ridge"}
+
+
+def test_every_setting_says_what_it_means_and_what_it_may_be() -> None:
+    described = describe_settings()
+    assert tuple(one.name for one in described) == SETTING_NAMES
+    for one in described:
+        assert one.meaning[0].isupper() or one.meaning.startswith("γ"), one.name
+        assert one.meaning.endswith("."), one.name
+        assert one.allowed, one.name
+        assert "|" not in one.meaning + one.allowed, "a table would end its cell there"
+    assert next(one for one in described if one.name == "kernel").allowed.count(",") == len(KERNELS) - 2
+
+
+@pytest.mark.parametrize("one", describe_settings(), ids=lambda one: one.name)
+def test_a_default_is_shown_as_it_can_be_set(one: object) -> None:
+    assert getattr(make_settings({one.name: one.default}), one.name) == getattr(Settings(), one.name)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [n for n, f in Settings.__dataclass_fields__.items() if f.metadata["range"]])
+def test_a_range_is_what_is_checked(name: str) -> None:
+    low, high = Settings.__dataclass_fields__[name].metadata["range"]
+    others = {"refine": False} if name == "triangle" else {}
+    for within in (low, high) if high < float("inf") else (max(low, 1e-300),):
+        try:
+            make_settings({name: within, **others})
+        except SettingsError as error:
+            assert not str(error).startswith(f"{name} was set to")  # noqa: PT017 - it may not fit beside others
+    for beyond in (low - 1, high + 1) if high < float("inf") else (low - 1,):
+        with pytest.raises(SettingsError, match=f"{name} was set to"):
+            make_settings({name: beyond, **others})
+
+
+def test_the_table_of_the_user_guide() -> None:
+    found = TABLE.search(GUIDE.read_text())
+    assert found, f"{GUIDE} has no table of settings"
+    assert found[0] == settings_table(), WRITE
+
+
+def test_the_help_of_train() -> None:
+    result = CliRunner().invoke(main, ["train", "-h"], terminal_width=100)
+    assert result.exit_code == 0
+
+    def unwrapped(words: str) -> str:
+        """Without spaces, for lines end at hyphens, too."""
+        return re.sub(r"\s+", "", words)
+
+    told = unwrapped(result.output)
+    for one in describe_settings():
+        zero = f" 0: {one.zero}." if one.zero else ""
+        assert unwrapped(f"{one.name} = {one.default} {one.meaning}{zero} [{one.allowed}]") in told
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_docstring_of_an_estimator(estimator: type) -> None:
+    section = PARAMETERS.search(Path(inspect.getfile(estimator)).read_text())
+    assert section, "no parameters"
+    assert section[0] == parameters(estimator, section[0]), WRITE
+
+
+@pytest.mark.parametrize(
+    ("estimator", "without"), [(DCPredClassifier, ONLY_NUMBERS), (DCPredRegressor, ONLY_CLASSES)]
+)
+def test_the_parameters_of_an_estimator_are_the_settings(estimator: type, without: set[str]) -> None:
+    """Names and defaults; None stands for 0 where 0 stands for something else."""
+    own = {name: p.default for name, p in inspect.signature(estimator).parameters.items()}
+    assert set(own) - OWN_WORDS == set(SETTING_NAMES) - without - {"task", "seed", "class_weight"}
+    assert OWN_WORDS - set(own) == ({"class_weight"} & without)
+    for name in set(own) - OWN_WORDS:
+        default, zero = getattr(Settings(), name), Settings.__dataclass_fields__[name].metadata["zero"]
+        if own[name] is None:
+            assert default == 0, name
+            assert zero, f"{name}: what does None stand for?"
+        else:
+            assert own[name] == default, name
+            assert type(own[name]) is type(default), name
