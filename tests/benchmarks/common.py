@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.storage import zarr_arrays
 
-LONG = {"repeats": 9, "budget_seconds": 8.0}  # of measure_cost, for figures that stand in the README
+LONG = {"repeats": 9, "budget_seconds": 8.0}  # of measure_cost, for figures of the pages
 CHUNK_ROWS = 65_536
 
 

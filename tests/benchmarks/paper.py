@@ -18,7 +18,7 @@ import argparse
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -219,6 +219,19 @@ def reach_gamma(X: np.ndarray[Any, Any], scaling: str, regression: bool) -> floa
 
 
 # -- running -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def measuring_workers(n_workers: int, quick: bool) -> Iterator[Workers]:
+    """Workers to train on, while `evaluate` measures costs for as long as a figure needs. The quick form
+    streams over less: from cache a linear prediction takes a fifth of the time, and costs look high.
+    """
+    how = {"stream_bytes": 4 * MIB} if quick else LONG
+    with (
+        mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)),
+        connect(n_workers) as workers,
+    ):
+        yield workers
 
 
 def study(
@@ -430,13 +443,7 @@ def main() -> None:
         raise SystemExit(f"there is no set {missing[0]!r}; the sets are {', '.join(known)}")
     args.work.mkdir(parents=True, exist_ok=True)
     cache = Cache(args.work / ("quick.json" if args.quick else "rivals.json"))
-    with ExitStack() as stack:
-        # The quick form streams over less: from cache, a linear prediction takes a fifth, and costs look
-        # high.
-        how = {"stream_bytes": 4 * MIB} if args.quick else LONG
-        stack.enter_context(mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)))
-        started: AbstractContextManager[Workers] = connect(args.workers)
-        workers = stack.enter_context(started)
+    with measuring_workers(args.workers, args.quick) as workers:
         studies = [
             study(quick(known[name]) if args.quick else known[name], args, workers, cache, args.choose)
             for name in wanted

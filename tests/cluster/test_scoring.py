@@ -1,5 +1,5 @@
-"""The invariants of scoring (README, "What a score can be trusted for"), each with a test that breaks
-something.
+"""The invariants of scoring (deploy/README.md, "What a score can be trusted for"), each with a test that
+breaks something.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""Accuracy on real data: what the method is for. Limits are a few standard deviations under what the README
-reports.
-"""
+"""Accuracy on real data: what the method is for. Limits are a few standard deviations under the figures."""
 
 from pathlib import Path
 

@@ -142,13 +142,13 @@ def test_a_leaf_that_must_not_be_divided(n_rows: int, n_features: int, overlap: 
     assert start.max_leaf_rows == limit or limit == Settings().max_leaf_rows
 
 
-def test_the_budgets_that_the_readme_names_are_enough_for_every_data_set(
+def test_the_budgets_that_the_user_guide_names_are_enough_for_every_data_set(
     real_data: Path, tmp_path: Path
 ) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    guide = (Path(__file__).parents[2] / "pipeline/README.md").read_text()
     named = [
         parse_budget(found)
-        for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", readme)
+        for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", guide)
     ]
     assert {budget.words[-1] for budget in named} == {"x", "s"}
     files = sorted(real_data.glob("*.npz"))

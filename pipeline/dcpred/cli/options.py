@@ -103,8 +103,8 @@ def _plain(value: Any) -> Any:
 
 
 def reports_errors(command: F) -> F:
-    """Errors become one sentence on standard error and the exit code of DESIGN (in the README: "Exit
-    codes").
+    """Errors become one sentence on standard error and the exit code that operations name
+    (deploy/README.md).
     """
 
     @wraps(command)

@@ -1,6 +1,6 @@
 """What the steps of a training are likely to take: rough arithmetic for people who wait, in seconds.
 
-Fitted by eye to runs on letter and cal_housing, and to the seconds that the README tells of covtype, usps and
+Fitted by eye to runs on letter and cal_housing, and to the seconds of the figures for covtype, usps and
 mnist, with two workers, within a factor of two or so. Only shares of a whole are shown, and the time that a
 job has taken corrects them.
 """

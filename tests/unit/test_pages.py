@@ -1,0 +1,166 @@
+"""The pages: every shell and Python block is run or says why not, links lead somewhere, and the picture is up
+to date.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dcpred.cli import main
+from support.data import make_blobs
+from support.pools import inline
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "tests/benchmarks"
+# Comments right above a block, its language, its lines.
+BLOCK = re.compile(
+    r"(?P<above>(?:^<!--[^\n]*-->\n)*)^```(?P<language>[\w-]*)\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+EXCUSE = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+RUN = ("sh", "python")
+POOLS = ("train", "score", "verify")  # commands that start workers
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: the comments above it, its language and its text."""
+
+    above: str
+    language: str
+    text: str
+
+    @property
+    def excused(self) -> bool:
+        return EXCUSE.search(self.above) is not None
+
+
+def pages() -> list[Path]:
+    """Every tracked page, or every page where there is no git."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    found = [ROOT / name for name in tracked] or list(ROOT.rglob("*.md"))
+    return sorted(path for path in found if not {".venv", "data"} & set(path.relative_to(ROOT).parts))
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(found["above"], found["language"], found["lines"]) for found in BLOCK.finditer(text)]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The words of every command line of a shell block; ends of lines that begin with `#` are left out."""
+    joined = block.text.replace("\\\n", " ")
+    return [words for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the data files that pages name; workers are this process."""
+    blobs = make_blobs(500, n_features=4, n_classes=3, seed=0)
+    names = np.array(["ash", "oak", "yew"])[blobs.y]
+    rows = [",".join(f"{value:.3f}" for value in row) for row in blobs.X]
+    known = [f"{row},{name}" for row, name in zip(rows[:400], names[:400], strict=True)]
+    (tmp_path / "known.csv").write_text("\n".join(["a,b,c,d,label", *known]) + "\n")
+    (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d", *rows[400:]]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    for name in POOLS:
+        monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_: inline())
+    run("import", "known.csv", "known.zarr", "--target", "label")
+    run("import", "new.csv", "new.zarr")
+    return tmp_path
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, f"dcpred {' '.join(arguments)}: {result.output}"
+    return result.output
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    text = page.read_text()
+    assert 2 * len(blocks(text)) == len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)), (
+        "a fence is not closed"
+    )
+    for block in blocks(text):
+        if block.language in RUN and not block.excused:
+            assert block.language == "python" or all(words[0] == "dcpred" for words in commands(block)), (
+                f"{page}: only dcpred is run here; put <!-- not run: why --> above\n{block.text}"
+            )
+        assert block.language in (*RUN, ""), f"{page}: a block of {block.language} is neither run nor excused"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in pages() if any(b.language in RUN and not b.excused for b in blocks(p.read_text()))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On small data, as a reader would who goes through one page; a page may make what another has made."""
+    names: dict[str, object] = {}
+    for block in blocks(page.read_text()):
+        if block.excused or block.language not in RUN:
+            continue
+        if block.language == "python":
+            exec(compile(block.text, str(page), "exec"), names)
+            assert capsys.readouterr().out, "a Python block prints what it has found"
+            continue
+        for _, *arguments in commands(block):
+            if arguments[0] == "import":
+                shutil.rmtree(arguments[2])
+            assert run(*arguments)
+
+
+def test_blocks_are_told_apart() -> None:
+    """An excuse is that of the block right below it, and of no other."""
+    text = (
+        "<!-- not run: it needs a network -->\n<!-- a mark -->\n```sh\ncurl x  # y\n```\n\n"
+        "```python\nx = 1\n```\n<!-- not run: it would take hours -->\n```sh\ndcpred \\\n  demo\n```\n"
+    )
+    first, second, third = blocks(text)
+    assert [block.excused for block in (first, second, third)] == [True, False, True]
+    assert (commands(first), commands(third)) == ([["curl", "x"]], [["dcpred", "demo"]])
+    assert (second.language, second.text) == ("python", "x = 1\n")
+    assert not Block("<!-- not run: -->\n", "sh", "").excused, "a reason is given"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for found in LINK.finditer(page.read_text()):
+        path, _, heading = found["target"].partition("#")
+        assert "://" not in path, "pages link to pages: an address elsewhere cannot be checked here"
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), f"{page}: {found['target']} is not there"
+        assert not heading or heading in anchors(target.read_text()), f"{page}: {found['target']}: no heading"
+
+
+def anchors(text: str) -> set[str]:
+    """What headings are called in addresses: lower case, hyphens for spaces, without other signs."""
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_is_short_and_has_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 125
+    for mark in ("<!-- the demo command -->", "<!-- the test command -->"):
+        assert text.count(f"{mark}\n```sh\n") == 1
+
+
+def test_the_picture_is_drawn_from_what_was_measured() -> None:
+    code = "import picture; print(picture.picture(picture.read(picture.HERE / picture.CSV)), end='')"
+    drawn = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    ).stdout
+    assert drawn == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
+    for name in ("DC-Pred++", "LightGBM", "exact SVM"):
+        assert f">{name}</text>" in drawn
