@@ -2,6 +2,7 @@
 to date.
 """
 
+import csv
 import re
 import shlex
 import shutil
@@ -25,6 +26,7 @@ BLOCK = re.compile(
     r"(?P<above>(?:^<!--[^\n]*-->\n)*)^```(?P<language>[\w-]*)\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 EXCUSE = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
+PATH = re.compile(r"`((?:tests|tasks|pipeline|deploy|\.ci|\.github)/[\w./-]+)")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 RUN = ("sh", "python")
 POOLS = ("train", "score", "verify")  # commands that start workers
@@ -141,6 +143,24 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.is_file(), f"{page}: {found['target']} is not there"
         assert not heading or heading in anchors(target.read_text()), f"{page}: {found['target']}: no heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Commands of figures among them."""
+    for name in PATH.findall(page.read_text()):
+        assert (ROOT / name).exists(), f"{page}: {name} is not there"
+
+
+def test_every_point_of_the_picture_has_its_source() -> None:
+    with (BENCHMARKS / "accuracy_cost.csv").open(newline="") as file:
+        points = list(csv.DictReader(file))
+    assert {point["data"] for point in points} == {"letter", "covtype"}
+    assert {point["who"] for point in points} == {"ours", "as in the paper", "rival"}
+    for point in points:
+        assert (ROOT / point["command"].split()[0]).is_file()
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", point["date"])
+        assert point["machine"]
 
 
 def anchors(text: str) -> set[str]:
