@@ -148,7 +148,7 @@ def test_the_budgets_that_the_user_guide_names_are_enough_for_every_data_set(
     guide = (Path(__file__).parents[2] / "pipeline/README.md").read_text()
     named = [
         parse_budget(found)
-        for found in re.findall(r"""(?:--budget |budget="|\(or `)([\d.]+(?:x|us|ns))""", guide)
+        for found in re.findall(r"""(?:--budget |budget="|such as `)([\d.]+(?:x|us|ns))""", guide)
     ]
     assert {budget.words[-1] for budget in named} == {"x", "s"}
     files = sorted(real_data.glob("*.npz"))
