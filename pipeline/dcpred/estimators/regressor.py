@@ -25,11 +25,12 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
         Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
         for every 1,000 rows, at most 4,096.
-    kernel : {"rbf", "laplacian", "polynomial"}, default "rbf"
+    kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"}, default "rbf"
         Kernel of the local machines and of the landmarks.
     gamma : {"scale", "median"} or float (more than 0), default "scale"
-        γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 for the rbf kernel
-        with learned scaling. median: in each leaf 1 / the median squared distance of its rows.
+        γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
+        scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
+        for laplacian.
     degree : int (from 1 to 10), default 2
         Degree of the polynomial kernel (γ x·u + coef0)^degree.
     coef0 : float (0 or more), default 1.0

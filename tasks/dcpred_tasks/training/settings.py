@@ -77,8 +77,9 @@ class Settings:
     kernel: str = _setting("rbf", "Kernel of the local machines and of the landmarks.", choices=KERNELS)
     gamma: float | str = _setting(
         "scale",
-        "γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 for the rbf"
-        " kernel with learned scaling. median: in each leaf 1 / the median squared distance of its rows.",
+        "γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with"
+        " learned scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or"
+        " distance for laplacian.",
         choices=GAMMAS,
         low=_TINY,
     )
