@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.kernels import KERNELS
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.training.settings import SETTING_NAMES, Settings, describe_settings, make_settings
 from support.setting_words import ESTIMATORS, GUIDE, OWN_WORDS, PARAMETERS, TABLE, parameters, settings_table
 
