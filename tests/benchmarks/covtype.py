@@ -47,14 +47,17 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-covtype"))
-    parser.add_argument("--quick", action="store_true", help="20,000 training rows, 16 leaves")
+    parser.add_argument(
+        "--quick", action="store_true", help="5,000 training rows, 2,000 test rows, 16 leaves"
+    )
     args = parser.parse_args()
     X, y = covtype(data_folder())
-    limit = 20_000 if args.quick else N_TRAIN
+    limit, n_test = (5_000, 2_000) if args.quick else (N_TRAIN, len(X) - N_TRAIN)
+    X_test, y_test = X[N_TRAIN:][:n_test], y[N_TRAIN:][:n_test]
     args.work.mkdir(parents=True, exist_ok=True)
-    data = write_group(args.work / "train.zarr", X[:limit], y[:limit], 65_536 if not args.quick else 4_096)
-    held = write_group(args.work / "test.zarr", X[N_TRAIN:], y[N_TRAIN:])
-    del X, y
+    data = write_group(args.work / "train.zarr", X[:limit], y[:limit], 65_536 if not args.quick else 2_048)
+    held = write_group(args.work / "test.zarr", X_test, y_test)
+    del X, y, X_test, y_test
     choices = {"large leaves": CHOICES["large leaves"]} if args.quick else CHOICES
     table = Table(
         "tree",

@@ -58,10 +58,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=Path("benchmark-sameness"))
-    parser.add_argument("--quick", action="store_true", help="10,000 rows, two variants")
+    parser.add_argument("--quick", action="store_true", help="4,000 rows, two variants")
     args = parser.parse_args()
     X, y = covtype(data_folder())
-    n, variants = (10_000, VARIANTS[1:3]) if args.quick else (N_TRAIN, VARIANTS)
+    n, variants = (4_000, VARIANTS[1:3]) if args.quick else (N_TRAIN, VARIANTS)
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(
         "workers",

@@ -1,11 +1,12 @@
 """Every benchmark runs in its quick form, so that none rots."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support import processes
 
 HERE = Path(__file__).parent
 SHARED = ("common", "injuries", "machines", "rivals", "scatter", "sets", "synthetic", "test_quick")
@@ -18,14 +19,10 @@ SHOWN = {
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_quick(name: str, tmp_path: Path, real_data: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / f"{name}.py"), "--quick"],
+    result = processes.run(
+        [sys.executable, "-W", "error", HERE / f"{name}.py", "--quick"],
         cwd=tmp_path,
         env=os.environ | {"DCPRED_DATA": str(real_data.resolve())},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("| ")

@@ -1,7 +1,10 @@
-"""The command line as a new user meets it: real processes, exit codes, one sentence for each mistake."""
+"""The command line as a new user meets it: real processes, exit codes, one sentence for each mistake.
+
+What is refused, and what is said of each command, is asked for in this process: a process of its own would be
+told the same by the same function, and takes two seconds to import what it needs.
+"""
 
 import json
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,23 +13,32 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
+from dcpred.cli import main
+from support import processes
 from support.data import Classes, make_blobs, make_group
+from support.processes import Done
 
 SMALL = ("--set", "n_leaves=4", "--set", "landmarks=8", "--set", "products=8")
 
 
-def dcpred(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(
-        [sys.executable, "-c", "from dcpred.cli import main; main(prog_name='dcpred')", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def dcpred(*arguments: object, code: int = 0) -> Done:
+    """In a process of its own."""
+    command = [sys.executable, "-c", "from dcpred.cli import main; main(prog_name='dcpred')"]
+    result = processes.run([*command, *map(str, arguments)])
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
+    return result
+
+
+def here(*arguments: object, code: int = 0) -> Result:
+    """In this process."""
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="dcpred")
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
     return result
 
 
@@ -38,7 +50,7 @@ def as_json(*arguments: object, code: int = 0) -> dict[str, Any]:
 
 
 def refused(message: str, *arguments: object, code: int = 3) -> None:
-    result = dcpred(*arguments, code=code)
+    result = here(*arguments, code=code)
     assert result.stdout == ""
     line = result.stderr.strip().splitlines()[-1]
     assert line.startswith("dcpred: ")
@@ -137,7 +149,7 @@ def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> No
     )
     settings = as_json("inspect", tmp_path / "m")["settings"]
     assert (settings["task"], settings["landmarks"], settings["products"]) == ("regression", 6, 0)
-    quality = as_json("evaluate", tmp_path / "m", data)
+    quality = as_json("evaluate", tmp_path / "m", data, "--no-cost")
     assert quality["r2"] > 0.8
     refused("label", "score", tmp_path / "m", data, tmp_path / "out", "--outputs", "label,decision")
 
@@ -162,7 +174,7 @@ def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> 
     assert "<- chosen" in shown
     assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 240}
     plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
-    found = as_json("tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 2, *plot)
+    found = as_json("tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 1, *plot)
     assert all(p["cost_ratio"] <= 40 for p in found["frontier"])
     assert found["trained"]["n_leaves"] >= 1
     assert (tmp_path / "f.svg").exists() == bool(plot)
@@ -170,16 +182,24 @@ def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> 
 
 def test_help_everywhere() -> None:
     assert "train" in dcpred("-h").stdout
-    for command in ("demo", "import", "train", "tune", "score", "evaluate", "inspect"):
-        text = dcpred(command, "-h").stdout
+    assert dcpred("score", "-h").stdout.startswith("Usage: dcpred score")
+    for command in main.list_commands(None):
+        text = here(command, "-h").stdout
         assert text.startswith(f"Usage: dcpred {command}")
         assert "--json" in text
 
 
 def test_usage_errors_exit_with_2(place: Path) -> None:
-    dcpred("train", code=2)
     dcpred("nonsense", code=2)
-    dcpred("score", "m", "d", "o", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1", code=2)
+    here("train", code=2)
+    here("score", "m", "d", "o", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1", code=2)
+
+
+def test_a_process_refuses_in_one_sentence(place: Path, tmp_path: Path) -> None:
+    result = dcpred("train", tmp_path / "nothing.zarr", tmp_path / "m", code=3)
+    assert result.stdout == ""
+    assert result.stderr == here("train", tmp_path / "nothing.zarr", tmp_path / "m", code=3).stderr
+    assert "does not exist" in result.stderr
 
 
 def test_refusals(place: Path, tmp_path: Path) -> None:
@@ -237,11 +257,16 @@ def test_early_needs_support_vectors(place: Path, tmp_path: Path) -> None:
     refused("keep_support_vectors=true", "evaluate", tmp_path / "m", place / "trees.zarr", "--early")
 
 
-def test_demo(tmp_path: Path) -> None:
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = as_json("demo", "--out", tmp_path / "demo")
     assert result["accuracy"] > 0.96 > result["linear_accuracy"]
     assert result["early_accuracy"] > 0.97
-    again = as_json("demo", "--out", tmp_path / "demo")  # goes on from what is there
+    rivals = {name: (result[f"{name}_accuracy"], 1.0) for name in ("linear", "svm")}
+    monkeypatch.setattr("dcpred.demo._rivals", lambda digits: rivals)  # which do not go on from anything
+    monkeypatch.setattr(
+        "dcpred.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
+    )
+    again = json.loads(here("demo", "--out", tmp_path / "demo", "--json").stdout)
     assert again["accuracy"] == result["accuracy"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()

@@ -5,10 +5,9 @@ holds.
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,9 @@ from dcpred_tasks.storage import retry, zarr_arrays
 from dcpred_tasks.storage.probe import can_write
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
+from support import processes
 from support.data import make_blobs, make_group
+from support.held_driver import HeldDriver, held_driver
 from support.pools import inline
 
 N_ROWS = 1_950
@@ -383,26 +384,23 @@ def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.Mo
     assert all(isinstance(results[number], int) for number in range(6))
 
 
-def _sleep(seconds: float, once: str) -> float:
-    """Long on the first call, short on others."""
-    path = Path(once)
-    if seconds and not path.exists():
-        path.touch()
-        time.sleep(seconds)
-        path.with_suffix(".ended").touch()
-    return seconds
+def _hang(once: str) -> bool:
+    """For ever on the first call with a path."""
+    if once and not Path(once).exists():
+        Path(once).touch()
+        while True:
+            time.sleep(1)
+    return True
 
 
 def test_a_hung_task_is_given_to_another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_window, "SLOW_SECONDS", 1.0)
-    monkeypatch.setattr(_sleep, "__module__", "__main__")
+    monkeypatch.setattr(_hang, "__module__", "__main__")
     with connect(2) as workers:
-        tasks = [(0.0, "")] * 5 + [(60.0, str(tmp_path / "once"))]
-        results = dict(workers.each(_sleep, tasks))
-        assert (tmp_path / "once").exists()
-        assert not (tmp_path / "once.ended").exists(), "the attempt that hung was not waited for"
-    assert len(results) == 6
-    assert not any(isinstance(result, Failure) for result in results.values())
+        tasks = [("",)] * 5 + [(str(tmp_path / "once"),)]
+        results = dict(workers.each(_hang, tasks))
+    assert (tmp_path / "once").exists()
+    assert results == dict.fromkeys(range(6), True)
 
 
 # -- one driver ----------------------------------------------------------------------------------------------
@@ -470,101 +468,57 @@ def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data
 
 # -- interrupts ----------------------------------------------------------------------------------------------
 
-SLOW = """
-import sys, time
-from pathlib import Path
-from dcpred import plan
-from dcpred.execution import task_window
-from dcpred.scoring import blocks
-from dcpred.cli import main
-plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
-def slow(run, block, quarantine):
-    from dcpred_tasks.task_bodies.score_block import score_block
-    Path(run.output).with_name("begun").touch()
-    time.sleep(float({seconds}))
-    return score_block(run, block, quarantine)
-if __name__ == "__main__":
-    blocks.score_block = slow
-    main()
-"""
+
+def held(tmp_path: Path, model: Path, data: Path, free: int) -> AbstractContextManager[HeldDriver]:
+    return held_driver(tmp_path, [model, data, tmp_path / "out", "--workers", "1"], free=free)
 
 
-def _start(tmp_path: Path, model: Path, data: Path, seconds: float) -> "subprocess.Popen[str]":
-    script = tmp_path / "slow.py"
-    script.write_text(SLOW.format(seconds=seconds))
-    command = [
-        sys.executable,
-        str(script),
-        "score",
-        str(model),
-        str(data),
-        str(tmp_path / "out"),
-        "--workers",
-        "1",
-    ]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-
-
-def _wait_for_blocks(output: Path, n: int, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while len(list(output.glob("blocks/*.json"))) < n:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+def interrupt(driver: HeldDriver, number: int) -> None:
+    """Send the first signal, and wait until the driver says that it has heard of it."""
+    driver.process.send_signal(number)
+    assert driver.process.stderr is not None
+    for line in driver.process.stderr:
+        if "finishing what is in flight; interrupt again to end at once" in line:
+            return
+    pytest.fail("the driver ended without a word")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_in_order_and_says_how_to_go_on(
     tmp_path: Path, model: Path, data: Path, number: int
 ) -> None:
-    process = _start(tmp_path, model, data, 0.4)
-    try:
-        _wait_for_blocks(tmp_path / "out", 2)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 75, said
-    assert "run the same command again to go on" in said
+    with held(tmp_path, model, data, free=2) as driver:
+        driver.wait_until_held()
+        interrupt(driver, number)
+        driver.release()
+        done = processes.finish(driver.process)
+    assert done.returncode == 75, done.stderr
+    assert "run the same command again to go on" in done.stderr
     state = run_status(tmp_path / "out")
     assert state.state == "stopped"
-    assert 2 < state.done_blocks < 10  # what was in flight was finished
+    # What was in flight was finished: block 2, and block 3 where it was waiting behind it.
+    assert 3 <= state.done_blocks <= 2 + task_window.IN_FLIGHT_PER_THREAD
     assert run(model, data, tmp_path / "out").scored_blocks == 10 - state.done_blocks
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -> None:
-    process = _start(tmp_path, model, data, 8.0)
-    try:
-        _wait_for(tmp_path / "begun")
-        process.send_signal(signal.SIGTERM)
-        time.sleep(1)
-        assert process.poll() is None, "one signal waits for the block in flight"
-        done = set((tmp_path / "out").glob("blocks/*.json"))
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 75
-    assert set((tmp_path / "out").glob("blocks/*.json")) == done, "the block in flight was not waited for"
-
-
-def _wait_for(path: Path) -> None:
-    end = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    with held(tmp_path, model, data, free=0) as driver:
+        driver.wait_until_held()
+        interrupt(driver, signal.SIGTERM)
+        assert driver.process.poll() is None, "one signal waits for the block in flight"
+        driver.process.send_signal(signal.SIGTERM)
+        done = processes.finish(driver.process)
+    assert done.returncode == 75, done.stderr
+    assert not list((tmp_path / "out").glob("blocks/*.json")), "the block in flight was not waited for"
 
 
 def test_status_while_another_process_scores(tmp_path: Path, model: Path, data: Path) -> None:
-    process = _start(tmp_path, model, data, 0.5)
-    try:
-        _wait_for_blocks(tmp_path / "out", 3)
+    with held(tmp_path, model, data, free=3) as driver:
+        driver.wait_until_held()
         state = run_status(tmp_path / "out")
-        assert state.state == "scoring"
-        assert str(process.pid) in state.driver
+        assert (state.state, state.done_blocks) == ("scoring", 3)
+        assert str(driver.process.pid) in state.driver
         assert state.rows_per_second > 0
         assert state.seconds_left is not None
         with pytest.raises(RunHeldError):
             run(model, data, tmp_path / "out")
-    finally:
-        process.kill()
-        process.communicate()

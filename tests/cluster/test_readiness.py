@@ -24,6 +24,7 @@ from dcpred_tasks.task_bodies.score_block import load_engine
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.processes import LIMIT_SECONDS, wait_until
 from support.reporters import Recorder
 
 
@@ -96,15 +97,15 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     assert say.told.index(COMPILING) < say.told.index("evaluating")
 
 
-def _late_but_one(folder: str, seconds: float, number: int) -> int:
-    """Who comes first is done at once; others are late, or die by the signal `number`."""
-    time.sleep(0.2)
+def _late_but_one(folder: str, hangs: bool, number: int) -> int:
+    """Who comes first is done at once; others hang for ever, or die by the signal `number`."""
     try:
         (Path(folder) / "first").mkdir()
     except FileExistsError:
         if number:
             os.kill(os.getpid(), number)
-        time.sleep(seconds)
+        while hangs:
+            time.sleep(1)
     return os.getpid()
 
 
@@ -113,13 +114,14 @@ def test_every_worker_is_asked_and_no_one_is_waited_for_in_vain(
 ) -> None:
     # workers get functions of this module by value
     monkeypatch.setattr(_late_but_one, "__module__", "__main__")
-    monkeypatch.setattr(task_window, "SPARE_SECONDS", 60.0)
+    monkeypatch.setattr(task_window, "SPARE_SECONDS", LIMIT_SECONDS)
     for name in ("both", "death", "hang"):
         (tmp_path / name).mkdir()
     with connect(2) as workers:
-        assert len(set(workers.on_each(_late_but_one, str(tmp_path / "both"), 0.0, 0))) == 2
-        assert len(list(workers.on_each(_late_but_one, str(tmp_path / "death"), 0.0, signal.SIGKILL))) == 1
+        assert len(set(workers.on_each(_late_but_one, str(tmp_path / "both"), False, 0))) == 2
+        assert len(list(workers.on_each(_late_but_one, str(tmp_path / "death"), False, signal.SIGKILL))) == 1
         # the dead worker comes back, and is at work
         assert len(dict(workers.each(np.add, [(1, 2)] * 6))) == 6
+        wait_until(lambda: workers.n_threads() == 2)
         monkeypatch.setattr(task_window, "SPARE_SECONDS", 0.1)
-        assert len(list(workers.on_each(_late_but_one, str(tmp_path / "hang"), 30.0, 0))) == 1
+        assert len(list(workers.on_each(_late_but_one, str(tmp_path / "hang"), True, 0))) == 1

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.training.settings import make_settings
+from support import processes
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -229,9 +230,7 @@ def test_a_result_that_nobody_reads_is_no_error(output: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run(
-            [*DCPRED, "status", str(output)], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
-        )
+        done = processes.run([*DCPRED, "status", str(output)], stdout=write)
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
@@ -241,13 +240,7 @@ def test_a_result_that_nobody_reads_is_no_error(output: Path) -> None:
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_standard_output_that_is_full(output: Path, more: list[str]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*DCPRED, "status", str(output), *more],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-        )
+        done = processes.run([*DCPRED, "status", str(output), *more], stdout=full)
     assert done.returncode == 5
     assert "standard output cannot be written to" in done.stderr
     assert "Traceback" not in done.stderr
@@ -260,19 +253,16 @@ def test_standard_output_that_is_full(output: Path, more: list[str]) -> None:
 def test_a_signal_while_modules_are_imported(made: Path, tmp_path: Path, number: int) -> None:
     script = (
         "import os, sys; from dcpred.execution.interrupts import leave_at_signals; leave_at_signals(); "
-        "print('ready', flush=True); import time; time.sleep(60)"
+        "print('ready', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with processes.started([sys.executable, "-c", script], **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 75
+        assert process.wait() == 75
+        assert process.stderr is not None
+        said = process.stderr.read()
     assert said.strip() == "dcpred: interrupted; run the same command again"
 
 
@@ -326,7 +316,8 @@ def test_a_driver_that_lost_its_lease_stops_scoring(
     def body(run: Any, block: int, quarantine: bool) -> Any:
         scored.append(block)
         (tmp_path / "out" / "lock").write_text("process 2 on elsewhere · fedcba9876543210\n")
-        time.sleep(0.1)
+        # The thread that gives signs ends where the lease is another's.
+        processes.wait_until(lambda: all(t.name != "dcpred-lease" for t in threading.enumerate()))
         return real(run, block, quarantine)
 
     monkeypatch.setattr(blocks, "score_block", body)

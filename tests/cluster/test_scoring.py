@@ -5,9 +5,6 @@ breaks something.
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -37,7 +34,9 @@ from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
+from support import processes
 from support.data import make_blobs, make_group
+from support.held_driver import held_driver
 from support.pools import inline
 
 
@@ -340,30 +339,23 @@ def test_regression_gives_decision_alone(tmp_path: Path, small_blocks: None) -> 
 
 def test_driver_killed_and_run_again(tmp_path: Path, model: Path) -> None:
     """A driver with two workers dies by SIGKILL in the middle; the same command completes the run."""
-    X = make_blobs(400_000, n_features=5, n_classes=3, seed=4).X
-    data = make_group(tmp_path / "data.zarr", X, chunk_rows=4_096)
-    command = [
-        sys.executable,
-        "-c",
-        "from dcpred.cli import main; main()",
-        *("score", str(model), str(data), str(tmp_path / "out"), "--workers", "2", "--json"),
-    ]
-    driver = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    X = make_blobs(2_000, n_features=5, n_classes=3, seed=4).X
+    data = make_group(tmp_path / "data.zarr", X, chunk_rows=100)
+    arguments = [model, data, tmp_path / "out", "--workers", "2"]
     blocks = tmp_path / "out" / "blocks"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (blocks.exists() and len(list(blocks.glob("*.json"))) > 2):
-        time.sleep(0.02)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-    done = len(list(blocks.glob("*.json")))
-    assert done > 2, "the driver was killed before it had begun"
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert report["status"] == {"1": 400_000}
-    assert report["scored_blocks"] <= report["n_blocks"] - done
+    with held_driver(tmp_path, arguments, free=4) as driver:
+        processes.wait_until(lambda: len(list(blocks.glob("*.json"))) == 4, driver.process)
+        driver.wait_until_held()
+        os.kill(driver.process.pid, signal.SIGKILL)
+        assert driver.process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert len(list(blocks.glob("*.json"))) == 4
+    with held_driver(tmp_path, [*arguments, "--json"], free=10) as driver:
+        ended = processes.finish(driver.process)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert report["status"] == {"1": 2_000}
+    assert report["scored_blocks"] == 6
 
 
 def test_input_written_again_is_another_plan(tmp_path: Path, model: Path, data: Path) -> None:

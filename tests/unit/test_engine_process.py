@@ -6,20 +6,20 @@ import ctypes
 import os
 import platform
 import re
-import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 from llvmlite import binding
 
 from dcpred_tasks.engine import compilation
+from support import processes
+from support.caches import with_cache
+from support.once import made_once
 
-TESTS = Path(__file__).parents[1]
 DIGEST = """
 import hashlib
 from dcpred_tasks.engine.engine import Engine
@@ -30,6 +30,11 @@ for model, X in fixed_cases():
         digest.update(values.tobytes())
 print(digest.hexdigest())
 """
+HITS_AND_MISSES = """
+from dcpred_tasks.engine.descent_pass import score_tiles
+from support.caches import hits_and_misses
+print(*hits_and_misses(score_tiles))
+"""
 CHECK = """
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import scorer
@@ -38,77 +43,68 @@ for model, X in fixed_cases():
     found = list(differences(model, X, scorer.score_rows(model, X), compact_model.score_rows(model, X)))
     assert not found, found[:5]
 """
-DUMP = """
+DUMP_IF_COMPILED = """
 import sys
 from dcpred_tasks.engine.descent_pass import score_tiles
-(text,) = score_tiles.dispatcher.inspect_llvm().values()
-open(sys.argv[1], "w").write(text)
+if score_tiles.dispatcher.stats.cache_misses:
+    (text,) = score_tiles.dispatcher.inspect_llvm().values()
+    open(sys.argv[1], "w").write(text)
 """
 FIRST_SCORE = """
-import sys, time
+import sys
 import numpy as np
 from dcpred_tasks.scoring import scorer
 from support.models import random_model
-model = random_model(0)
-start = time.perf_counter()
-scorer.score_rows(model, np.zeros((1, 3)))
-print(time.perf_counter() - start)
+scorer.score_rows(random_model(0), np.zeros((1, 3)))
 loaded = {name.split(".")[0] for name in sys.modules}
-print(*sorted(loaded & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}))
-"""
-MISSES = """
-from dcpred_tasks.engine.descent_pass import score_tiles
-print(sum(score_tiles.dispatcher.stats.cache_misses.values()))
+assert not loaded & {"sklearn", "dask", "distributed", "pandas", "pyarrow"}, sorted(loaded)
 """
 CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
-Process: TypeAlias = "subprocess.Popen[str]"
 
 
-def start(
-    code: str, *arguments: str, cache: Path, before: Callable[[], None] | None = None, **env: str
-) -> Process:
-    """Run code in a new process, which looks for compiled functions in `cache` and nowhere else, unless `env`
-    says so.
-    """
-    cache.mkdir(exist_ok=True)
-    known = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-    path = os.pathsep.join(
-        [*env.pop("PYTHONPATH", "").split(), str(TESTS), *os.environ.get("PYTHONPATH", "").split()]
-    )
-    places = dict.fromkeys(("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR"), str(cache))
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, *arguments],
-        env={**known, **places, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=before,
-    )
+def command(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-c", code, *arguments]
 
 
-def finish(process: Process) -> str:
-    out, err = process.communicate(timeout=280)
-    assert process.returncode == 0, f"exit {process.returncode}: {err[-3000:]}"
-    return out.strip()
+def run(code: str, *arguments: str, cache: Path, before: Callable[[], None] | None = None, **env: str) -> str:
+    """What code says that runs in a process of its own, with its machine code in `cache`."""
+    return said(processes.run(command(code, *arguments), preexec_fn=before, env=with_cache(cache, **env)))
 
 
-def run(code: str, *arguments: str, cache: Path, **more: Any) -> str:
-    return finish(start(code, *arguments, cache=cache, **more))
+def said(done: processes.Done) -> str:
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-3000:]}"
+    return done.stdout.strip()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a filled cache, what LLVM was given, and the digest of results."""
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "digest").write_text(run(DIGEST + DUMP, str(folder / "engine.ll"), cache=folder / "cache"))
-    return folder
+    """What two processes left that began at once: a cache, what LLVM was given, the digest of results, and
+    what each of them said.
+    """
+    return made_once(tmp_path_factory, "warm", compile_twice)
+
+
+def compile_twice(folder: Path) -> None:
+    (folder / "cache").mkdir()
+    code = command(DIGEST + HITS_AND_MISSES + DUMP_IF_COMPILED, str(folder / "engine.ll"))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(processes.started(code, env=with_cache(folder / "cache"), **pipes))
+            for _ in range(2)
+        ]
+        for number, process in enumerate(both):
+            digest, counts = said(processes.finish(process)).split("\n")
+            (folder / "digest").write_text(digest)
+            (folder / f"said-{number}").write_text(f"{digest} {counts}")
 
 
 # -- processors and compilers --------------------------------------------------------------------------------
 
 
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
-    run(CHECK, cache=tmp_path, NUMBA_BOUNDSCHECK="1")
+    """Without optimisation, which changes no index and takes longer than everything else here."""
+    run(CHECK, cache=tmp_path, NUMBA_BOUNDSCHECK="1", NUMBA_OPT="0")
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
@@ -161,20 +157,16 @@ def test_without_numba_the_definition_scores(tmp_path: Path, words: str) -> None
 # -- the cache -----------------------------------------------------------------------------------------------
 
 
-def test_the_first_score_is_soon_there(warm: Path) -> None:
-    """A second is the target, and two are allowed on a busy machine. Serving loads nothing large; of SciPy
-    numba loads a part.
-    """
-    runs = [run(FIRST_SCORE, cache=warm / "cache").split("\n") for _ in range(3)]
-    assert min(float(lines[0]) for lines in runs) < 2
-    assert all(lines[1:] == [] for lines in runs)
+def test_two_processes_at_once_compile_once(warm: Path) -> None:
+    """And what the one compiled gives the other the same bits."""
+    digest = (warm / "digest").read_text()
+    both = sorted((warm / f"said-{number}").read_text() for number in range(2))
+    assert both == [f"{digest} 0 1", f"{digest} 1 0"]
 
 
-def test_two_processes_at_once_compile_once(warm: Path, tmp_path: Path) -> None:
-    both = [start(DIGEST + MISSES, cache=tmp_path) for _ in range(2)]
-    digests, misses = zip(*(finish(process).split("\n") for process in both), strict=True)
-    assert set(digests) == {(warm / "digest").read_text()}
-    assert sorted(misses) == ["0", "1"]
+def test_the_first_score_compiles_nothing_and_imports_little(warm: Path) -> None:
+    """Of what is large, SciPy alone is there, and of that the part that numba loads."""
+    assert run(FIRST_SCORE + HITS_AND_MISSES, cache=warm / "cache") == "1 0"
 
 
 def without_override() -> None:
@@ -209,12 +201,17 @@ def test_a_cache_that_cannot_be_written_serves(warm: Path, tmp_path: Path) -> No
     for place in places:
         place.chmod(0o555 if place.is_dir() else 0o444)
     env = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "TMPDIR": str(temporary)}
+    found, copies = [], []
     try:
-        times = [float(run(FIRST_SCORE, cache=baked, before=before, **env).split("\n")[0]) for _ in range(3)]
+        for _ in range(2):
+            found.append(run(FIRST_SCORE + HITS_AND_MISSES, cache=baked, before=before, **env))
+            copies.append({file: file.stat().st_mtime_ns for file in temporary.rglob("*.nb?")})
     finally:
         for place in reversed(places):
             place.chmod(0o755)
-    assert max(times) < 5, f"compiled again: {times}"
+    assert found == ["1 0", "1 0"]
+    assert copies[0] == copies[1]
+    assert len(copies[0]) == 2
 
 
 LOCKED = """
@@ -333,21 +330,3 @@ def test_it_compiles_for_arm(warm: Path) -> None:
             "PyErr_SetNone",
         } | {name for name in called if name.startswith("Py")}, called
         assert len(re.findall(r"\bfmla\b", assembly)) > 50
-
-
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-def test_a_damaged_cache_is_thrown_away(warm: Path, tmp_path: Path, suffix: str) -> None:
-    """A machine that lost power while the cache was written leaves empty files."""
-    shutil.copytree(warm / "cache", tmp_path / "cache")
-    damaged = list((tmp_path / "cache").rglob(f"*{suffix}"))
-    for file in damaged:
-        file.write_bytes(b"")
-    run(FIRST_SCORE, cache=tmp_path / "cache")
-    assert damaged
-    assert not any(file.exists() for file in damaged)
-
-
-def test_a_full_disk_keeps_nothing_and_scores(tmp_path: Path) -> None:
-    limit = 20 * 2**10
-    run(FIRST_SCORE, cache=tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-    assert not list(tmp_path.rglob("*.nbc"))
