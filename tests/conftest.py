@@ -1,12 +1,15 @@
 """Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 
+from dcpred.execution.workers import Pool, connect
 from support.data import Classes, make_blobs, make_group
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
@@ -31,6 +34,13 @@ def blobs() -> Classes:
 @pytest.fixture
 def blobs_zarr(tmp_path: Path, blobs: Classes) -> Path:
     return make_group(tmp_path / "blobs.zarr", blobs.X, blobs.y, chunk_rows=128)
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Pool]:
+    """Two worker processes for all tests of a module: for tests that neither kill nor change them."""
+    with connect(2) as workers:
+        yield lambda: nullcontext(workers)
 
 
 @pytest.fixture

@@ -166,9 +166,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--work", type=Path, default=Path("benchmark-bulk"))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="70,000 rows and a model of 4,000")
+    parser.add_argument("--quick", action="store_true", help="70,000 rows, a model of 4,000, one worker")
     args = parser.parse_args()
     rows, limit = (70_000, 4_000) if args.quick else (args.rows, 522_910)
+    args.workers = 1 if args.quick else args.workers
     args.work.mkdir(parents=True, exist_ok=True)
     pool = partial(connect, args.workers, None)
     model, data = args.model or args.work / "model", args.work / f"rows-{rows}.zarr"

@@ -43,7 +43,8 @@ TRAIN_ROWS, CHUNK_ROWS = 20_000, 16_384
 def prepare(work: Path, n_rows: int) -> tuple[Path, Path]:
     """A model of covtype and its rows, repeated."""
     X, y = covtype(data_folder())
-    group = write_group(work / "train.zarr", X[:TRAIN_ROWS], y[:TRAIN_ROWS])
+    n_train = min(TRAIN_ROWS, n_rows // 10)
+    group = write_group(work / "train.zarr", X[:n_train], y[:n_train])
     settings = make_settings({"scaling": "standard", "n_leaves": 256, "landmarks": 16, "refine_steps": 10})
     train(f"{group}/X", f"{group}/y", work / "model", settings, lambda: nullcontext(InlineWorkers()))
     rows = np.arange(n_rows) % len(X)
@@ -201,7 +202,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     if args.quick:
-        args.rows, args.blocks, args.every, args.seconds = 100_000, "100", 2.0, 5.0
+        args.rows, args.blocks, args.every, args.seconds = 50_000, "100", 2.0, 4.0
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     model, data = prepare(args.work, args.rows)

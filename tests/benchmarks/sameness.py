@@ -10,6 +10,7 @@ of the model, and every value of label, decision and status.
 import argparse
 import hashlib
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -77,12 +78,12 @@ def main() -> None:
         data, model = args.work / "data.zarr", args.work / "model"
         write(data, X[:n], y[:n], chunk_rows // (20 if args.quick else 1), shard_rows)
         shutil.rmtree(model, ignore_errors=True)
-        report = train(
-            f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), partial(connect, workers, None)
-        )
         output = args.work / "scores"
         shutil.rmtree(output, ignore_errors=True)
-        scored = score(model, f"{data}/X", output, partial(connect, workers, None))
+        with connect(workers) as pool:
+            same = partial(nullcontext, pool)
+            report = train(f"{data}/X", f"{data}/y", model, make_settings(SETTINGS), same)
+            scored = score(model, f"{data}/X", output, same)
         values = hash_of(output / "scores.zarr")
         hashes.add((report.hash, values))
         shards = f"{shard_rows:,}" if shard_rows else "–"

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.scoring.blocks import FIRST_FAILURES
 from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
@@ -86,8 +85,8 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path) -> None:
-    report = run(model, data, tmp_path / "out", partial(connect, 2, None))
+def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path, two_workers: Pool) -> None:
+    report = run(model, data, tmp_path / "out", two_workers)
     X = zarr.open_group(data, mode="r")["X"][...]
     decision, status = score_rows(read_model(model), X)
     found = read(tmp_path / "out")
@@ -101,8 +100,10 @@ def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path) 
     assert attributes["decision"].attrs["classes"] == ["a", "b", "c"]
 
 
-def test_any_attempt_writes_the_same_bytes(tmp_path: Path, model: Path, data: Path) -> None:
-    run(model, data, tmp_path / "one", partial(connect, 2, None))
+def test_any_attempt_writes_the_same_bytes(
+    tmp_path: Path, model: Path, data: Path, two_workers: Pool
+) -> None:
+    run(model, data, tmp_path / "one", two_workers)
     run(model, data, tmp_path / "two", inline)
     one, two = contents(tmp_path / "one" / "scores.zarr"), contents(tmp_path / "two" / "scores.zarr")
     assert {k: v[0] for k, v in one.items() if k != "zarr.json"} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -39,13 +39,20 @@ def many() -> Classes:
     return make_blobs(4_000, n_features=6, n_classes=3, seed=1)
 
 
-def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes) -> None:
+@pytest.fixture
+def pool(request: pytest.FixtureRequest) -> Pool:
+    """This process, or worker processes."""
+    workers: Pool = inline if request.param == "inline" else request.getfixturevalue("two_workers")
+    return workers
+
+
+def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes, two_workers: Pool) -> None:
     """The hash covers every array, so that equal hashes are equal bits."""
     hashes = []
     for i, (chunk_rows, shard_rows, pool) in enumerate(
         [
             (500, None, partial(connect, 1, None)),
-            (500, None, partial(connect, 2, None)),
+            (500, None, two_workers),
             (333, None, inline),
             (250, 1_000, inline),
             (4_000, None, inline),
@@ -126,11 +133,15 @@ def check_same_bits(one: Model, other: Model) -> None:
     "settings", [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False)], ids=["new", "plain"]
 )
 def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
-    tmp_path: Path, many: Classes, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    many: Classes,
+    settings: Settings,
+    two_workers: Pool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
     hashes = []
-    pools = [inline, partial(connect, 2, None)] if settings is NEW else [inline]
+    pools = [inline, two_workers] if settings is NEW else [inline]
     for i, (chunk_rows, pool) in enumerate([(4_000, inline), (333, pools[0]), (250, pools[-1])]):
         data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows)
         hashes.append(run(data, tmp_path / f"model-{i}", pool, settings).hash)
@@ -448,7 +459,7 @@ def _one_class(X: np.ndarray, y: np.ndarray) -> None:
     ("spoil", "message"),
     [(_nan, "row 417, column 3"), (_inf, "row 2, column 0"), (_one_class, "only one class, 1")],
 )
-@pytest.mark.parametrize("pool", [inline, partial(connect, 1, None)], ids=["inline", "dask"])
+@pytest.mark.parametrize("pool", ["inline", "dask"], indirect=True)
 def test_bad_values(tmp_path: Path, blobs: Classes, spoil, message: str, pool) -> None:
     X, y = blobs.X.copy(), blobs.y.copy()
     spoil(X, y)
@@ -484,13 +495,13 @@ def test_not_a_zarr(tmp_path: Path) -> None:
         zarr_arrays.find_array(tmp_path / "nothing", "X")
 
 
-def test_workers_that_do_not_see_the_scratch(tmp_path: Path, blobs_zarr: Path) -> None:
-    with connect(1, None) as workers, pytest.raises(Exception, match="does not see"):
+def test_workers_that_do_not_see_the_scratch(tmp_path: Path, two_workers: Pool) -> None:
+    with two_workers() as workers, pytest.raises(Exception, match="does not see"):
         workers.check_sees(tmp_path / "not there")
 
 
-def test_a_task_larger_than_a_worker_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:
-    with connect(1, None) as workers:
+def test_a_task_larger_than_a_worker_is_refused(two_workers: Pool) -> None:
+    with two_workers() as workers:
         with pytest.raises(
             SchedulerError, match=r"needs about 99,999,999 MiB .* but a worker may use .* do this"
         ):
@@ -521,7 +532,7 @@ def test_a_missing_chunk_of_weights_is_no_weight_of_zero(tmp_path: Path, blobs: 
         run(data, tmp_path / "model", pool=None, weight=f"{data}/w")
 
 
-@pytest.mark.parametrize("pool", [inline, partial(connect, 1, None)], ids=["inline", "dask"])
+@pytest.mark.parametrize("pool", ["inline", "dask"], indirect=True)
 def test_a_damaged_chunk_is_named(tmp_path: Path, blobs_zarr: Path, pool) -> None:
     chunk = blobs_zarr / "X" / "c" / "2" / "0"
     raw = bytearray(chunk.read_bytes())
@@ -549,8 +560,8 @@ def test_one_class_is_named(tmp_path: Path, blobs: Classes) -> None:
         run(data, tmp_path / "model")
 
 
-def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
-    with connect(1, None) as workers:
+def test_a_refusal_is_not_tried_again(tmp_path: Path, two_workers: Pool) -> None:
+    with two_workers() as workers:
         ((_, failure),) = list(workers.each(_refuse_and_count, [(str(tmp_path),)]))
     assert isinstance(failure.error, DataError)
     assert len(list(tmp_path.iterdir())) == 1
