@@ -5,6 +5,7 @@ told the same by the same function, and takes two seconds to import what it need
 """
 
 import json
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,8 +80,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_whole_job(place: Path) -> None:
-    scored = as_json("score", place / "model", place / "trees.zarr", place / "out", "--workers", 1)
+@pytest.fixture(scope="module")
+def scored(place: Path) -> dict[str, Any]:
+    """What was said when the trees were scored into `out`."""
+    return as_json("score", place / "model", place / "trees.zarr", place / "out", "--workers", 1)
+
+
+@pytest.fixture(scope="module")
+def small(place: Path) -> Done:
+    """What was said when a model without support vectors, `small`, was trained."""
+    return dcpred("train", place / "trees.zarr", place / "small", *SMALL, "--workers", 1)
+
+
+def test_the_whole_job(place: Path, scored: dict[str, Any]) -> None:
     assert scored["status"] == {"1": 1_500}
     group = zarr.open_group(place / "out" / "scores.zarr", mode="r")
     names = group["label"].attrs["labels"]
@@ -104,7 +116,7 @@ def test_evaluate_without_the_cost(place: Path) -> None:
     assert "cost" not in shown.stderr
 
 
-def test_inspect(place: Path) -> None:
+def test_inspect(place: Path, scored: dict[str, Any]) -> None:
     data = as_json("inspect", place / "trees.zarr")
     assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])
     assert data["arrays"]["X"]["attributes"]["feature_names"] == ["a", "b", "c", "d"]
@@ -116,8 +128,7 @@ def test_inspect(place: Path) -> None:
     )
     assert model["settings"]["landmarks"] == 8
     assert model["support_vectors"] > 0
-    dcpred("score", place / "model", place / "trees.zarr", place / "inspected", "--workers", 1)
-    scores = as_json("inspect", place / "inspected")
+    scores = as_json("inspect", place / "out")
     assert (scores["kind"], scores["finished"], scores["arrays"]["status"]["shape"]) == (
         "scores",
         True,
@@ -126,11 +137,10 @@ def test_inspect(place: Path) -> None:
     assert "rows_per_leaf.total" in dcpred("inspect", place / "model").stdout
 
 
-def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path) -> None:
-    result = dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
-    assert result.stdout.startswith("model")
-    assert "fitting" in result.stderr
-    assert "\x1b" not in result.stderr
+def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
+    assert small.stdout.startswith("model")
+    assert "fitting" in small.stderr
+    assert "\x1b" not in small.stderr
 
 
 def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> None:
@@ -202,7 +212,7 @@ def test_a_process_refuses_in_one_sentence(place: Path, tmp_path: Path) -> None:
     assert "does not exist" in result.stderr
 
 
-def test_refusals(place: Path, tmp_path: Path) -> None:
+def test_refusals(place: Path, scored: dict[str, Any], tmp_path: Path) -> None:
     data, model, new = place / "trees.zarr", place / "model", tmp_path / "new"
     other = make_group(tmp_path / "other.zarr", np.zeros((9, 7)), np.zeros(9))
     words = tmp_path / "words.zarr"
@@ -218,8 +228,7 @@ def test_refusals(place: Path, tmp_path: Path) -> None:
     refused("array z was asked for", "train", data, new, "--y", "z")
     refused("7 features, but the model was trained with 4", "score", model, other, new)
     refused("not numbers", "score", model, words, new)
-    dcpred("score", model, data, place / "taken", "--workers", 1)
-    refused("belongs to another plan", "score", model, data, place / "taken", "--outputs", "label")
+    refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")
     refused("label elm, which the model was not trained on", "evaluate", model, unseen)
     refused("does not answer", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
@@ -238,8 +247,8 @@ def test_refusals_as_json(place: Path, tmp_path: Path) -> None:
     assert "does not exist" in value["error"]
 
 
-def test_a_damaged_model_is_refused(place: Path, tmp_path: Path) -> None:
-    dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
+def test_a_damaged_model_is_refused(place: Path, small: Done, tmp_path: Path) -> None:
+    shutil.copytree(place / "small", tmp_path / "m")
     chunk = tmp_path / "m" / "arrays.zarr" / "beta" / "c" / "0" / "0"
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -252,9 +261,8 @@ def test_a_damaged_model_is_refused(place: Path, tmp_path: Path) -> None:
     refused("install a newer dcpred", "inspect", newer)
 
 
-def test_early_needs_support_vectors(place: Path, tmp_path: Path) -> None:
-    dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--workers", 1)
-    refused("keep_support_vectors=true", "evaluate", tmp_path / "m", place / "trees.zarr", "--early")
+def test_early_needs_support_vectors(place: Path, small: Done) -> None:
+    refused("keep_support_vectors=true", "evaluate", place / "small", place / "trees.zarr", "--early")
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_nothing_is_said_where_machine_code_is_there(data: Path, model: Path, tm
     for place in ("first", "second"):  # where there was none, the first run has compiled
         say.told.clear()
         score(model, f"{data}/X", tmp_path / place, inline, say=say)
-        evaluate(model, f"{data}/X", f"{data}/y", say=say)
+        evaluate(model, f"{data}/X", f"{data}/y", cost=False, say=say)
     assert COMPILING not in say.told
     assert "scoring" in say.told
 
@@ -90,7 +90,7 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     say = Recorder()
     said_before: list[list[str]] = []
     monkeypatch.setattr(evaluation, "warm_up", lambda _: said_before.append(list(say.told)))
-    evaluate(model, f"{data}/X", f"{data}/y", say=say)
+    evaluate(model, f"{data}/X", f"{data}/y", cost=False, say=say)
     assert [told[-1] for told in said_before] == [COMPILING], (
         "the engine is loaded in this step, and in none that is counted"
     )

@@ -15,7 +15,7 @@ from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.tuning.search import Budget
-from dcpred.tuning.tune import parse_budget, tune
+from dcpred.tuning.tune import TuneReport, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from dcpred_tasks.model.compact_model import class_numbers
@@ -39,10 +39,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_group(tmp_path_factory.mktemp("tuning") / "rings.zarr", X, y, chunk_rows=300)
 
 
-def test_a_tuned_model_is_good_and_what_was_judged_holds(data: Path, tmp_path: Path) -> None:
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+@pytest.fixture(scope="module")
+def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TuneReport]:
+    """A folder with a model of the rings, `m`, and nothing else that a search leaves; and its report."""
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, tune(f"{data}/X", f"{data}/y", folder / "m", inline, short=True)
+
+
+def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: tuple[Path, TuneReport]) -> None:
+    folder, report = tuned
     X, y = rings(2_000, 1)
-    model = read_model(tmp_path / "m")
+    model = read_model(folder / "m")
     assert predict_cost(model).cost_ratio == pytest.approx(report.chosen["cost_ratio"], rel=0.25), (
         "leaves were merged since"
     )
@@ -53,7 +60,7 @@ def test_a_tuned_model_is_good_and_what_was_judged_holds(data: Path, tmp_path: P
     assert report.settings["scaling"] == "learned"
     costs = [p["cost_ratio"] for p in report.frontier]
     assert costs == sorted(costs)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
+    assert sorted(p.name for p in folder.iterdir()) == ["m", "m.tuned.json"]
 
 
 def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
@@ -130,13 +137,16 @@ def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest
         tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=50.0))
 
 
-def test_leftovers_of_a_killed_search_are_not_believed(data: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_search_are_not_believed(
+    data: Path, tuned: tuple[Path, TuneReport], tmp_path: Path
+) -> None:
     for folder in ("survey", "probe-0"):
         (tmp_path / "m.tune" / folder).mkdir(parents=True)
     (tmp_path / "m.tune" / "tune.json").write_text("{}")
     (tmp_path / "m.tune" / "survey" / "000000-100000.npz").write_bytes(b"of other data")
     (tmp_path / "m.tune" / "probe-0" / "000000.npz").write_bytes(b"of other data")
-    tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    assert report.trained["hash"] == tuned[1].trained["hash"]
     assert not (tmp_path / "m.tune").exists()
 
 
@@ -214,12 +224,14 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
     assert np.sqrt(np.mean((decision[:, 0] - y)[weight > 0] ** 2)) < 0.1
 
 
-def test_the_choice_does_not_depend_on_chunks(data: Path, tmp_path: Path) -> None:
+def test_the_choice_does_not_depend_on_chunks(
+    data: Path, tuned: tuple[Path, TuneReport], tmp_path: Path
+) -> None:
     group = zarr.open_group(data, mode="r")
     other = make_group(tmp_path / "other.zarr", group["X"][...], group["y"][...], chunk_rows=700)
-    reports = [tune(f"{d}/X", f"{d}/y", tmp_path / d.stem, inline, short=True) for d in (data, other)]
-    assert json.dumps(reports[0].settings) == json.dumps(reports[1].settings)
-    assert reports[0].trained["hash"] == reports[1].trained["hash"]
+    report = tune(f"{other}/X", f"{other}/y", tmp_path / "m", inline, short=True)
+    assert json.dumps(report.settings) == json.dumps(tuned[1].settings)
+    assert report.trained["hash"] == tuned[1].trained["hash"]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_memory_does_not_grow_with_the_rows(
     monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 2**12)
     monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 500)
     peaks = []
-    for n_rows in (10_000, 10_000, 80_000):  # the first fills caches
+    for n_rows in (5_000, 5_000, 40_000):  # the first fills caches
         X = RNG.integers(0, 100, (n_rows, 10)).astype(np.uint8)
         path = tmp_path / f"{len(peaks)}.{ending}"
         if ending == "csv":
