@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -43,6 +42,7 @@ from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
+from support import processes
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -507,7 +507,7 @@ def test_processes_are_killed_for_real(job: Job, tmp_path: Path) -> None:
     numbers = [str(n) for n in np.linspace(5, counted.count - 3, REAL_KILLS).astype(int)]
     command = [sys.executable, __file__, str(job.model), str(job.data), str(tmp_path), *numbers]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
+    result = processes.run(command, env=env)
     assert result.stdout.split() == [str(int(signal.SIGKILL))] * REAL_KILLS, result.stderr
     for number in numbers:
         output = tmp_path / number
@@ -577,6 +577,7 @@ TRAINING = {
     "n_leaves": 2,
     "max_leaf_rows": 140,
     "overlap": 2,
+    "refine_steps": 2,
 }
 
 

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from dcpred_tasks.storage.atomic_files import (
     write_json,
 )
 from dcpred_tasks.storage.digests import digest, digest_json
+from support import processes
 
 
 def held(folder: Path) -> list[str]:
@@ -227,9 +227,7 @@ for attempt in (
         sys.exit("the limit was not met")
 write_bytes(folder / "small", bytes(500))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = processes.run([sys.executable, "-c", script, tmp_path])
     assert done.returncode == 0, done.stderr
     assert held(tmp_path) == ["small"]
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import processes
+
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
 SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))
@@ -20,8 +22,8 @@ MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+def run(*command: str) -> processes.Done:
+    return processes.run(command, cwd=ROOT)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Training in memory: better than a line, the same bits every time, and any size however small."""
 
 import os
-import subprocess
 import sys
 import textwrap
 from typing import Any
@@ -27,6 +26,7 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import Survey, survey_rows
 from dcpred_tasks.training.tree_fitting import flatten
+from support import processes
 from support.data import make_blobs
 
 NO_FACTORS = np.empty(0)
@@ -209,14 +209,9 @@ def test_threads_of_openmp_do_not_matter() -> None:
     """)
     found = []
     for threads in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
+        limits = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        done = processes.run([sys.executable, "-c", script], env=os.environ | limits)
+        assert done.returncode == 0, done.stderr
         found += done.stdout.split()
     assert len(found) == 4
     assert len(set(found)) == 1
