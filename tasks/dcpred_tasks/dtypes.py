@@ -14,11 +14,13 @@ VALUE_DTYPE = np.float64  # of a regression: single precision would lose the dig
 STATUS_DTYPE = np.uint8
 INDEX_DTYPE = np.int64  # rows, offsets
 LEAF_DTYPE = np.int32
+NO_LEAF = -1  # where a row has none, for it could not be scaled
 
 FloatArray = NDArray[np.float64]
 RealArray = NDArray[Any]  # of single or double precision, as it comes
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
+LeafNumbers = NDArray[np.int32]
 AnyArray = NDArray[np.generic]
 
 

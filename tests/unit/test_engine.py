@@ -76,9 +76,15 @@ seeds = st.integers(0, 10**6)
 
 
 def check(model: Model, X: Any2D, score: Callable[..., Any] | None = None) -> None:
-    ours = (score or Engine(model).score)(X)
-    found = list(differences(model, X, ours, compact_model.score_rows(model, X)))
+    leaves, right = np.full((2, len(X)), -9, np.int32)
+    ours = (score or (lambda X: Engine(model).score(X, leaves)))(X)
+    found = list(differences(model, X, ours, compact_model.score_rows(model, X, leaves=right)))
     assert not found, found[:5]
+    if score is None:
+        sure = right >= 0
+        sure[sure] = ~leaf_and_doubt(model, X[sure])[1]
+        np.testing.assert_array_equal(leaves[sure], right[sure])
+        np.testing.assert_array_equal(leaves < 0, right < 0)
 
 
 def assert_bits(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:

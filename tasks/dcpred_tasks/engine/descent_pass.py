@@ -34,6 +34,9 @@ def score_tiles(p, q, source, n, out, room, small, large):
             leaf = room.leaf[i]
             if not finish_constant(p, q, leaf, start + i, out):
                 finish_plain(p, q, source, leaf, start + i, out, room)
+        if len(out.leaf) > 0:
+            for i in range(stop - start):
+                out.leaf[start + i] = room.leaf[i]
 
 
 @inlined

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import STATUS_DTYPE
+from dcpred_tasks.dtypes import NO_LEAF, STATUS_DTYPE, LeafNumbers, Status
 from dcpred_tasks.engine.descent_pass import score_tiles
 from dcpred_tasks.engine.double_precision import Exact, exact_arrays
 from dcpred_tasks.engine.elements import dtype_code
@@ -64,6 +64,7 @@ class Out(NamedTuple):
     singles: NDArray[np.float32]  # (n, n_outputs), or (0, n_outputs)
     doubles: NDArray[np.float64]
     status: NDArray[np.uint8]
+    leaf: NDArray[np.uint32]  # (n,), or (0,) where nobody asks
 
 
 class Room(NamedTuple):
@@ -117,7 +118,9 @@ class Engine:
         wanted = max(wanted, min(4 * wanted, LEAF_BYTES // (4 * p.n_features)))
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
 
-    def score(self, X: NDArray[np.generic]) -> tuple[Scores, NDArray[np.uint8]]:
+    def score(
+        self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
+    ) -> tuple[Scores, NDArray[np.uint8]]:
         """As compact_model.score_rows. Raises DataError for the wrong shape or dtype."""
         p = self.packed
         check_rows(X, p.n_features)
@@ -126,14 +129,17 @@ class Engine:
         status = np.empty(n, STATUS_DTYPE)
         none = np.empty((0, p.n_outputs), np.float32 if p.regression else np.float64)
         singles, doubles = (none, decision) if p.regression else (decision, none)
+        leaf = np.empty(0, np.uint32) if leaves is None else leaves.view(np.uint32)
         room = self._room()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
             source = Source(
                 dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0]
             )
-            out = Out(singles[part], doubles[part], status[part])
+            out = Out(singles[part], doubles[part], status[part], leaf[part])
             score_tiles(p, self.exact, source, stop - start, out, room, self.descent_rows, self.leaf_rows)
+        if leaves is not None:
+            leaves[status == Status.NON_FINITE_FEATURE] = NO_LEAF
         return decision, status
 
     def _readable(self, X: NDArray[np.generic]) -> Any:

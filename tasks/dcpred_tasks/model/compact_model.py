@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import (
     ACC_DTYPE,
     MODEL_DTYPE,
+    NO_LEAF,
     SCORE_DTYPE,
     STATUS_DTYPE,
     VALUE_DTYPE,
     FloatArray,
     IntArray,
+    LeafNumbers,
     SingleArray,
     Status,
 )
@@ -145,11 +147,12 @@ def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
 
 
 def score_rows(
-    model: Model, X: NDArray[np.generic], *, early: bool = False
+    model: Model, X: NDArray[np.generic], *, early: bool = False, leaves: LeafNumbers | None = None
 ) -> tuple[Scores, NDArray[np.uint8]]:
     """Decision values and status of raw rows.
 
-    X  (n_samples, n_features), any real dtype and memory order, not written
+    X       (n_samples, n_features), any real dtype and memory order, not written
+    leaves  int32 (n_samples,), where given: becomes the leaf of each row, −1 where its status is 2
     returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,).
     A row with NaN or infinity gets status 2 and NaN, and changes nothing in the other rows.
     """
@@ -159,12 +162,18 @@ def score_rows(
     step = tile_rows(model.n_features)
     for start in range(0, len(X), step):
         tile = slice(start, min(start + step, len(X)))
-        _score_tile(model, X[tile], decision[tile], status[tile], early)
+        own = None if leaves is None else leaves[tile]
+        _score_tile(model, X[tile], decision[tile], status[tile], early, own)
     return decision, status
 
 
 def _score_tile(
-    model: Model, X: NDArray[np.generic], decision: Scores, status: NDArray[np.uint8], early: bool
+    model: Model,
+    X: NDArray[np.generic],
+    decision: Scores,
+    status: NDArray[np.uint8],
+    early: bool,
+    leaves: LeafNumbers | None,
 ) -> None:
     """Score one tile in place."""
     with np.errstate(
@@ -174,7 +183,8 @@ def _score_tile(
         finite = np.isfinite(rows.astype(MODEL_DTYPE)).all(axis=1)
         rows[~finite] = 0.0
         values = np.empty((len(rows), model.n_outputs), ACC_DTYPE)
-        order, spans = _by_leaf(model.tree.descend(rows))
+        own_leaf = model.tree.descend(rows)
+        order, spans = _by_leaf(own_leaf)
         rows = rows[order]
         for leaf, span in spans:
             values[span] = (
@@ -184,6 +194,8 @@ def _score_tile(
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
     status[~finite] = Status.NON_FINITE_FEATURE
     decision[status != Status.OK] = np.nan
+    if leaves is not None:
+        leaves[:] = np.where(finite, own_leaf, NO_LEAF)
 
 
 def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slice]]]:

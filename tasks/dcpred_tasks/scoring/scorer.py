@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.dtypes import LeafNumbers
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 
@@ -21,17 +22,20 @@ _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 
 
 def score_rows(
-    model: Model, X: NDArray[np.generic], *, early: bool = False
+    model: Model, X: NDArray[np.generic], *, early: bool = False, leaves: LeafNumbers | None = None
 ) -> tuple[Scores, NDArray[np.uint8]]:
-    """As compact_model.score_rows: decision values and status of raw rows. Serial, and several threads may
-    call it at once.
+    """As compact_model.score_rows: decision values and status of raw rows, and their leaves if asked for.
+    Serial, and several threads may call it at once.
 
     The engine agrees with the definition within rounding of single precision, and row by row to the bit with
     itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
     the definition.
     """
     engine = None if early else _engine(model)
-    return compact_model.score_rows(model, X, early=early) if engine is None else engine.score(X)
+    if engine is None:
+        return compact_model.score_rows(model, X, early=early, leaves=leaves)
+    scored: tuple[Scores, NDArray[np.uint8]] = engine.score(X, leaves)
+    return scored
 
 
 def is_compiled() -> bool:
