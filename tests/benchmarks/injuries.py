@@ -199,7 +199,7 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     run = ledger.run
     receipt = commit_records.read_receipt(run, int(rng.integers(ledger.n_blocks)))
     assert receipt is not None
-    arrays = {name: zarr_arrays.open_output(run.scores / name) for name in (*run.outputs, "status")}
+    arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
     digests, sizes, counts = [], {name: [] for name in arrays}, np.zeros(9, int)
     for start, stop in run.pieces(receipt.block):
         values = {name: array[start:stop] for name, array in arrays.items()}
@@ -207,7 +207,7 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
         for name, array in arrays.items():
             array[start:stop] = values[name]
             sizes[name].append(zarr_arrays.stored_size(array, start))
-        digests.append(digest_values(values, run.outputs))
+        digests.append(digest_values(run, values))
         counts += np.bincount(values["status"], minlength=9)
     status = {str(code): int(n) for code, n in enumerate(counts) if n}
     new = replace(receipt, digest=digest("".join(digests).encode()), sizes=sizes, status=status)

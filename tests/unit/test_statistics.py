@@ -17,14 +17,15 @@ from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
+from dcpred_tasks.scoring.outputs import default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
     Statistics,
     bad_features,
     decision_counts,
     decision_edges,
-    label_counts,
     near_leaf,
     sample_stride,
+    value_counts,
 )
 from support.models import SCALINGS, leaf_and_doubt, random_model, random_rows
 
@@ -33,13 +34,14 @@ VALUES = [0.0, -0.0, 2.0**-6, -(2.0**-6), 1.0, -1.0, 1.1, 1.25, 63.9, 64.0, -64.
 
 def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) -> Statistics:
     """Statistics of rows in pieces, each packed and put together as the driver does."""
-    total = Statistics(model, np.arange(max(model.n_outputs, 2), dtype=np.int8))
+    outputs = default_outputs(model.task)
+    total = Statistics(model, outputs)
     edges = [0, *cuts, len(X)]
     for start, stop in pairwise(edges):
-        part = Statistics(model, total.label_values)
+        part = Statistics(model, outputs)
         decision, status = score_rows(model, X[start:stop])
-        labels = np.where(status == 1, decision.argmax(axis=1), -1).astype(np.int8)
-        part.observe(X[start:stop], decision, status, labels, start, stride)
+        values = encode_outputs(model, outputs, decision, status)
+        part.observe(X[start:stop], decision, status, values, start, stride)
         total.add_packed(part.packed())
     return total
 
@@ -81,10 +83,10 @@ def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(1, n_outputs=3)
     decision = np.random.default_rng(0).normal(size=(1_000, 3)).astype(np.float32)
     labels = decision.argmax(axis=1).astype(np.int8)
-    whole = decision_counts(model, decision), label_counts(labels, np.arange(3, dtype=np.int8))
+    whole = decision_counts(model, decision), value_counts(labels, np.arange(3, dtype=np.int8))
     monkeypatch.setattr("dcpred_tasks.scoring.statistics.COUNTED_ROWS", 7)
     assert_array_equal(decision_counts(model, decision), whole[0])
-    assert_array_equal(label_counts(labels, np.arange(3, dtype=np.int8)), whole[1])
+    assert_array_equal(value_counts(labels, np.arange(3, dtype=np.int8)), whole[1])
     assert whole[0].sum() == 3_000
     assert_array_equal(whole[1], np.bincount(labels))
 
@@ -100,11 +102,11 @@ def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda v: str(v.tolist()),
 )
-def test_label_counts(values: np.ndarray) -> None:
+def test_value_counts(values: np.ndarray) -> None:
     labels = values[[0, 2, 2, 1, 2]]
-    assert label_counts(labels, values).tolist() == [1, 1, 3]
-    assert label_counts(labels[:1], values).tolist() == [1, 0, 0]
-    assert label_counts(labels[:0], values).tolist() == [0, 0, 0]
+    assert value_counts(labels, values).tolist() == [1, 1, 3]
+    assert value_counts(labels[:1], values).tolist() == [1, 0, 0]
+    assert value_counts(labels[:0], values).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -150,7 +152,7 @@ def test_cuts_do_not_matter(stride: int) -> None:
     X = random_rows(model, 300, 2, bad=0.1)
     whole, cut = observed(model, X, stride), observed(model, X, stride, (10, 11, 200))
     assert_array_equal(whole.histogram, cut.histogram)
-    assert_array_equal(whole.labels, cut.labels)
+    assert_array_equal(whole.tallies["label"], cut.tallies["label"])
     assert_array_equal(whole.leaf_rows, cut.leaf_rows)
     assert_allclose(whole.moments.mean, cut.moments.mean, rtol=1e-5, atol=1e-6)
     assert_allclose(whole.moments.sd, cut.moments.sd, rtol=1e-5)
@@ -158,7 +160,7 @@ def test_cuts_do_not_matter(stride: int) -> None:
     good = status == Status.OK
     assert 0 < good.sum() < 300
     assert whole.histogram.sum(axis=1).tolist() == [good.sum()] * 3
-    assert_array_equal(whole.labels, np.bincount(decision[good].argmax(axis=1), minlength=3))
+    assert_array_equal(whole.tallies["label"], np.bincount(decision[good].argmax(axis=1), minlength=3))
     sampled = np.flatnonzero(good & (np.arange(300) % stride == 0))
     assert whole.moments.n == whole.leaf_rows.sum() == len(sampled)
 
@@ -166,7 +168,7 @@ def test_cuts_do_not_matter(stride: int) -> None:
 def test_no_rows_at_all() -> None:
     model = random_model(5, n_outputs=3, d=4)
     total = observed(model, random_rows(model, 2, 0) * np.nan)
-    assert (total.moments.n, total.histogram.sum(), total.labels.sum()) == (0, 0, 0)
+    assert (total.moments.n, total.histogram.sum(), total.tallies["label"].sum()) == (0, 0, 0)
     assert (
         drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows)["large"] is False
     )

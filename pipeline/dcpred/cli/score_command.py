@@ -13,6 +13,7 @@ from dcpred.execution.workers import connect
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score
+from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 
@@ -20,7 +21,7 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.argument("model", type=PATH)
 @click.argument("data")
 @click.argument("output", type=PATH)
-@click.option("--outputs", metavar="NAMES", help="label,decision [default: both; decision for regression].")
+@click.option("--outputs", metavar="NAMES", help=f"{','.join(OUTPUTS)} [default: all that the model gives].")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
     "--quarantine",

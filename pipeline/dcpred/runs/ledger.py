@@ -19,9 +19,9 @@ from typing import Any
 from dcpred.execution.lease import Lease, hold
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, list_records, read_receipt
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.atomic_files import read_json, read_own_json, resource_errors, write_json
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.task_bodies.score_block import OUTPUTS
 
 FORMAT = "dcpred-scores"
 VERSION = 1

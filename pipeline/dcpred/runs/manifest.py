@@ -100,7 +100,7 @@ def plan_digest(ledger: Ledger) -> str:
 
 def metadata_digests(run: ScoreRun) -> dict[str, str]:
     """Digests of the metadata of the output group ("") and its arrays, where they are there."""
-    files = {name: run.scores / name / "zarr.json" for name in ("", *run.outputs, "status")}
+    files = {name: run.scores / name / "zarr.json" for name in ("", *run.arrays)}
     return {name: digest(file.read_bytes()) for name, file in files.items() if file.is_file()}
 
 

@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.model_artifact import describe_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
-from dcpred_tasks.scoring.labels import label_coding
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
@@ -27,8 +27,7 @@ def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, A
     `statistics`, `drift`. The records are gone through once and not kept.
     """
     model = planned_model(run.model, run.model_hash)
-    coding = label_coding(model.classes) if "label" in run.outputs else None
-    gathered = Statistics(model, None if coding is None else coding.values)
+    gathered = Statistics(model, run.outputs)
     cpus: dict[str, int] = {}
     for receipt in receipts:
         if "sampled_rows" in receipt.statistics:
@@ -42,7 +41,7 @@ def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, A
         "cpus": cpus,
         "statistics": {
             "decision": {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
-            "labels": None if coding is None else _labels(model, gathered),
+            **{c.tally: _tally(c, model, gathered) for c in OUTPUT_COLUMNS if c.tally},
             "sampled_rows": gathered.moments.n,
             "feature_mean": _numbers(scored.mean),
             "feature_sd": _numbers(scored.sd),
@@ -59,8 +58,13 @@ def describe_input(x: str) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": digest_json(metadata)}
 
 
-def _labels(model: Model, gathered: Statistics) -> list[dict[str, Any]]:
-    return [{"label": c, "rows": n} for c, n in zip(model.classes, gathered.labels.tolist(), strict=True)]
+def _tally(column: OutputColumn, model: Model, gathered: Statistics) -> list[dict[str, Any]] | None:
+    """Rows by the value of an output column; None where the run does not have it."""
+    counts = gathered.tallies.get(column.name)
+    if counts is None:
+        return None
+    names = column.tally_names(model)
+    return [{column.name: name, "rows": n} for name, n in zip(names, counts.tolist(), strict=True)]
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:

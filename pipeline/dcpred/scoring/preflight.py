@@ -1,16 +1,13 @@
 """What is looked at before anything of a scoring run is written: its place and its input."""
 
+import math
 import os
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scoring.labels import label_coding
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
 
 RECORD_BYTES = 8 * 2**10
@@ -18,11 +15,7 @@ RECORD_BYTES = 8 * 2**10
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
     """The most that a run writes: outputs before compression, and commit records."""
-    row = np.dtype(STATUS_DTYPE).itemsize
-    if "decision" in run.outputs:
-        row += model.score_dtype.itemsize * model.n_outputs
-    if "label" in run.outputs:
-        row += label_coding(model.classes).values.dtype.itemsize
+    row = sum(c.dtype(model).itemsize * math.prod(c.row_shape(model)) for c in run.columns)
     return run.n_rows * row + n_blocks * RECORD_BYTES
 
 

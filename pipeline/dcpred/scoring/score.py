@@ -26,18 +26,15 @@ from dcpred_tasks.artifacts.model_artifact import check_feature_names, read_mode
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
+from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_json
-from dcpred_tasks.task_bodies.score_block import OUTPUTS, create_scores
+from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
 STRICT = Tolerance()
 GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
-
-
-def default_outputs(task: str) -> tuple[str, ...]:
-    return OUTPUTS if task == "classification" else ("decision",)
 
 
 def plan_run(

@@ -135,7 +135,7 @@ class FastCheck:
 
     def _metadata(self) -> set[str]:
         """Names of arrays that cannot be read as what they are."""
-        names = ("", *self.run.outputs, "status")
+        names = ("", *self.run.arrays)
         wrong: set[str] = set()
         sealed = _sealed_metadata(self.ledger) if self.finished else {}
         found = metadata_digests(self.run)
@@ -156,7 +156,7 @@ class FastCheck:
         """Compare the files of scores.zarr with the plan and the records."""
         n_chunks = -(-self.run.n_rows // self.run.chunk_rows)
         known = {"zarr.json"}
-        for name in (*self.run.outputs, "status"):
+        for name in self.run.arrays:
             known.add(f"{name}/zarr.json")
             if name in self.unreadable:
                 known.update(key for key in files if key.startswith(f"{name}/c/"))
@@ -296,9 +296,7 @@ def _wrong_receipt(run: ScoreRun, receipt: BlockReceipt) -> tuple[Kind, str] | N
             Kind.ALTERED_RECORD,
             f"it does not speak of {_rows(run, receipt.block)}, which are this block's by the plan",
         )
-    if set(receipt.sizes) != {*run.outputs, "status"} or any(
-        len(sizes) != n_pieces for sizes in receipt.sizes.values()
-    ):
+    if set(receipt.sizes) != {*run.arrays} or any(len(sizes) != n_pieces for sizes in receipt.sizes.values()):
         return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
     if receipt.status.get("0"):
         return (

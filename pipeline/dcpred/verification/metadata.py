@@ -12,14 +12,12 @@ import numpy as np
 import zarr
 
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.dtypes import SCORE_DTYPE, STATUS_DTYPE, VALUE_DTYPE, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_bytes
-from dcpred_tasks.task_bodies.score_block import DIMENSIONS, planned_scores
-
-LABEL_DTYPES = (np.int8, np.int16, np.int32, np.int64, np.float64)
+from dcpred_tasks.task_bodies.score_block import planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
@@ -33,7 +31,7 @@ def explain_metadata(run: ScoreRun, name: str) -> str | None:
             return _wrong_group(
                 run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores)
             )
-        return _wrong_array(run, name, zarr_arrays.open_array(run.scores / name))
+        return _wrong_array(run, _column(run, name), zarr_arrays.open_array(run.scores / name))
     except DataError:
         return "it cannot be read"
 
@@ -44,42 +42,45 @@ def _wrong_group(run: ScoreRun, group: zarr.Group, copy: zarr.Group | None) -> s
     if copy is None:
         return None
     copies = dict(zarr_arrays.arrays_of(copy))
-    if copies.keys() != {*run.outputs, "status"}:
+    if copies.keys() != {*run.arrays}:
         return "its copy of the metadata of arrays is not of those that the plan has"
-    wrong = ((name, _wrong_array(run, name, array)) for name, array in copies.items())
+    wrong = ((name, _wrong_array(run, _column(run, name), array)) for name, array in copies.items())
     return next(
         (f"its copy of the metadata of {name} is wrong: {why}" for name, why in wrong if why is not None),
         None,
     )
 
 
-def _wrong_array(run: ScoreRun, name: str, array: zarr.Array[Any]) -> str | None:
-    dtypes = {"status": (STATUS_DTYPE,), "label": LABEL_DTYPES, "decision": (SCORE_DTYPE, VALUE_DTYPE)}[name]
-    if array.shape[:1] != (run.n_rows,) or array.ndim > (2 if name == "decision" else 1):
+def _column(run: ScoreRun, name: str) -> OutputColumn:
+    return next(column for column in run.columns if column.name == name)
+
+
+def _wrong_array(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> str | None:
+    if array.shape[:1] != (run.n_rows,) or array.ndim > len(column.dimensions):
         return f"it has shape {array.shape}, but the plan has {run.n_rows:,} rows"
-    if array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        return f"{name} cannot have dtype {array.dtype}"
-    fill = array.fill_value
-    if (name == "decision" and not np.isnan(fill)) or (name == "status" and fill != Status.NOT_SCORED):
+    if array.dtype not in [np.dtype(dtype) for dtype in column.dtypes]:
+        return f"{column.name} cannot have dtype {array.dtype}"
+    fill = np.asarray(array.fill_value)
+    if not column.absent(fill, fill):
         return f"its fill value is {fill}, which does not stand for a row that was not scored"
     return (
         None
-        if _agree(array, _as_planned(run, name, array))
+        if _agree(array, _as_planned(run, column, array))
         else "chunks or codecs are not what the plan says"
     )
 
 
-def _as_planned(run: ScoreRun, name: str, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """The array that is created for this name, shape and dtype."""
+def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """The array that is created for this column, shape and dtype."""
     return zarr_arrays.create_array(
         zarr_arrays.memory_group(),
-        name,
+        column.name,
         array.shape,
         array.dtype,
         run.chunk_rows,
         fill_value=array.fill_value,
         attributes=dict(array.attrs),
-        dimensions=DIMENSIONS[: array.ndim],
+        dimensions=column.dimensions[: array.ndim],
     )
 
 
@@ -99,7 +100,7 @@ def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
     """
     written = []
     group = planned_scores(run, model)
-    for name in ("", *run.outputs, "status"):
+    for name in ("", *run.arrays):
         planned = group[name] if name else group
         file = run.scores / name / "zarr.json"
         shown = str(file.relative_to(Path(run.output)))

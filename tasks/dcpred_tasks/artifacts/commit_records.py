@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.atomic_files import create_json, read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 
@@ -28,6 +29,16 @@ class ScoreRun:
     n_rows: int
     chunk_rows: int  # rows of an output chunk
     block_rows: int  # a whole number of output chunks
+
+    @property
+    def columns(self) -> tuple[OutputColumn, ...]:
+        """The arrays of the output, in the order in which they are written: `outputs`, then the status."""
+        return columns(self.outputs)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of `columns`."""
+        return tuple(column.name for column in self.columns)
 
     @property
     def scores(self) -> Path:

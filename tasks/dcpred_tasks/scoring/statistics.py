@@ -14,7 +14,7 @@ half of it calls that see few rows; of 98,304 rows 2.4 ms of 70. A record grows 
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, moments_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
 
 SAMPLE_ROWS = 2**11  # of a run, if it has that many
 STRIDE = 2**10  # every 1,024th row, where that is more than SAMPLE_ROWS
@@ -46,6 +47,7 @@ LEAST, MOST = 2.0**-6, 2.0**6  # |decision value| of the bins; one bin below, on
 OCTAVES = 12  # from LEAST to MOST
 BINS = 2 * (OCTAVES * 2**MANTISSA_BITS + 1) + 1
 REGRESSION_BINS = 64
+_NONE = np.zeros(0, INDEX_DTYPE)
 
 
 def sample_stride(n_rows: int, block_rows: int) -> int:
@@ -56,32 +58,33 @@ def sample_stride(n_rows: int, block_rows: int) -> int:
 class Statistics:
     """Of rows scored by one model, gathered piece by piece."""
 
-    def __init__(self, model: Model, label_values: NDArray[Any] | None = None) -> None:
-        """label_values are the classes as label arrays hold them."""
-        self.model, self.label_values = model, label_values
+    def __init__(self, model: Model, outputs: Collection[str] = ()) -> None:
+        """outputs  names of the output columns whose values are counted, where they have a tally"""
+        self.model = model
+        self.values = {c.name: c.tally_values(model) for c in columns(outputs) if c.tally}
+        self.tallies = {name: np.zeros(len(values), INDEX_DTYPE) for name, values in self.values.items()}
         self.moments = Moments(model.n_features)
         self.leaf_rows = np.zeros(model.n_leaves, INDEX_DTYPE)
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
-        self.labels = np.zeros(0 if label_values is None else len(label_values), INDEX_DTYPE)
 
     def observe(
         self,
         X: NDArray[np.generic],
         decision: NDArray[Any],
         status: NDArray[np.uint8],
-        labels: NDArray[Any] | None,
+        outputs: Mapping[str, NDArray[Any]],
         first: int,
         stride: int,
     ) -> None:
-        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides
-        are sampled.
+        """Rows with what was made of them, in `outputs` by column; `first` is the number of the first, and
+        rows that `stride` divides are sampled.
         """
         ok = status == Status.OK
         all_ok = bool(ok.all())
         decision = decision.reshape(len(decision), -1)
         self.histogram += decision_counts(self.model, decision if all_ok else decision[ok])
-        if labels is not None and self.label_values is not None:
-            self.labels += label_counts(labels if all_ok else labels[ok], self.label_values)
+        for name, values in self.values.items():
+            self.tallies[name] += value_counts(outputs[name] if all_ok else outputs[name][ok], values)
         sampled = np.arange(-first % stride, len(X), stride)
         rows = self.model.scaling.exact(X[sampled[ok[sampled]]])
         self.moments.add(*moments_of(rows))
@@ -99,7 +102,7 @@ class Statistics:
             "moments": base64.b64encode(moments.tobytes()).decode(),
             "leaf_rows": pack(self.leaf_rows.astype("<u4")),
             "decision": pack(self.histogram.astype("<u4")),
-            "labels": self.labels.tolist(),
+            **{c.tally: self.tallies.get(c.name, _NONE).tolist() for c in OUTPUT_COLUMNS if c.tally},
         }
 
     def add_packed(self, value: Mapping[str, Any]) -> None:
@@ -109,8 +112,9 @@ class Statistics:
         self.moments.add(n, mean, n * sd**2)
         self.leaf_rows += unpack(value["leaf_rows"])
         self.histogram += unpack(value["decision"]).reshape(self.histogram.shape)
-        if len(value["labels"]) == len(self.labels):
-            self.labels += np.array(value["labels"], INDEX_DTYPE)
+        for column in OUTPUT_COLUMNS:
+            if column.name in self.tallies and len(value[column.tally]) == len(self.tallies[column.name]):
+                self.tallies[column.name] += np.array(value[column.tally], INDEX_DTYPE)
 
 
 def pack(counts: NDArray[np.uint32]) -> str:
@@ -178,20 +182,20 @@ def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
     return counts
 
 
-def label_counts(labels: NDArray[Any], values: NDArray[Any]) -> IntArray:
-    """How many labels are each of the values, which are all different."""
+def value_counts(found: NDArray[Any], values: NDArray[Any]) -> IntArray:
+    """How many of what was found are each of the values, which are all different."""
     if values.dtype == np.int8:
         total = np.zeros(2**8, INDEX_DTYPE)
-        for start in range(0, len(labels), COUNTED_ROWS):
-            total += np.bincount(labels[start : start + COUNTED_ROWS].view(np.uint8), minlength=len(total))
+        for start in range(0, len(found), COUNTED_ROWS):
+            total += np.bincount(found[start : start + COUNTED_ROWS].view(np.uint8), minlength=len(total))
         return total[values.view(np.uint8)]
     if values.dtype.kind in "iu" and int(values.max()) - int(values.min()) < 2**16:
         low = int(values.min())
-        counts = np.bincount(labels.astype(np.int64) - low, minlength=int(values.max()) - low + 1)
+        counts = np.bincount(found.astype(np.int64) - low, minlength=int(values.max()) - low + 1)
         return np.asarray(counts[values.astype(np.int64) - low])
     order = np.argsort(values)
     counts = np.empty(len(values), INDEX_DTYPE)
-    counts[order] = np.bincount(np.searchsorted(values[order], labels), minlength=len(values))
+    counts[order] = np.bincount(np.searchsorted(values[order], found), minlength=len(values))
     return counts
 
 

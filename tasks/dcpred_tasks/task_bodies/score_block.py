@@ -19,9 +19,9 @@ from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_self_test
 from dcpred_tasks.dtypes import STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.process import cpu_name, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.labels import LabelCoding, encode_labels, label_coding
+from dcpred_tasks.scoring.outputs import Values, encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import Statistics, bad_features, sample_stride
@@ -30,8 +30,6 @@ from dcpred_tasks.storage.atomic_files import resource_errors, write_bytes
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
-OUTPUTS = ("label", "decision")
-DIMENSIONS = ("sample", "output")  # `decision` has both, the other arrays the first
 LISTED_ROWS = 100  # bad rows named in a commit record
 
 
@@ -65,11 +63,7 @@ def load_engine(path: str, model_hash: str) -> None:
 def create_scores(run: ScoreRun, model: Model) -> None:
     """Create the empty output arrays that are not there yet."""
     planned = planned_scores(run, model)
-    for name in (
-        *run.outputs,
-        "status",
-        "",
-    ):  # the group comes last, since it holds a copy of the metadata of its arrays
+    for name in (*run.arrays, ""):  # the group comes last: it holds a copy of the metadata of its arrays
         file = run.scores / name / "zarr.json"
         if not file.exists():
             with resource_errors(file):
@@ -80,30 +74,17 @@ def create_scores(run: ScoreRun, model: Model) -> None:
 def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
     """The empty output (NaN scores, status 0) in memory."""
     group = zarr_arrays.memory_group({"run": run.run, "model": run.model_hash})
-    coding = label_coding(model.classes) if "label" in run.outputs else None
-    for name in (*run.outputs, "status"):
-        shape: tuple[int, ...] = (run.n_rows,)
-        attributes: dict[str, Any] = {}
-        if name == "status":
-            dtype, fill = np.dtype(STATUS_DTYPE), int(Status.NOT_SCORED)
-            attributes = {"meaning": {str(int(s)): s.name.lower() for s in Status}}
-        elif name == "label" and coding is not None:
-            dtype, fill = coding.values.dtype, coding.missing  # type: ignore[assignment]
-            attributes = {} if coding.names is None else {"labels": list(coding.names)}
-        else:
-            dtype, fill = model.score_dtype, float("nan")  # type: ignore[assignment]
-            shape = (run.n_rows, model.n_outputs) if model.n_outputs > 1 else shape
-            attributes = {"classes": list(model.classes)} if model.classes else {}
-        names = DIMENSIONS[: len(shape)]
+    for column in run.columns:
+        shape = (run.n_rows, *column.row_shape(model))
         zarr_arrays.create_array(
             group,
-            name,
+            column.name,
             shape,
-            dtype,
+            column.dtype(model),
             run.chunk_rows,
-            fill_value=fill,
-            attributes=attributes,
-            dimensions=names,
+            fill_value=column.fill(model),
+            attributes=column.attributes(model),
+            dimensions=column.dimensions[: len(shape)],
         )
     return zarr_arrays.consolidate(group)
 
@@ -113,9 +94,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
     model = open_model(run.model, run.model_hash)
-    coding = label_coding(model.classes) if "label" in run.outputs else None
     source = zarr_arrays.open_array(run.x)
-    writer = _Writer(run, model, coding)
+    writer = _Writer(run, model)
     retrying = Retrying()
     lost: list[str] = []
     with resource_errors(run.scores):
@@ -130,9 +110,10 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
                 lost.append(str(error))
             clock = writer.lap("read", clock)
             with threadpool_limits(1):
-                values = _score(model, coding, X, given_up)
+                decision, status = _score(model, X, given_up)
+                values = encode_outputs(model, run.outputs, decision, status)
             clock = writer.lap("score", clock)
-            writer.observe(start, values, X)
+            writer.observe(start, status, (X, decision, values))
             clock = writer.lap("statistics", clock)
             retrying(partial(writer.write, start, stop, values))
             writer.note(start, values)
@@ -146,12 +127,13 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
     score.
     """
     model = open_model(run.model, run.model_hash)
-    coding = label_coding(model.classes) if "label" in run.outputs else None
-    writer = _Writer(run, model, coding)
+    writer = _Writer(run, model)
     with resource_errors(run.scores):
         for start, stop in run.pieces(block):
-            values = _without_scores(model, coding, np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE))
-            writer.observe(start, values)
+            status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
+            decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
+            values = encode_outputs(model, run.outputs, decision, status)
+            writer.observe(start, status)
             writer.write(start, stop, values)
             writer.note(start, values)
         return commit(run, writer.receipt(block, quarantined=reason))
@@ -160,10 +142,10 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
 class _Writer:
     """Writes the pieces of a block, status last, and keeps what its commit record will say."""
 
-    def __init__(self, run: ScoreRun, model: Model, coding: LabelCoding | None) -> None:
+    def __init__(self, run: ScoreRun, model: Model) -> None:
         self.run, self.model = run, model
-        self.statistics = Statistics(model, None if coding is None else coding.values)
-        self.arrays = {name: zarr_arrays.open_output(run.scores / name) for name in (*run.outputs, "status")}
+        self.statistics = Statistics(model, run.outputs)
+        self.arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
         self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
         self.counts = np.zeros(len(Status), np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
@@ -175,27 +157,31 @@ class _Writer:
         self.seconds[phase] += now - since
         return now
 
-    def write(self, start: int, stop: int, values: dict[str, NDArray[Any]]) -> None:
+    def write(self, start: int, stop: int, values: Values) -> None:
         for name, array in self.arrays.items():
             array[start:stop] = values[name]
 
-    def note(self, start: int, values: dict[str, NDArray[Any]]) -> None:
-        self.digests.append(digest_values(values, self.run.outputs))
+    def note(self, start: int, values: Values) -> None:
+        self.digests.append(digest_values(self.run, values))
         for name, array in self.arrays.items():
             self.sizes[name].append(zarr_arrays.stored_size(array, start))
 
-    def observe(self, start: int, values: dict[str, NDArray[Any]], X: NDArray[Any] | None = None) -> None:
-        """Count and describe the rows of a piece; X is None where there are none."""
-        status = values["status"]
+    def observe(
+        self, start: int, status: NDArray[np.uint8], scored: tuple[NDArray[Any], Scores, Values] | None = None
+    ) -> None:
+        """Count and describe the rows of a piece; `scored` are the rows themselves, their decision values and
+        what is stored of them, None for rows that nobody could read.
+        """
         self.counts += np.bincount(status, minlength=len(self.counts))
         bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
         feature = np.full(len(bad), -1)
-        if X is not None:
+        if scored is not None:
+            X, decision, values = scored
             looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
             if len(looked_at):
                 feature[looked_at] = bad_features(self.model.scaling, X[bad[looked_at]])
             stride = sample_stride(self.run.n_rows, self.run.block_rows)
-            self.statistics.observe(X, values["decision"], status, values.get("label"), start, stride)
+            self.statistics.observe(X, decision, status, values, start, stride)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
     def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
@@ -221,37 +207,19 @@ class _Writer:
 
 
 def _score(
-    model: Model, coding: LabelCoding | None, X: NDArray[Any], given_up: NDArray[np.uint8] | None
-) -> dict[str, NDArray[Any]]:
-    """Outputs and status of rows; those that were given up keep their status and get no scores."""
+    model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None
+) -> tuple[Scores, NDArray[np.uint8]]:
+    """Decision values and status of rows; those that were given up keep their status and get no scores."""
     decision, status = score_rows(model, X)
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         status[lost], decision[lost] = given_up[lost], np.nan
-    return _outputs(model, coding, decision, status)
+    return decision, status
 
 
-def _without_scores(
-    model: Model, coding: LabelCoding | None, status: NDArray[np.uint8]
-) -> dict[str, NDArray[Any]]:
-    return _outputs(model, coding, np.full((len(status), model.n_outputs), np.nan, model.score_dtype), status)
-
-
-def _outputs(
-    model: Model, coding: LabelCoding | None, decision: NDArray[Any], status: NDArray[np.uint8]
-) -> dict[str, NDArray[Any]]:
-    values: dict[str, NDArray[Any]] = {
-        "decision": decision if model.n_outputs > 1 else decision[:, 0],
-        "status": status,
-    }
-    if coding is not None:
-        values["label"] = encode_labels(coding, decision, status)
-    return values
-
-
-def digest_values(values: dict[str, NDArray[Any]], outputs: tuple[str, ...]) -> str:
-    """The digest of a piece: outputs in their order, then status."""
-    return digest(*(values[name] for name in (*outputs, "status")))
+def digest_values(run: ScoreRun, values: Values) -> str:
+    """The digest of a piece: its arrays in the order in which they are written."""
+    return digest(*(values[name] for name in run.arrays))
 
 
 def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
 from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
-from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
-from dcpred_tasks.scoring.labels import encode_labels, label_coding
+from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
@@ -26,8 +26,6 @@ TOLERANCE = (
     1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
 )
 DOUBLE_TOLERANCE = 1e-9  # the same for the intercept of a regression, which is added in double precision
-
-Values = dict[str, NDArray[Any]]
 
 
 class Kind(StrEnum):
@@ -85,8 +83,8 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
         found += wrong
         if values is None:
             continue
-        found += _disagreements(run, arrays, block, start, values)
-        digests.append(digest_values(values, run.outputs))
+        found += _disagreements(arrays, block, start, values)
+        digests.append(digest_values(run, values))
         counts += np.bincount(values["status"], minlength=256)
     if len(digests) == len(list(run.pieces(block))):
         found += _compared(run, receipt, digest("".join(digests).encode()), counts)
@@ -143,28 +141,13 @@ def _wrong_scores(model: Model, X: NDArray[Any], values: Values) -> Iterator[tup
     """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
     decision, status = score_rows(model, X)
     off = tolerance(model, X)
-    for i in np.flatnonzero(values["status"] != status):
-        yield int(i), f"has status {values['status'][i]}, but the model gives {status[i]}"
-    good = np.flatnonzero((status == Status.OK) & (values["status"] == Status.OK))
-    if "decision" in values:
-        stored = values["decision"].reshape(len(X), -1)
-        for i in good[(~(np.abs(stored[good] - decision[good]) <= off[good, None])).any(axis=1)]:
-            yield int(i), f"has decision {_shown(stored[i])}, but the model gives {_shown(decision[i])}"
-    if "label" in values:
-        right = encode_labels(label_coding(model.classes), decision, status)
-        for i in good[values["label"][good] != right[good]]:
-            if not _ties(model, values["label"][i], decision[i], 2 * off[i]):
-                yield int(i), f"has label {values['label'][i]}, but the model gives {right[i]}"
-
-
-def _ties(model: Model, label: Any, decision: NDArray[Any], slack: float) -> bool:
-    """Whether rounding may make this the label of a row."""
-    number = np.flatnonzero(label_coding(model.classes).values == label)
-    if not len(number):
-        return False
-    if len(decision) == 1:
-        return abs(float(decision[0])) <= slack
-    return bool(decision[number[0]] >= decision[class_numbers(decision[None])[0]] - slack)
+    good = np.flatnonzero((status == Status.OK) & (values[STATUS.name] == Status.OK))
+    for column in reversed(columns(values)):  # the status first
+        rows = np.arange(len(X)) if column is STATUS else good
+        stored, right = values[column.name][rows], column.encode(model, decision, status)[rows]
+        for i in column.differing(model, stored, right, decision[rows], off[rows]):
+            has, gives = column.show(stored[i]), column.show(right[i])
+            yield int(rows[i]), f"has {column.name} {has}, but the model gives {gives}"
 
 
 def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
@@ -191,7 +174,7 @@ def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
 
 
 def _arrays(run: ScoreRun) -> dict[str, Any]:
-    return {name: zarr_arrays.open_array(run.scores / name) for name in (*run.outputs, "status")}
+    return {name: zarr_arrays.open_array(run.scores / name) for name in run.arrays}
 
 
 def _stored(
@@ -216,32 +199,15 @@ def _stored(
     return (values if len(values) == len(arrays) else None), found
 
 
-def _disagreements(
-    run: ScoreRun, arrays: dict[str, Any], block: int, start: int, values: Values
-) -> Iterator[Finding]:
+def _disagreements(arrays: dict[str, Any], block: int, start: int, values: Values) -> Iterator[Finding]:
     """Rows whose status and scores do not go together."""
-    status = values["status"]
-    good = status == Status.OK
-    wrong = {"has status 0 in a block that is committed": status == Status.NOT_SCORED}
-    wrong["has a status that dcpred does not know"] = status > max(Status)
-    if "decision" in values:
-        nan = np.isnan(values["decision"].reshape(len(status), -1))
-        wrong["has no decision, but its status is 1"] = good & nan.any(axis=1)
-        wrong["has a decision, but its status is not 1"] = ~good & ~nan.all(axis=1)
-    if "label" in values:
-        label, fill = values["label"], arrays["label"].fill_value
-        none = np.isnan(label) if label.dtype.kind == "f" else label == fill
-        wrong["has no label, but its status is 1"] = good & none
-        wrong["has a label, but its status is not 1"] = ~good & ~none
-    for sentence, rows in wrong.items():
-        if rows.any():
-            n, first = int(rows.sum()), start + int(rows.argmax())
-            more = f", and {n - 1:,} more like it" if n > 1 else ""
-            yield Finding(Kind.STATUS, block, "scores.zarr", f"row {first:,} {sentence}{more}")
-
-
-def _shown(value: NDArray[Any]) -> str:
-    return ", ".join(f"{v:.6g}" for v in value[:3]) + (", …" if len(value) > 3 else "")
+    for column in reversed(columns(values)):  # the status first
+        fill = arrays[column.name].fill_value
+        for sentence, rows in column.check(values[column.name], fill, values[STATUS.name]):
+            if rows.any():
+                n, first = int(rows.sum()), start + int(rows.argmax())
+                more = f", and {n - 1:,} more like it" if n > 1 else ""
+                yield Finding(Kind.STATUS, block, "scores.zarr", f"row {first:,} {sentence}{more}")
 
 
 def input_is_readable(run: ScoreRun, block: int) -> bool:
