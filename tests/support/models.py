@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, outlined
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 
@@ -135,35 +136,41 @@ def random_model(
     landmarks = np.concatenate([home[leaf] + rng.normal(size=(n, d)) for leaf, n in enumerate(m)])
     scale, origin = (1e6, 1.6e9) if scaling == "timestamps" else (1.0, 0.0)  # features that nobody scaled
     intercept = rng.normal(size=(n_leaves, n_outputs)) + (1e6 if regression else 0.0)
-    return Model(
-        task=task,
-        classes=() if regression else tuple(range(n_outputs if n_outputs > 1 else 2)),
-        kernel=Kernel(kernel, gamma / scale**power, int(rng.integers(1, 4)), float(rng.choice([0, 1]))),
-        triangle_bound=triangle or "lower",
-        scaling=random_scaling(rng, scaling, d),
-        tree=Tree(
-            tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)
-        ),
-        landmark_at=offsets(m),
-        landmarks=(origin + scale * landmarks).astype(np.float32),
-        gamma=random_gamma(seed, gamma / scale**power, len(landmarks)),
-        pair_at=offsets([len(p) for p in pairs]),
-        pairs=np.concatenate(pairs).astype(np.int32),
-        triangle_at=offsets([a * b for a, b in zip(m, t, strict=True)]),
-        triangle=(scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(
-            np.float32
-        ),
-        beta_at=offsets(n_basis),
-        beta=_random_beta(rng, n_basis, n_outputs),
-        intercept=intercept,
-        bounds=(
+    compact_kernel = Kernel(kernel, gamma / scale**power, int(rng.integers(1, 4)), float(rng.choice([0, 1])))
+    scaled = random_scaling(rng, scaling, d)
+    distances = (scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(np.float32)
+    arrays = {
+        "landmarks": _cut((origin + scale * landmarks).astype(np.float32), m),
+        "gamma": _cut(random_gamma(seed, gamma / scale**power, len(landmarks)), m),
+        "pairs": [p.astype(np.int32) for p in pairs],
+        "triangle": _cut(distances, [a * b for a, b in zip(m, t, strict=True)]),
+        "beta": _cut(_random_beta(rng, n_basis, n_outputs), n_basis),
+        "intercept": list(intercept),
+        "bounds": list(
             np.sort(intercept + rng.normal(size=(n_leaves, 2)) * 4, axis=1)
             if regression
             else np.zeros((n_leaves, 0))
         ),
+    }
+    leaves = [LeafArrays(**{name: parts[leaf] for name, parts in arrays.items()}) for leaf in range(n_leaves)]
+    return Model(
+        **join_leaves(Model, leaves),
+        task=task,
+        classes=() if regression else tuple(range(n_outputs if n_outputs > 1 else 2)),
+        kernel=compact_kernel,
+        triangle_bound=triangle or "lower",
+        scaling=scaled,
+        tree=Tree(
+            tree.starts, tree.children, (origin + scale * tree.centres.astype(float)).astype(np.float32)
+        ),
         leaf_rows=np.ones(n_leaves, np.int64),
         local_kernel=Kernel(kernel, gamma),
     )
+
+
+def _cut(array: NDArray[Any], sizes: list[int]) -> list[NDArray[Any]]:
+    """The rows of each leaf."""
+    return np.split(array, offsets(sizes)[1:-1])
 
 
 def _random_beta(rng: np.random.Generator, n_basis: list[int], n_outputs: int) -> NDArray[np.float32]:
@@ -229,18 +236,12 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
 def constant_leaves(centres: NDArray[Any]) -> Model:
     """One node, and for each centre a leaf whose decision value is its number."""
     k, d = centres.shape
-    none = np.zeros(k + 1, np.int64)
     model = random_model(0, d=d, depth=0, scaling="none", sizes=(0,))
+    arrays = outlined(Model, k, {}, {"feature": d, "output": 1})
     return replace(
         model,
+        **arrays | {"intercept": np.arange(k, dtype=float)[:, None]},
         tree=Tree(np.array([0, k]), ~np.arange(k, dtype=np.int32), centres.astype(np.float32)),
-        landmark_at=none,
-        gamma=np.zeros(0, np.float32),
-        pair_at=none,
-        triangle_at=none,
-        beta_at=none,
-        intercept=np.arange(k, dtype=float)[:, None],
-        bounds=np.zeros((k, 0)),
         leaf_rows=np.ones(k, np.int64),
     )
 

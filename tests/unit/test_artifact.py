@@ -43,7 +43,7 @@ SETTINGS = make_settings(
         "nystrom_rows": 50,
     }
 )
-ARRAYS = model_artifact.COMPACT | model_artifact.SUPPORT | model_artifact.REFERENCE | model_artifact.SELF_TEST
+ARRAYS = model_artifact.ARRAYS
 ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)
 
 

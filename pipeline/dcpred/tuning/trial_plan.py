@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.leaf_arrays import outlined
 from dcpred_tasks.training.division import Division
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import flatten
@@ -91,26 +92,19 @@ def outline(settings: Settings, m: int, division: Division, counts: IntArray, ou
     tree = flatten(division.root)
     n = tree.n_leaves
     p = min(settings.products, m * (m + 1) // 2)
-    d = len(division.scaling.shift)
-    at = np.arange(n + 1, dtype=np.int64)
+    rows = {"landmark": m, "product": p, "basis": m + p}
+    sizes = {"feature": len(division.scaling.shift), "output": outputs}
+    arrays: dict[str, Any] = outlined(Model, n, rows, sizes)
     return Model(
+        **arrays,
         task=settings.task,
         classes=(),
         kernel=division.kernels.head,
         triangle_bound=settings.triangle_bound,
         scaling=division.scaling,
         tree=tree,
-        landmark_at=at * m,
-        landmarks=np.empty((0, d), MODEL_DTYPE),
-        gamma=np.empty(0, MODEL_DTYPE),
-        pair_at=at * p,
-        pairs=np.empty((0, 2), np.int32),
-        triangle_at=at * 0,
-        triangle=np.empty(0, MODEL_DTYPE),
-        beta_at=at * (m + p),
-        beta=np.empty((0, outputs), MODEL_DTYPE),
-        intercept=np.zeros((n, outputs)),
-        bounds=np.zeros((n, 0)),
         leaf_rows=counts,
         local_kernel=division.kernels.local,
+        support=None,
+        reference=None,
     )

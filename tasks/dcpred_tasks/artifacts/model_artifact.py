@@ -23,6 +23,7 @@ from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, Reference, Support
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
@@ -32,67 +33,30 @@ from dcpred_tasks.storage.digests import digest, digest_json
 
 FORMAT = "dcpred-model"
 VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
-SINCE_2 = ("gamma", "support_gamma")
-# What a model may be without, for a reader that does not know it passes over it: the version stays.
-REFERENCE = {"feature_mean": ACC_DTYPE, "feature_sd": ACC_DTYPE}
-SELF_TEST = {"self_test_rows": ACC_DTYPE, "self_test_decision": ACC_DTYPE, "self_test_tolerance": ACC_DTYPE}
 CHUNK_BYTES = 8 * 2**20
+# Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
-    "shift": ACC_DTYPE,
-    "factor": ACC_DTYPE,
-    "tree_starts": INDEX_DTYPE,
-    "tree_children": LEAF_DTYPE,
-    "tree_centres": MODEL_DTYPE,
-    "landmark_at": INDEX_DTYPE,
-    "landmarks": MODEL_DTYPE,
-    "gamma": MODEL_DTYPE,
-    "pair_at": INDEX_DTYPE,
-    "pairs": np.int32,
-    "triangle_at": INDEX_DTYPE,
-    "triangle": MODEL_DTYPE,
-    "beta_at": INDEX_DTYPE,
-    "beta": MODEL_DTYPE,
-    "intercept": ACC_DTYPE,
-    "bounds": ACC_DTYPE,
-    "leaf_rows": INDEX_DTYPE,
+    "shift": ModelArray(ACC_DTYPE, ("feature",)),
+    "factor": ModelArray(ACC_DTYPE, ("feature",)),
+    "tree_starts": ModelArray(INDEX_DTYPE, ("node_edge",)),
+    "tree_children": ModelArray(LEAF_DTYPE, ("child",)),
+    "tree_centres": ModelArray(MODEL_DTYPE, ("child", "feature")),
+    **model_arrays(Model),
+    "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
 }
-SUPPORT = {
-    "support_at": INDEX_DTYPE,
-    "support_vectors": MODEL_DTYPE,
-    "support_dual": MODEL_DTYPE,
-    "support_intercept": ACC_DTYPE,
-    "support_gamma": ACC_DTYPE,
+SUPPORT = model_arrays(Support, "support_")
+# Optional arrays: older readers ignore them, so that adding one needs no new version.
+REFERENCE = {
+    "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
+    "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
 }
-# By which xarray opens arrays.zarr. An edge is where the part of a node or leaf begins or ends.
-DIMENSIONS = {
-    "shift": ("feature",),
-    "factor": ("feature",),
-    "tree_starts": ("node_edge",),
-    "tree_children": ("child",),
-    "tree_centres": ("child", "feature"),
-    "landmark_at": ("leaf_edge",),
-    "landmarks": ("landmark", "feature"),
-    "gamma": ("landmark",),
-    "pair_at": ("leaf_edge",),
-    "pairs": ("product", "of_product"),
-    "triangle_at": ("leaf_edge",),
-    "triangle": ("distance",),
-    "beta_at": ("leaf_edge",),
-    "beta": ("basis", "output"),
-    "intercept": ("leaf", "output"),
-    "bounds": ("leaf", "bound"),
-    "leaf_rows": ("leaf",),
-    "support_at": ("leaf_edge",),
-    "support_vectors": ("support_vector", "feature"),
-    "support_dual": ("support_vector", "output"),
-    "support_intercept": ("leaf", "output"),
-    "support_gamma": ("leaf",),
-    "feature_mean": ("feature",),
-    "feature_sd": ("feature",),
-    "self_test_rows": ("self_test_row", "feature"),
-    "self_test_decision": ("self_test_row", "output"),
-    "self_test_tolerance": ("self_test_row",),
+SELF_TEST = {
+    "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
+    "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
+    "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
+ARRAYS = COMPACT | SUPPORT | REFERENCE | SELF_TEST
+SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 
 
 @dataclass(frozen=True)
@@ -162,7 +126,7 @@ def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
     """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with
     others.
     """
-    return DIMENSIONS[name] if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
+    return ARRAYS[name].dimensions if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
 def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -212,30 +176,20 @@ def read_model(path: Path, *, support: bool = False) -> Model:
     kernel = Kernel(**body["kernel"])
     a = _read_arrays(path, body["arrays"], _stored(COMPACT | REFERENCE, body["arrays"]))
     a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
-    model = Model(
+    leaf_arrays = {name: a[name] for name in model_arrays(Model)}
+    return Model(
+        **leaf_arrays,
         task=body["task"],
         classes=tuple(body["classes"]),
         kernel=kernel,
         triangle_bound=body["triangle_bound"],
         scaling=Scaling(a["shift"], a["factor"]),
         tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
-        landmark_at=a["landmark_at"],
-        landmarks=a["landmarks"],
-        gamma=a["gamma"],
-        pair_at=a["pair_at"],
-        pairs=a["pairs"],
-        triangle_at=a["triangle_at"],
-        triangle=a["triangle"],
-        beta_at=a["beta_at"],
-        beta=a["beta"],
-        intercept=a["intercept"],
-        bounds=a["bounds"],
         leaf_rows=a["leaf_rows"],
         local_kernel=Kernel(**body["local_kernel"]),
         support=read_support(path) if support else None,
         reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
     )
-    return model
 
 
 def read_self_test(path: Path) -> SelfTest | None:
@@ -258,7 +212,7 @@ def read_support(path: Path) -> Support:
     a = _read_arrays(path, described.model["arrays"], _stored(SUPPORT, described.model["arrays"]))
     n_leaves, gamma = len(a["support_intercept"]), described.model["local_kernel"]["gamma"]
     a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
-    return Support(*(a[name] for name in SUPPORT))
+    return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
 
 
 def _arrays(model: Model) -> dict[str, NDArray[Any]]:
@@ -271,38 +225,58 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     }
     arrays = {name: special.get(name, getattr(model, name, None)) for name in COMPACT}
     if model.support is not None:
-        s = model.support
-        arrays |= dict(zip(SUPPORT, (s.at, s.vectors, s.dual, s.intercept, s.gamma), strict=True))
+        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
-    dtypes = COMPACT | SUPPORT | REFERENCE
-    return {name: np.ascontiguousarray(a, dtypes[name]) for name, a in arrays.items()}
+    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
-def _stored(wanted: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """What is to be read: models of format 1 are without γ of their own, and older ones without reference
     values. Told by what the hash covers.
     """
     return {
-        name: dtype
-        for name, dtype in wanted.items()
+        name: array
+        for name, array in wanted.items()
         if name in declared or name not in (*SINCE_2, *REFERENCE)
     }
 
 
 def _read_arrays(
-    path: Path, declared: Mapping[str, Any], wanted: Mapping[str, Any]
+    path: Path, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
 ) -> dict[str, NDArray[Any]]:
     try:
         group = zarr_arrays.open_group(path / "arrays.zarr")
-        return {
-            name: _read_array(path, group, name, declared[name], wanted[name])
+        arrays = {
+            name: _read_array(path, group, name, declared[name], np.dtype(wanted[name].dtype))
             for name in _in(declared, wanted)
         }
     except ModelFormatError:
         raise
     except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
         raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
+    _check_sizes(path, arrays)
+    return arrays
+
+
+def _check_sizes(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise ModelFormatError where arrays that share a dimension have other sizes in it, or where offsets do
+    not end with what they are of: compiled code would read past the end.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, value in arrays.items():
+        dimensions = ARRAYS[name].dimensions
+        if value.ndim != len(dimensions):
+            raise _altered(
+                path, f"array {name} has shape {list(value.shape)} and not ({', '.join(dimensions)})"
+            )
+        for dimension, size in zip(dimensions, value.shape, strict=True) if value.size else ():
+            first, other = sizes.setdefault(dimension, (size, name))
+            if size != first:
+                raise _altered(path, f"array {name} has {size} in {dimension}, where {other} has {first}")
+        at = ARRAYS[name].offsets
+        if at and (end := int(arrays[at][-1])) != len(value):
+            raise _altered(path, f"array {name} has {len(value)} rows, but {at} ends with {end}")
 
 
 def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
@@ -313,13 +287,13 @@ def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
     return names
 
 
-def _read_array(path: Path, group: Any, name: str, declared: Mapping[str, Any], dtype: type) -> NDArray[Any]:
+def _read_array(
+    path: Path, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
+) -> NDArray[Any]:
     stored = group[name]
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
-    if shape != declared["shape"] or of != declared["dtype"] or of != np.dtype(dtype).name:
-        raise _altered(
-            path, f"array {name} is {of} {shape} and not {np.dtype(dtype).name} {declared['shape']}"
-        )
+    if shape != declared["shape"] or of != declared["dtype"] or of != dtype.name:
+        raise _altered(path, f"array {name} is {of} {shape} and not {dtype.name} {declared['shape']}")
     value = np.asarray(stored[...])
     if digest(value) != declared["digest"]:
         raise _altered(path, f"array {name} does not match its digest")

@@ -10,6 +10,7 @@ Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]`
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from dcpred_tasks.dtypes import (
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, Rows
+from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 
@@ -39,13 +41,17 @@ TILE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Support:
-    """The local kernel machines, for early prediction."""
+    """The local kernel machines, for early prediction: support vectors of all leaves, scaled, and γ of each
+    leaf. `leaf_arrays` says how arrays of all leaves lie.
+    """
 
-    at: IntArray  # (n_leaves + 1,)
-    vectors: SingleArray  # (n_support, n_features), scaled
-    dual: SingleArray  # (n_support, n_outputs)
-    intercept: FloatArray  # (n_leaves, n_outputs)
-    gamma: FloatArray  # (n_leaves,)
+    at: IntArray
+    vectors: Annotated[
+        SingleArray, Line(MODEL_DTYPE, ("support_vector", "feature"), offsets="at", in_leaf="support")
+    ]
+    dual: Annotated[SingleArray, Line(MODEL_DTYPE, ("support_vector", "output"), offsets="at")]
+    intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"), in_leaf="early_intercept")]
+    gamma: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF,), in_leaf="early_gamma", since=2)]
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,14 @@ class Reference:
     sd: FloatArray
 
 
-# two models are the same only where they are one: what is made of a model is kept by it
+# Compared by identity: the scorer keeps one engine for each Model object.
 @dataclass(frozen=True, eq=False)
-class Model:
-    """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes."""
+class Model(LeafArrays):
+    """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes.
+
+    The arrays of leaves are the fields of LeafArrays; `*_at` are their offsets, int64 (n_leaves + 1,), and
+    leaf_rows int64 (n_leaves,) the training rows of each.
+    """
 
     task: str
     classes: tuple[int | float | str | bool, ...]
@@ -69,18 +79,11 @@ class Model:
     triangle_bound: str
     scaling: Scaling
     tree: Tree
-    landmark_at: IntArray  # (n_leaves + 1,)
-    landmarks: SingleArray  # (n_landmarks, n_features), scaled
-    gamma: SingleArray  # (n_landmarks,), of each landmark
+    landmark_at: IntArray
     pair_at: IntArray
-    pairs: NDArray[np.int32]  # (n_products, 2), numbers within the leaf
-    triangle_at: IntArray  # offsets into `triangle`, which holds t × m distances of each leaf
-    triangle: SingleArray
+    triangle_at: IntArray
     beta_at: IntArray
-    beta: SingleArray  # (n_basis, n_outputs)
-    intercept: FloatArray  # (n_leaves, n_outputs)
-    bounds: FloatArray  # (n_leaves, 2), the range of predictions; (n_leaves, 0) for classification
-    leaf_rows: IntArray  # (n_leaves,), training rows
+    leaf_rows: IntArray
     local_kernel: Kernel
     support: Support | None = None
     reference: Reference | None = None

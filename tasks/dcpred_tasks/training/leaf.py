@@ -3,42 +3,37 @@ rows).
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis
+from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
+from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.training.compact_leaf import fit_compact
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution
 
 
-@dataclass(frozen=True)
-class LeafModel:
-    """A compact leaf, and its local kernel machine where asked for. k outputs: 1 for two classes or
-    regression.
+@dataclass(frozen=True, eq=False)
+class LeafModel(LeafArrays):
+    """A compact leaf, whose arrays are the fields of LeafArrays, and its local kernel machine where asked
+    for, which Support joins. k outputs: 1 for two classes or regression.
 
-    landmarks float32 (m, n_features) · gamma float32 (m,), of each · pairs int32 (p, 2) · triangle float32
-    (t, m) beta float32 (m + p + t, k) · intercept float64 (k,)
-    bounds float64 (2,), the least and the largest target, which predictions stay within; (0,) for
-    classification support float32 (s, n_features) · dual float32 (s, k) · early_intercept float64 (k,) ·
-    early_gamma float64 (1,)
+    support          float32 (s, n_features), scaled
+    dual             float32 (s, k)
+    early_intercept  float64 (k,)
+    early_gamma      float64 (1,)
     """
 
-    landmarks: SingleArray
-    gamma: SingleArray
-    pairs: NDArray[np.int32]
-    triangle: SingleArray
-    beta: SingleArray
-    intercept: FloatArray
     support: SingleArray
     dual: SingleArray
     early_intercept: FloatArray
     early_gamma: FloatArray
-    bounds: FloatArray
 
 
 @dataclass(frozen=True)
@@ -129,22 +124,10 @@ def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
 
 
 def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> LeafModel:
-    d, k = X.shape[1], len(decision)
-    none = np.empty((0, d), MODEL_DTYPE)
-    no_weights = np.empty((0, k), MODEL_DTYPE)
-    pairs, triangle = _no_pseudo(0)
+    sizes = {"feature": X.shape[1], "output": len(decision)}
+    no_rows: dict[str, Any] = rowless_leaf(LeafArrays, sizes) | rowless_leaf(Support, sizes)
     return LeafModel(
-        landmarks=none,
-        gamma=np.empty(0, MODEL_DTYPE),
-        pairs=pairs,
-        triangle=triangle,
-        beta=no_weights,
-        intercept=decision,
-        support=none,
-        dual=no_weights,
-        early_intercept=decision,
-        early_gamma=np.ones(1),
-        bounds=bounds,
+        **no_rows, intercept=decision, bounds=bounds, early_intercept=decision, early_gamma=np.ones(1)
     )
 
 

@@ -1,0 +1,147 @@
+"""The table of the arrays of a leaf: what each is in one leaf, in a model of many, and on disk.
+
+A field of LeafArrays is a line of that table. LeafModel (one leaf) and Model (all leaves) inherit it; putting
+leaves together, writing, reading and outlining models follow from it. So another array is one line here, and
+whoever computes and uses it.
+
+    one leaf   the shape that `dimensions` tell; without the first of them where that is "leaf"
+    a model    those of all leaves one after another: `offsets[leaf] : offsets[leaf + 1]` are those of one
+               leaf, or, where the first dimension is "leaf", row `leaf`
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
+
+LEAF, EDGE = "leaf", "leaf_edge"  # an edge is where the rows of a leaf begin or end
+SIZES = {"of_product": 2}  # dimensions that have one size in every model
+
+
+@dataclass(frozen=True)
+class ModelArray:
+    """An array of a model on disk. `offsets` is the array that says where the rows of each leaf lie, empty
+    for one without; `since` the first version of the format that has it.
+    """
+
+    dtype: type[np.generic]
+    dimensions: tuple[str, ...]
+    offsets: str = ""
+    since: int = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the table says of an array of a leaf."""
+
+    dtype: type[np.generic]
+    dimensions: tuple[str, ...]
+    """Names of the dimensions in one leaf; "leaf" is one row for each leaf."""
+    offsets: str = ""
+    """Name of the offsets of its rows, which several arrays may share; empty for one row for each leaf."""
+    flat: str = ""
+    """In a model it has one dimension, of this name; empty where it has as many as in a leaf."""
+    in_leaf: str = ""
+    """Name of the field of a fitted leaf, where that has another name."""
+    since: int = 1
+    """First version of the model format that has it."""
+
+    def joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """The array of a model from those of its leaves, in their order."""
+        if self.offsets:
+            return np.concatenate([part.ravel() if self.flat else part for part in parts])
+        own = len(self.dimensions) - 1
+        return np.stack([part.reshape(part.shape[part.ndim - own :]) for part in parts])
+
+    def no_rows(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape where it has none, by the sizes of other dimensions; 0 for one that is not named."""
+        return (0, *((SIZES | dict(sizes)).get(name, 0) for name in self.dimensions[1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class LeafArrays:
+    """The arrays of a compact leaf, or of all leaves of a model (the module says how)."""
+
+    landmarks: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark", "feature"), offsets="landmark_at")]
+    """In scaled features."""
+    gamma: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark",), offsets="landmark_at", since=2)]
+    """γ of each landmark."""
+    pairs: Annotated[NDArray[np.int32], Line(np.int32, ("product", "of_product"), offsets="pair_at")]
+    """Numbers of two landmarks of the leaf, of each product."""
+    triangle: Annotated[
+        SingleArray,
+        Line(MODEL_DTYPE, ("triangle_point", "landmark"), offsets="triangle_at", flat="distance"),
+    ]
+    """Distances of each point of the triangle inequality to each landmark of the leaf."""
+    beta: Annotated[SingleArray, Line(MODEL_DTYPE, ("basis", "output"), offsets="beta_at")]
+    """Output weights of landmarks, products and triangle values, in this order."""
+    intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"))]
+    bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"))]
+    """The least and the largest target, which predictions stay within; without values for classification."""
+
+
+@cache
+def table(holder: type) -> Mapping[str, Line]:
+    """The lines that a class declares or inherits, by the name of the field."""
+    found: dict[str, Line] = {}
+    for name, hint in get_type_hints(holder, include_extras=True).items():
+        for line in getattr(hint, "__metadata__", ()):
+            if isinstance(line, Line):
+                found[name] = line if line.in_leaf else replace(line, in_leaf=name)
+    return found
+
+
+def join_leaves(holder: type, leaves: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """The fields of a holder, offsets among them, from leaves in the order of their numbers."""
+    joined: dict[str, NDArray[Any]] = {}
+    for name, line in table(holder).items():
+        parts = [getattr(leaf, line.in_leaf) for leaf in leaves]
+        joined[name] = line.joined(parts)
+        if line.offsets:
+            sizes = [part.size if line.flat else len(part) for part in parts]
+            joined[line.offsets] = np.cumsum([0, *sizes]).astype(INDEX_DTYPE)
+    return joined
+
+
+def rowless_leaf(holder: type, sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    """The fields of a leaf without landmarks, but for those that have one row for each leaf."""
+    lines = [line for line in table(holder).values() if line.offsets]
+    return {line.in_leaf: np.empty(line.no_rows(sizes), line.dtype) for line in lines}
+
+
+def outlined(
+    holder: type, n_leaves: int, rows: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, NDArray[Any]]:
+    """The fields of a holder whose leaves all have as many `rows` of a dimension: offsets as they will be,
+    and no numbers.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, line in table(holder).items():
+        shape = line.no_rows(sizes)
+        if line.offsets:
+            arrays[line.offsets] = np.arange(n_leaves + 1, dtype=INDEX_DTYPE) * rows.get(
+                line.dimensions[0], 0
+            )
+        else:
+            shape = (n_leaves, *shape[1:])
+        arrays[name] = np.zeros(0 if line.flat else shape, line.dtype)
+    return arrays
+
+
+def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
+    """The arrays of a holder on disk, where their names have a prefix; offsets come before what they are
+    of.
+    """
+    arrays: dict[str, ModelArray] = {}
+    for name, line in table(holder).items():
+        if line.offsets:
+            arrays[prefix + line.offsets] = ModelArray(INDEX_DTYPE, (EDGE,))
+        dimensions = (line.flat,) if line.flat else line.dimensions
+        offsets = prefix + line.offsets if line.offsets else ""
+        arrays[prefix + name] = ModelArray(line.dtype, dimensions, offsets, line.since)
+    return arrays
