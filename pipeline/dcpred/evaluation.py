@@ -1,6 +1,6 @@
 """How good a model is on labelled data, and what it costs."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from threadpoolctl import threadpool_limits
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
-from dcpred_tasks.artifacts.model_artifact import check_feature_names, read_model, read_support
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_rows, class_numbers
+from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
 from dcpred_tasks.storage import zarr_arrays
 
@@ -64,13 +65,12 @@ def evaluate(
     the same quality of the local models as early_accuracy (or early_rmse, early_r2), and with `cost` the
     fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
     """
-    model = read_model(path)
-    if early:
-        model = replace(model, support=read_support(path))
+    artifact = open_artifact(path)
+    model = artifact.model(support=early)
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
-    check_feature_names(x, path)
+    check_same_names(feature_names(X), artifact.feature_names, x)
     _check(X, target, x, y)
     plan = plan_scoring(
         X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs

@@ -9,7 +9,7 @@ import zarr
 from dcpred.cost.predicted import predict_cost
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import list_records
-from dcpred_tasks.artifacts.model_artifact import describe_model, read_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import zarr_arrays
@@ -37,20 +37,20 @@ def inspect_path(path: Path) -> dict[str, Any]:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    described = describe_model(path)
-    model = read_model(path, support=described.has_support)  # so that every byte is checked
+    artifact = open_artifact(path)
+    model = artifact.model(support=artifact.has_support)  # so that every byte is checked
     rows = model.leaf_rows
     landmarks = np.diff(model.landmark_at)
-    arrays = described.model["arrays"]
+    arrays = artifact.body["arrays"]
     return {
         "kind": "model",
         "path": str(path),
-        "hash": described.hash,
+        "hash": artifact.hash,
         "task": model.task,
         "classes": list(model.classes),
         "n_features": model.n_features,
         "n_outputs": model.n_outputs,
-        "kernel": described.model["kernel"],
+        "kernel": artifact.body["kernel"],
         "n_leaves": model.n_leaves,
         "n_constant_leaves": int((landmarks == 0).sum()),
         "tree_depth": model.tree.depth,
@@ -66,13 +66,13 @@ def _model(path: Path) -> dict[str, Any]:
         "n_triangle": int(
             sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
         ),
-        "support_vectors": arrays["support_vectors"]["shape"][0] if described.has_support else None,
+        "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
         "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(path),
-        "settings": described.model["settings"],
-        "shrunk": _shrunk(described.model["settings"], landmarks, model.n_leaves),
-        "provenance": described.provenance,
+        "settings": artifact.body["settings"],
+        "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
+        "provenance": artifact.provenance,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_support
+from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
@@ -29,10 +29,11 @@ class ServedModel:
     feature_names_in_: NDArray[np.object_]
 
     def __init__(
-        self, model: Model, path: Path | None = None, feature_names: Sequence[str] | None = None
+        self, model: Model, artifact: Artifact | None = None, feature_names: Sequence[str] | None = None
     ) -> None:
+        """artifact  where support vectors are read from, when they are first asked for"""
         self.model = model
-        self.path = path
+        self.artifact = artifact
         if feature_names is not None:
             self.feature_names_in_ = np.array(feature_names, dtype=object)
 
@@ -77,8 +78,8 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
-        if early and self.model.support is None and self.path is not None:
-            self.model = replace(self.model, support=read_support(self.path))
+        if early and self.model.support is None and self.artifact is not None:
+            self.model = replace(self.model, support=self.artifact.support())
         rows = as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
         return score_rows(self.model, rows, early=early)[0]
 
@@ -92,6 +93,5 @@ def load_model(path: str | Path) -> ServedModel:
     """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot
     be trusted.
     """
-    where = Path(path)
-    described = describe_model(where)
-    return ServedModel(read_model(where), where, described.feature_names)
+    artifact = open_artifact(Path(path))
+    return ServedModel(artifact.model(), artifact, artifact.feature_names)

@@ -17,7 +17,7 @@ from dcpred.runs.bad_rows import BadRow, list_bad_rows
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
-from dcpred_tasks.artifacts.model_artifact import read_model, read_self_test
+from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
@@ -156,7 +156,7 @@ def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, 
         del value["model"]["arrays"][name]
     value["hash"] = digest_json(value["model"])
     (old / "model.json").write_text(json.dumps(value))
-    assert read_self_test(old) is None
+    assert open_artifact(old).self_test() is None
     drift = run(old, blobs.X, tmp_path).manifest["drift"]
     assert (drift["features"], drift["large"]) == (None, False)
     assert drift["leaves"]["psi"] < 0.01

@@ -2,6 +2,7 @@
 breaks something.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.scoring.blocks import FIRST_FAILURES
-from dcpred.scoring.score import ScoreReport, score
+from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
@@ -413,3 +414,28 @@ def test_a_plan_that_is_not_ours(tmp_path: Path, model: Path, data: Path) -> Non
     (tmp_path / "out" / "plan.json").write_text("[1, 2]")
     with pytest.raises(PlanConflictError, match="is not what dcpred writes there"):
         run(model, data, tmp_path / "out", pool=None)
+
+
+def test_model_and_input_are_opened_once(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written: model.json is read and checked once, each array of the model once, and X is
+    opened once.
+    """
+    read: list[str] = []
+
+    def noting(module: str, name: str, shown: Callable[..., str]) -> None:
+        real = getattr(importlib.import_module(module), name)
+
+        def noted(*args: Any) -> Any:
+            read.append(shown(*args))
+            return real(*args)
+
+        monkeypatch.setattr(f"{module}.{name}", noted)
+
+    noting("dcpred_tasks.artifacts.model_artifact", "read_json", lambda path: path.name)
+    noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
+    noting("dcpred_tasks.storage.zarr_arrays", "open_array", str)
+    plan_run(model, f"{data}/X", tmp_path / "out")
+    assert read.count("model.json") == read.count(f"{data}/X") == 1
+    assert len(read) == len(set(read)) > 10

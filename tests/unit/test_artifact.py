@@ -15,10 +15,8 @@ import zarr
 
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.model_artifact import (
-    describe_model,
+    open_artifact,
     read_model,
-    read_self_test,
-    read_support,
     write_model,
 )
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
@@ -82,7 +80,7 @@ def check_equal(one: Any, other: Any) -> None:
 
 def read_all(path: Path) -> Model:
     """Every array of a model."""
-    read_self_test(path)
+    open_artifact(path).self_test()
     return read_model(path, support=True)
 
 
@@ -104,11 +102,11 @@ def flipped(data: bytes, at: int, bit: int = 0) -> bytes:
 
 def test_round_trip(model: Model, written: Path) -> None:
     check_equal(read_model(written, support=True), model)
-    check_equal(read_support(written), model.support)
-    described = describe_model(written)
+    check_equal(open_artifact(written).support(), model.support)
+    described = open_artifact(written)
     assert described.has_support
     assert described.provenance == {"host": "here"}
-    assert described.model["settings"] == settings_dict(SETTINGS)
+    assert described.body["settings"] == settings_dict(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +140,7 @@ def test_every_bit_of_a_number_is_kept(model: Model, tmp_path: Path) -> None:
 
 def test_memory_order_does_not_matter(model: Model, written: Path, tmp_path: Path) -> None:
     changed = replace(model, landmarks=np.asfortranarray(model.landmarks))
-    assert write_model(tmp_path / "m", changed, settings_dict(SETTINGS), {}) == describe_model(written).hash
+    assert write_model(tmp_path / "m", changed, settings_dict(SETTINGS), {}) == open_artifact(written).hash
     check_equal(read_model(tmp_path / "m", support=True), model)
 
 
@@ -200,14 +198,14 @@ def test_a_model_without_reference_and_self_test_is_read(copied: Path, model: Mo
     with pytest.raises(ModelFormatError, match="damaged or was altered"):
         read_model(copied)
     with pytest.raises(ModelFormatError, match="damaged or was altered"):
-        read_self_test(copied)
+        open_artifact(copied).self_test()
     edit(copied, older, rehash=True)
     check_equal(read_model(copied, support=True), replace(model, reference=None))
-    assert read_self_test(copied) is None
+    assert open_artifact(copied).self_test() is None
 
 
 def test_the_self_test_comes_back(copied: Path, model: Model) -> None:
-    check_equal(read_self_test(copied), make_self_test(model))
+    check_equal(open_artifact(copied).self_test(), make_self_test(model))
 
 
 def as_version_1(path: Path) -> None:
@@ -244,7 +242,7 @@ def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
         np.testing.assert_array_equal(
             score_rows(stored, ROWS.X, early=early)[0], score_rows(model, ROWS.X, early=early)[0]
         )
-    check_equal(read_support(copied), stored.support)
+    check_equal(open_artifact(copied).support(), stored.support)
 
 
 @pytest.mark.parametrize("name", ["gamma", "support_gamma"])
@@ -262,7 +260,7 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(
     model: Model, written: Path, tmp_path: Path
 ) -> None:
     returned = write_model(tmp_path / "again", model, settings_dict(SETTINGS), {"host": "there", "date": 7})
-    assert returned == describe_model(tmp_path / "again").hash == describe_model(written).hash
+    assert returned == open_artifact(tmp_path / "again").hash == open_artifact(written).hash
 
 
 @pytest.mark.parametrize(
@@ -286,7 +284,7 @@ def test_the_hash_covers_everything(
         changed = value.copy() if value.size else np.ones((len(value), 2), value.dtype)
         changed.flat[-1] = changed.flat[-1] + 1
     other = write_model(tmp_path / "m", replace(model, **{name: changed}), settings_dict(SETTINGS), {})
-    assert other != describe_model(written).hash
+    assert other != open_artifact(written).hash
 
 
 def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
@@ -323,9 +321,9 @@ def test_support_vectors_are_read_only_when_asked_for(copied: Path, model: Model
 
 def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -> None:
     write_model(tmp_path / "m", replace(model, support=None), {}, {})
-    assert not describe_model(tmp_path / "m").has_support
+    assert not open_artifact(tmp_path / "m").has_support
     assert read_model(tmp_path / "m").support is None
-    for read in (lambda p: read_model(p, support=True), read_support):
+    for read in (lambda p: read_model(p, support=True), lambda p: open_artifact(p).support()):
         with pytest.raises(DataError, match="without its support vectors; train it again"):
             read(tmp_path / "m")
 
@@ -373,16 +371,16 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
 def test_a_changed_byte_in_model_json_is_found_or_harmless(copied: Path, bit: int) -> None:
     """Every byte in turn. Harmless: white space, the provenance, and a version below the one that is read."""
     file = copied / "model.json"
-    data, before = file.read_bytes(), describe_model(copied)
+    data, before = file.read_bytes(), open_artifact(copied)
     free = data.index(b'"provenance"')
     passed = []
     for at in range(len(data)):
         file.write_bytes(flipped(data, at, bit))
         try:
-            described = describe_model(copied)
+            described = open_artifact(copied)
         except ModelFormatError:
             continue
-        assert (described.hash, described.model) == (before.hash, before.model), f"byte {at} of model.json"
+        assert (described.hash, described.body) == (before.hash, before.body), f"byte {at} of model.json"
         passed.append(at)
     version = data.index(b'"version": 2') + len(b'"version": ')
     assert all(data[at : at + 1].isspace() or at >= free or at == version for at in passed)

@@ -19,7 +19,7 @@ from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
 from dcpred.cli.main import main
 from dcpred.estimators import out_of_core
 from dcpred.evaluation import evaluate
-from dcpred_tasks.artifacts.model_artifact import check_feature_names, describe_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names, in_training_order
 from support.data import Classes, make_blobs, make_group
@@ -93,8 +93,8 @@ def test_a_model_of_features_without_names_has_none(data: Classes) -> None:
 def test_save_writes_them_and_load_reads_them(tmp_path: Path, model: DCPredClassifier, data: Classes) -> None:
     plain = small().fit(data.X, data.y)
     assert model.save(tmp_path / "named") == plain.save(tmp_path / "plain")  # the hash does not cover names
-    assert describe_model(tmp_path / "named").provenance["feature_names"] == NAMES
-    assert "feature_names" not in describe_model(tmp_path / "plain").provenance
+    assert open_artifact(tmp_path / "named").provenance["feature_names"] == NAMES
+    assert "feature_names" not in open_artifact(tmp_path / "plain").provenance
     assert list(load_model(tmp_path / "named").feature_names_in_) == NAMES
     assert not hasattr(load_model(tmp_path / "plain"), "feature_names_in_")
 
@@ -302,7 +302,7 @@ def test_evaluate_compares_them(tmp_path: Path, model: DCPredClassifier, data: C
         named_zarr(tmp_path / "d.zarr", data, NAMES),
         named_zarr(tmp_path / "w.zarr", data, NAMES[::-1]),
     )
-    check_feature_names(f"{good}/X", tmp_path / "m")
+    assert evaluate(tmp_path / "m", f"{good}/X", f"{good}/y", cost=False)["n_bad"] == 0
     with pytest.raises(
         DataError, match=r"the features of .*w.zarr/X are not those that the model was trained on"
     ):

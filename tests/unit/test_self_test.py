@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred_tasks.artifacts.model_artifact import read_self_test, write_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.kernel_families import KERNELS
@@ -104,7 +104,7 @@ def test_each_process_checks_when_it_opens_a_model(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_hash = write_model(tmp_path / "m", model, {}, {})
-    assert read_self_test(tmp_path / "m") is not None
+    assert open_artifact(tmp_path / "m").self_test() is not None
     open_model(str(tmp_path / "m"), model_hash)
     open_model.cache_clear()
     real = scorer.score_rows

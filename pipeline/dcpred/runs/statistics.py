@@ -4,14 +4,12 @@ drift.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
-from dcpred_tasks.artifacts.model_artifact import describe_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
@@ -19,14 +17,15 @@ from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.task_bodies.score_block import planned_model
+from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 
 def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
     """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
     `statistics`, `drift`. The records are gone through once and not kept.
     """
-    model = planned_model(run.model, run.model_hash)
+    artifact = planned_artifact(run.model, run.model_hash)
+    model = artifact.model()
     gathered = Statistics(model, run.outputs)
     cpus: dict[str, int] = {}
     for receipt in receipts:
@@ -36,7 +35,7 @@ def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, A
         cpus[cpu] = cpus.get(cpu, 0) + 1
     scored = raw_moments(model.scaling, gathered.moments.mean, gathered.moments.sd)
     return {
-        "settings_hash": digest_json(describe_model(Path(run.model)).model["settings"]),
+        "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
         "cpus": cpus,
         "statistics": {

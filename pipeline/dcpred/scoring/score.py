@@ -22,14 +22,14 @@ from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
 from dcpred.scoring.preflight import check_apart, check_place, output_bytes
 from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.artifacts.model_artifact import check_feature_names, read_model, read_self_test
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
+from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
@@ -46,16 +46,16 @@ def plan_run(
     may_lack_chunks: bool = False,
 ) -> tuple[ScoreRun, BlockPlan, Model]:
     """Check everything that can be checked before anything is written. Raises RefusedErrors."""
-    model = read_model(model_path)
-    check_self_test(model, read_self_test(model_path), str(model_path), plain=True)
-    model_hash = read_json(model_path / "model.json")["hash"]
+    artifact = open_artifact(model_path)
+    model = artifact.model()
+    check_self_test(model, artifact.self_test(), str(model_path), plain=True)
     outputs = _check_outputs(default_outputs(model.task) if outputs is None else outputs, model.task)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
-    check_feature_names(x, model_path)
+    check_same_names(feature_names(X), artifact.feature_names, x)
     check_apart(x, output)
     if not may_lack_chunks:
         zarr_arrays.check_complete(x, X)
@@ -64,10 +64,10 @@ def plan_run(
     )
     x, place = zarr_arrays.absolute(x), zarr_arrays.absolute(output)
     run = ScoreRun(
-        run=run_hash(X, model_hash, outputs, plan.chunk_rows, plan.block_rows),
+        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows),
         x=x,
         model=zarr_arrays.absolute(model_path),
-        model_hash=model_hash,
+        model_hash=artifact.hash,
         output=place,
         outputs=outputs,
         n_rows=plan.n_rows,

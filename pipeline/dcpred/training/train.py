@@ -25,7 +25,7 @@ from dcpred.training.leaf_plan import leaf_bytes
 from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch
 from dcpred.training.steps import Training, TrainReport
 from dcpred.version import __version__
-from dcpred_tasks.artifacts.model_artifact import describe_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.scaling import Scaling
@@ -154,17 +154,17 @@ def _finished(model: Path, run: str) -> TrainReport | None:
         raise PlanConflictError(
             f"a model was to be written to {model}, but something else is there; name another place"
         )
-    described = describe_model(model)
-    if described.provenance.get("run") != run:
+    trained = open_artifact(model)
+    if trained.provenance.get("run") != run:
         raise PlanConflictError(
             f"a model was to be written to {model}, but a model of other data or settings is there; remove it"
             " or name another place"
         )
     return TrainReport(
         **{
-            **described.provenance["report"],
+            **trained.provenance["report"],
             "model": str(model),
-            "hash": described.hash,
+            "hash": trained.hash,
             "already_trained": True,
         }
     )

@@ -15,7 +15,7 @@ from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.verification.checks import FastCheck, check_full
 from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.artifacts.model_artifact import describe_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_json
@@ -111,7 +111,7 @@ def check_source(ledger: Ledger) -> None:
     asked = "rows were to be scored again and compared (level sample)"
     instead = "use --level full, which needs neither model nor input"
     try:
-        model_hash = describe_model(Path(run.model)).hash
+        model_hash = open_artifact(Path(run.model)).hash
     except ModelFormatError as error:
         raise ModelFormatError(f"{asked}, but the model cannot be had ({error}); {instead}") from None
     if model_hash != run.model_hash:

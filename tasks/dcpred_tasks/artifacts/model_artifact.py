@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, Reference, Support
-from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.scaling import Scaling
@@ -60,17 +59,25 @@ SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 
 
 @dataclass(frozen=True)
-class Description:
-    """What model.json says, checked."""
+class Artifact:
+    """A model on disk, opened: what its model.json says, read and checked once. Arrays are read and checked
+    when they are asked for.
 
+    hash        covers `body`, and so every array that it declares
+    body        what the model is: task, classes, kernels, settings, arrays
+    provenance  where it came from
+    declared    arrays of the self-test, as body["arrays"] declares others; empty for a model without
+    """
+
+    path: Path
     hash: str
-    model: Mapping[str, Any]
+    body: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    self_test: Mapping[str, Any]  # its arrays as model["arrays"] declares others; empty for a model without
+    declared: Mapping[str, Any]
 
     @property
     def has_support(self) -> bool:
-        return "support_at" in self.model["arrays"]
+        return "support_at" in self.body["arrays"]
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -78,6 +85,49 @@ class Description:
         # no hash covers it
         names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None
         return tuple(str(name) for name in names) if isinstance(names, list) else None
+
+    def model(self, *, support: bool = False) -> Model:
+        """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
+        kernel = Kernel(**self.body["kernel"])
+        a = _read_arrays(self.path, self.body["arrays"], _stored(COMPACT | REFERENCE, self.body["arrays"]))
+        a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
+        leaf_arrays = {name: a[name] for name in model_arrays(Model)}
+        return Model(
+            **leaf_arrays,
+            task=self.body["task"],
+            classes=tuple(self.body["classes"]),
+            kernel=kernel,
+            triangle_bound=self.body["triangle_bound"],
+            scaling=Scaling(a["shift"], a["factor"]),
+            tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
+            leaf_rows=a["leaf_rows"],
+            local_kernel=Kernel(**self.body["local_kernel"]),
+            support=self.support() if support else None,
+            reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
+        )
+
+    def support(self) -> Support:
+        """The local machines, for early prediction. Raises ModelFormatError, and DataError for a model
+        without.
+        """
+        if not self.has_support:
+            raise DataError(
+                f"early prediction was asked for, but the model at {self.path} was saved without its support"
+                " vectors; train it again with --set keep_support_vectors=true"
+            )
+        a = _read_arrays(self.path, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
+        n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
+        a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
+        return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
+
+    def self_test(self) -> SelfTest | None:
+        """The self-test that the model was stored with; None for one of an older format. Raises
+        ModelFormatError.
+        """
+        if not self.declared:
+            return None
+        a = _read_arrays(self.path, self.declared, SELF_TEST)
+        return SelfTest(*(a[name] for name in SELF_TEST))
 
 
 def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
@@ -136,7 +186,7 @@ def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def describe_model(path: Path) -> Description:
+def open_artifact(path: Path) -> Artifact:
     """Read and check model.json. Raises ModelFormatError."""
     try:
         value = read_json(path / "model.json")
@@ -157,7 +207,7 @@ def describe_model(path: Path) -> Description:
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
         raise _altered(path, "model.json does not match its hash")
-    return Description(value["hash"], body, value.get("provenance", {}), value.get("self_test", {}))
+    return Artifact(path, value["hash"], body, value.get("provenance", {}), value.get("self_test", {}))
 
 
 def _matches(body: dict[str, Any], expected: object) -> bool:
@@ -168,51 +218,8 @@ def _matches(body: dict[str, Any], expected: object) -> bool:
 
 
 def read_model(path: Path, *, support: bool = False) -> Model:
-    """Read and check a model; its support vectors only where asked for. Raises ModelFormatError,
-    DataError.
-    """
-    described = describe_model(path)
-    body = described.model
-    kernel = Kernel(**body["kernel"])
-    a = _read_arrays(path, body["arrays"], _stored(COMPACT | REFERENCE, body["arrays"]))
-    a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
-    leaf_arrays = {name: a[name] for name in model_arrays(Model)}
-    return Model(
-        **leaf_arrays,
-        task=body["task"],
-        classes=tuple(body["classes"]),
-        kernel=kernel,
-        triangle_bound=body["triangle_bound"],
-        scaling=Scaling(a["shift"], a["factor"]),
-        tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
-        leaf_rows=a["leaf_rows"],
-        local_kernel=Kernel(**body["local_kernel"]),
-        support=read_support(path) if support else None,
-        reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
-    )
-
-
-def read_self_test(path: Path) -> SelfTest | None:
-    """The self-test that a model was stored with; None for one of an older format."""
-    declared = describe_model(path).self_test
-    if not declared:
-        return None
-    a = _read_arrays(path, declared, SELF_TEST)
-    return SelfTest(*(a[name] for name in SELF_TEST))
-
-
-def read_support(path: Path) -> Support:
-    """The local machines of a model, for early prediction."""
-    described = describe_model(path)
-    if not described.has_support:
-        raise DataError(
-            f"early prediction was asked for, but the model at {path} was saved without its support vectors; "
-            "train it again with --set keep_support_vectors=true"
-        )
-    a = _read_arrays(path, described.model["arrays"], _stored(SUPPORT, described.model["arrays"]))
-    n_leaves, gamma = len(a["support_intercept"]), described.model["local_kernel"]["gamma"]
-    a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
-    return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
+    """The model at a path, for whoever needs nothing else of it. Raises ModelFormatError, DataError."""
+    return open_artifact(path).model(support=support)
 
 
 def _arrays(model: Model) -> dict[str, NDArray[Any]]:
@@ -309,8 +316,3 @@ def _altered(path: Path, how: str) -> ModelFormatError:
 
 def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-
-
-def check_feature_names(x: str, model_path: Path) -> None:
-    """Raise DataError where data and model both name their features, and differently."""
-    check_same_names(feature_names(zarr_arrays.open_array(x)), describe_model(model_path).feature_names, x)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, commit
-from dcpred_tasks.artifacts.model_artifact import describe_model, read_model, read_self_test
+from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, Scores
@@ -33,23 +33,24 @@ from dcpred_tasks.storage.retry import Retrying
 LISTED_ROWS = 100  # bad rows named in a commit record
 
 
-def planned_model(path: str, model_hash: str) -> Model:
+def planned_artifact(path: str, model_hash: str) -> Artifact:
     """The model that a plan was made with, refused if it is another by now."""
-    described = describe_model(Path(path))
-    if described.hash != model_hash:
+    artifact = open_artifact(Path(path))
+    if artifact.hash != model_hash:
         raise ModelFormatError(
-            f"the run was planned with model {model_hash}, but {path} now holds {described.hash}; put the"
+            f"the run was planned with model {model_hash}, but {path} now holds {artifact.hash}; put the"
             " model back, or score into a new directory"
         )
-    return read_model(Path(path))
+    return artifact
 
 
 @lru_cache(maxsize=2)
 def open_model(path: str, model_hash: str) -> Model:
     """The planned model, once per process; refused if this process does not score with it as it should."""
-    model = planned_model(path, model_hash)
+    artifact = planned_artifact(path, model_hash)
+    model = artifact.model()
     warm_up(model)
-    check_self_test(model, read_self_test(Path(path)), path)
+    check_self_test(model, artifact.self_test(), path)
     return model
 
 

@@ -19,7 +19,7 @@ from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
-from dcpred_tasks.task_bodies.score_block import digest_values, planned_model
+from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
 GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
 TOLERANCE = (
@@ -112,7 +112,10 @@ def _compared(
         )
 
 
-_oracle = lru_cache(maxsize=2)(planned_model)  # once per process; nothing is compiled for it
+@lru_cache(maxsize=2)
+def _oracle(path: str, model_hash: str) -> Model:
+    """The model that a plan was made with, once per process; nothing is compiled for it."""
+    return planned_artifact(path, model_hash).model()
 
 
 def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
