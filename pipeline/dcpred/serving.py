@@ -1,6 +1,5 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and numba, no scikit-learn, no Dask."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,12 @@ class ServedModel:
 
     feature_names_in_: NDArray[np.object_]
 
-    def __init__(
-        self, model: Model, artifact: Artifact | None = None, feature_names: Sequence[str] | None = None
-    ) -> None:
-        """artifact  where support vectors are read from, when they are first asked for"""
-        self.model = model
+    def __init__(self, artifact: Artifact) -> None:
+        """Read the model; its support vectors when they are first asked for."""
         self.artifact = artifact
-        if feature_names is not None:
-            self.feature_names_in_ = np.array(feature_names, dtype=object)
+        self.model: Model = artifact.model()
+        if artifact.feature_names is not None:
+            self.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -78,7 +75,7 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
-        if early and self.model.support is None and self.artifact is not None:
+        if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
         rows = as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
         return score_rows(self.model, rows, early=early)[0]
@@ -93,5 +90,4 @@ def load_model(path: str | Path) -> ServedModel:
     """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot
     be trusted.
     """
-    artifact = open_artifact(Path(path))
-    return ServedModel(artifact.model(), artifact, artifact.feature_names)
+    return ServedModel(open_artifact(Path(path)))

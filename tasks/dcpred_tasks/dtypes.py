@@ -21,7 +21,6 @@ RealArray = NDArray[Any]  # of single or double precision, as it comes
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 LeafNumbers = NDArray[np.int32]
-AnyArray = NDArray[np.generic]
 
 
 class Status(IntEnum):
@@ -30,8 +29,10 @@ class Status(IntEnum):
     NOT_SCORED = 0
     OK = 1
     NON_FINITE_FEATURE = 2
-    OUT_OF_RANGE = 3
-    NON_FINITE_RESULT = 4
+    NON_FINITE_RESULT = 4  # 3 was the name of a status that no version has given
     CHUNK_MISSING = 5
     CHUNK_CORRUPT = 6
     QUARANTINED = 7
+
+
+GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)  # rows that nobody could read

@@ -19,6 +19,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, score
 from dcpred.verification.verify import verify
+from dcpred_tasks.dtypes import Status
 from support.pools import inline
 
 DATA = Path(__file__).parents[1] / "data"
@@ -111,6 +112,22 @@ def test_an_output_that_was_cut_off_is_gone_on_with(folder: Path) -> None:
     check_sound(folder)
     for name, array in values(folder).items():
         np.testing.assert_allclose(array, was[name], rtol=1e-4, atol=1e-4)
+
+
+def test_a_status_that_no_version_gave_is_named_by_them_and_harmless(folder: Path) -> None:
+    """0.1.0 named a status 3, out of range, that no row had. No other name may stand there."""
+    path = folder / "scores" / "scores.zarr" / "status" / "zarr.json"
+    text = path.read_text()
+    assert '"3": "out_of_range"' in text
+    assert "out_of_range" not in {status.name.lower() for status in Status}
+    (folder / "scores" / "manifest.json").unlink()  # its digest would tell any change
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    assert path.read_text() == text
+    path.write_text(text.replace("out_of_range", "of_another_kind"))
+    (folder / "scores" / "manifest.json").unlink()
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    assert "of_another_kind" not in path.read_text()
+    check_sound(folder)
 
 
 def test_a_repair_writes_nothing_where_nothing_is_wrong(folder: Path) -> None:

@@ -23,6 +23,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names, in_training_order
 from support.data import Classes, make_blobs, make_group
+from support.serving import serve
 
 NAMES = ["width", "height", "age", "mass"]
 OTHER = ["age", "mass", "height", "width"]
@@ -78,7 +79,7 @@ def test_fit_keeps_them(data: Classes, kind: str) -> None:
     fitted = small().fit(KINDS[kind](data.X, NAMES), data.y)
     assert fitted.feature_names_in_.dtype == object
     assert list(fitted.feature_names_in_) == NAMES
-    assert list(fitted.serve().feature_names_in_) == NAMES
+    assert list(serve(fitted).feature_names_in_) == NAMES
 
 
 def test_a_model_of_features_without_names_has_none(data: Classes) -> None:
@@ -87,7 +88,7 @@ def test_a_model_of_features_without_names_has_none(data: Classes) -> None:
     for X in (data.X, da.from_array(data.X, chunks=(100, 4))):
         fitted.feature_names_in_ = np.array(NAMES, object)
         assert not hasattr(fitted.fit(X, data.X[:, 0]), "feature_names_in_")
-    assert not hasattr(fitted.serve(), "feature_names_in_")
+    assert not hasattr(serve(fitted), "feature_names_in_")
 
 
 def test_save_writes_them_and_load_reads_them(tmp_path: Path, model: DCPredClassifier, data: Classes) -> None:
@@ -104,7 +105,7 @@ def test_a_zarr_array_names_them(tmp_path: Path, data: Classes) -> None:
     fitted = small().fit(group["X"], group["y"])
     assert list(fitted.feature_names_in_) == NAMES
     other = zarr.open_group(named_zarr(tmp_path / "other.zarr", data, OTHER), mode="r")["X"]
-    for predictor in (fitted, fitted.serve()):
+    for predictor in (fitted, serve(fitted)):
         np.testing.assert_array_equal(
             predictor.predict(group["X"]), fitted.predict(da.from_array(data.X)).compute()
         )
@@ -196,7 +197,7 @@ def test_repeated_names_are_refused(model: DCPredClassifier, data: Classes, kind
         X = dd.from_pandas(
             pd.concat([frame(data.X).astype({"mass": int}).set_axis(repeated, axis=1)], axis=1), npartitions=2
         )
-    served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
+    served = () if "dask" in kind else (serve(model).predict, serve(plain).predict)
     for call in (lambda X: small().fit(X, data.y), model.predict, plain.decision_function, *served):
         with pytest.raises(
             DataError, match=r"^two columns of X are named 'a', .* rename one of them, or pass an array$"
@@ -219,7 +220,7 @@ def test_names_that_are_no_strings_are_refused(
 ) -> None:
     plain = small().fit(data.X, data.y)
     X = KINDS[kind](data.X, labels)
-    served = () if "dask" in kind else (model.serve().predict, plain.serve().predict)
+    served = () if "dask" in kind else (serve(model).predict, serve(plain).predict)
     words = (
         rf"^the columns of X are named by other things than strings \({labels[0]}, .*; make the names"
         r" strings, by X.*$"
@@ -259,7 +260,7 @@ def test_columns_that_are_only_numbered(model: DCPredClassifier, data: Classes, 
     fitted = small().fit(X, data.y)
     assert not hasattr(fitted, "feature_names_in_")
     fitted.predict(X)
-    for call in (model.predict,) if "dask" in kind else (model.predict, model.serve().predict):
+    for call in (model.predict,) if "dask" in kind else (model.predict, serve(model).predict):
         with pytest.raises(
             DataError,
             match=r"only numbered, but the model was trained on the features 'width', .* and 1 more;",

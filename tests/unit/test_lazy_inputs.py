@@ -25,6 +25,7 @@ from dcpred.estimators import out_of_core
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_lazy
 from support.data import Classes, make_blobs
+from support.serving import serve
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -216,7 +217,7 @@ def test_lazy_targets_of_rows_in_memory_are_refused(data: Classes, kind: str) ->
 
 @pytest.mark.usefixtures("no_compute")
 def test_a_served_model_refuses_what_is_lazy(model: DCPredClassifier, data: Classes) -> None:
-    served = model.serve()
+    served = serve(model)
     lazies = [make(data.X) for make in LAZY.values()]
     for X in (
         *lazies,
@@ -235,7 +236,7 @@ def test_a_served_model_refuses_a_dataset(model: DCPredClassifier, data: Classes
     with pytest.raises(
         DataError, match=r"^X is an xarray.Dataset, which holds several arrays; pass one of them, as X\['f"
     ):
-        model.serve().predict(xr.Dataset({"features": (("row", "feature"), data.X)}))
+        serve(model).predict(xr.Dataset({"features": (("row", "feature"), data.X)}))
 
 
 class LazyFrame:
@@ -254,7 +255,7 @@ def test_a_query_of_polars_is_refused(
     polars = ModuleType("polars")
     monkeypatch.setattr(polars, "LazyFrame", LazyFrame, raising=False)
     monkeypatch.setitem(sys.modules, "polars", polars)
-    served = model.serve()
+    served = serve(model)
     for call in (
         lambda X: small().fit(X, data.y),
         model.predict,
@@ -269,7 +270,7 @@ def test_a_query_of_polars_is_refused(
 
 
 def test_the_advice_of_a_served_model_works(model: DCPredClassifier, data: Classes) -> None:
-    served, expected = model.serve(), model.predict(data.X)
+    served, expected = serve(model), model.predict(data.X)
     blocks = da.from_array(data.X, chunks=(150, 4)).map_blocks(
         served.predict, drop_axis=1, dtype=expected.dtype, meta=expected[:0]
     )
@@ -283,7 +284,7 @@ def test_the_advice_of_a_served_model_works(model: DCPredClassifier, data: Class
 def test_xarray_in_memory(model: DCPredClassifier, data: Classes) -> None:
     X, y = xr.DataArray(data.X), xr.DataArray(data.y)
     np.testing.assert_array_equal(small().fit(X, y).model_.beta, model.model_.beta)
-    for predictor in (model, model.serve()):
+    for predictor in (model, serve(model)):
         np.testing.assert_array_equal(predictor.predict(X), model.predict(data.X))
 
 
@@ -339,7 +340,7 @@ def test_xarray_that_is_not_yet_read(
         match=r"y is an xarray.DataArray that is not yet read, but X is in memory; .* y.compute\(\)",
     ):
         small().fit(data.X, y)
-    for method in (model.serve().predict, model.serve().decision_function):
+    for method in (serve(model).predict, serve(model).decision_function):
         with pytest.raises(
             DataError, match="X is a DataArray that is not in memory, but a served model predicts"
         ):

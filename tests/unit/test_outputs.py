@@ -129,7 +129,7 @@ def test_check_accepts_what_was_encoded_and_finds_each_damage(column: OutputColu
         assert column.name in next(iter(found))
 
 
-@pytest.mark.parametrize("code", [Status.NOT_SCORED, max(Status) + 1, 255])
+@pytest.mark.parametrize("code", [Status.NOT_SCORED, 3, max(Status) + 1, 255])
 def test_a_status_that_no_row_can_have_is_found(code: int) -> None:
     model = MODELS["three classes"]
     done = scored(model)

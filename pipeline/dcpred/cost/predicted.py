@@ -123,11 +123,7 @@ def _convert_ns(n_features: int, held: int) -> float:
 
 def _depths(tree: Tree, n_leaves: int) -> FloatArray:
     """Levels down to each leaf, a mean where several centres lead to one."""
-    total, count = np.zeros(n_leaves), np.zeros(n_leaves)
-    depth = np.ones(max(tree.n_nodes, 1))
-    for node in range(tree.n_nodes):  # a node comes before its children
-        below = tree.children[tree.starts[node] : tree.starts[node + 1]]
-        depth[below[below >= 0]] = depth[node] + 1
-        np.add.at(total, ~below[below < 0], depth[node])
-        np.add.at(count, ~below[below < 0], 1)
-    return total / np.maximum(count, 1)
+    at_leaf = tree.children < 0
+    leaf = ~tree.children[at_leaf]
+    total = np.bincount(leaf, tree.levels[at_leaf], minlength=n_leaves)
+    return np.asarray(total / np.maximum(np.bincount(leaf, minlength=n_leaves), 1))

@@ -17,7 +17,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.serving import ServedModel
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.model.feature_names import Names
@@ -131,8 +130,3 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "feature_names_in_"):
             provenance["feature_names"] = self.feature_names_in_.tolist()
         return write_model(Path(path), self.model_, self.settings_, provenance)
-
-    def serve(self) -> ServedModel:
-        """The fitted model alone, as `load_model` gives it."""
-        check_is_fitted(self, "model_")
-        return ServedModel(self.model_, feature_names=getattr(self, "feature_names_in_", None))

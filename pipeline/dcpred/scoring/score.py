@@ -23,7 +23,7 @@ from dcpred.scoring.preflight import check_apart, check_place, output_bytes
 from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.dtypes import Status
+from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
@@ -34,7 +34,6 @@ from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
 STRICT = Tolerance()
-GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
 
 
 def plan_run(

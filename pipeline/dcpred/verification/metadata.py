@@ -63,11 +63,8 @@ def _wrong_array(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) ->
     fill = np.asarray(array.fill_value)
     if not column.absent(fill, fill):
         return f"its fill value is {fill}, which does not stand for a row that was not scored"
-    return (
-        None
-        if _agree(array, _as_planned(run, column, array))
-        else "chunks or codecs are not what the plan says"
-    )
+    same = _agree(column, array, _as_planned(run, column, array))
+    return None if same else "chunks or codecs are not what the plan says"
 
 
 def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -84,11 +81,14 @@ def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> 
     )
 
 
-def _agree(found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
+def _agree(column: OutputColumn, found: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
     """Whether metadata are the same as Zarr understands them, so that another version's way of writing them
     makes no difference; names of dimensions may be missing.
     """
-    a, b = found.metadata.to_dict(), planned.metadata.to_dict()
+    a, b = (
+        array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
+        for array in (found, planned)
+    )
     if a.get("dimension_names") is None:
         a, b = ({key: value for key, value in told.items() if key != "dimension_names"} for told in (a, b))
     return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
@@ -114,13 +114,15 @@ def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
 def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
     try:
         if isinstance(planned, zarr.Array):
-            return _agree(zarr_arrays.open_array(run.scores / name), planned)
+            return _agree(_column(run, name), zarr_arrays.open_array(run.scores / name), planned)
         copy = zarr_arrays.open_consolidated(run.scores)
         copies, wanted = (
             [] if copy is None else zarr_arrays.arrays_of(copy),
             dict(zarr_arrays.arrays_of(planned)),
         )
-        same = all(name in wanted and _agree(array, wanted[name]) for name, array in copies)
+        same = all(
+            name in wanted and _agree(_column(run, name), array, wanted[name]) for name, array in copies
+        )
         return same and dict(zarr_arrays.open_group(run.scores).attrs) == dict(planned.attrs)
     except DataError:
         return False

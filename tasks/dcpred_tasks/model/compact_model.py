@@ -217,6 +217,28 @@ def _values(model: Model, leaf: int, rows: Rows) -> FloatArray:
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
+def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
+    """The size of what is summed for the decision value of raw rows, of kernel terms and of intercepts, each
+    float64 (n_samples,): what errors of single precision are relative to, since terms cancel. A row that is
+    not finite counts as one of zeros.
+
+    Kernel values count as 1 at least, for the engine writes them as differences from their values at a
+    middle.
+    """
+    terms, intercept = np.zeros(len(X)), np.zeros(len(X))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = model.scaling.exact(X)
+        rows[~np.isfinite(rows).all(axis=1)] = 0.0
+        order, spans = _by_leaf(model.tree.descend(rows))
+        for leaf, span in spans:
+            mine, own = order[span], _span(model.beta_at, leaf)
+            if own.start < own.stop:
+                size = np.maximum(np.abs(model.basis(leaf)(rows[mine])), 1)
+                terms[mine] = (size @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)
+            intercept[mine] = np.abs(model.intercept[leaf]).max()
+    return terms, intercept
+
+
 def _early_values(model: Model, leaf: int, rows: Rows) -> FloatArray:
     if model.support is None:
         raise DataError(

@@ -29,11 +29,16 @@ class Tree:
     @property
     def depth(self) -> int:
         """Levels that the longest walk takes."""
-        depths = np.zeros(max(self.n_nodes, 1), int)
+        return int(self.levels.max(initial=0))
+
+    @property
+    def levels(self) -> IntArray:
+        """Levels that a walk has taken with the step from each centre, int64 (n_centres,)."""
+        of_node = np.ones(max(self.n_nodes, 1), INDEX_DTYPE)
         for node in range(self.n_nodes):  # a node comes before its children
             below = self.children[self.starts[node] : self.starts[node + 1]]
-            depths[below[below >= 0]] = depths[node] + 1
-        return int(depths.max()) + 1 if self.n_nodes else 0
+            of_node[below[below >= 0]] = of_node[node] + 1
+        return np.repeat(of_node[: self.n_nodes], np.diff(self.starts))
 
     def rows_below(self, leaf_rows: IntArray) -> FloatArray:
         """Of the rows in each leaf, those that come by each centre, (n_centres,); in equal parts where

@@ -6,7 +6,7 @@ computes what it holds.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 BoolArray = NDArray[np.bool_]
 StatusArray = NDArray[np.uint8]
 Values = dict[str, NDArray[Any]]  # of some rows, by the name of the column
+NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, and that no row has
 
 
 class OutputColumn(ABC):
@@ -50,6 +51,10 @@ class OutputColumn(ABC):
     def attributes(self, model: Model) -> dict[str, Any]:
         """The attributes of the array, as JSON holds them."""
         return {}
+
+    def said(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """What stored attributes say, as this version says it: an earlier one may have said it otherwise."""
+        return dict(attributes)
 
     @abstractmethod
     def encode(self, model: Model, decision: Scores, status: StatusArray) -> NDArray[Any]:
@@ -211,6 +216,13 @@ class _StatusColumn(OutputColumn):
     def attributes(self, model: Model) -> dict[str, Any]:
         return {"meaning": {str(int(s)): s.name.lower() for s in Status}}
 
+    def said(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        meaning = attributes.get("meaning")
+        if not isinstance(meaning, dict):
+            return dict(attributes)
+        given = {code: name for code, name in meaning.items() if (code, name) != NEVER_GIVEN}
+        return {**attributes, "meaning": given}
+
     def encode(self, model: Model, decision: Scores, status: StatusArray) -> NDArray[Any]:
         return status
 
@@ -219,7 +231,7 @@ class _StatusColumn(OutputColumn):
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
         yield "has status 0 in a block that is committed", values == Status.NOT_SCORED
-        yield "has a status that dcpred does not know", values > max(Status)
+        yield "has a status that dcpred does not know", ~np.isin(values, list(Status))
 
 
 STATUS = _StatusColumn()

@@ -105,17 +105,9 @@ def _spread(n: int, most: int) -> IntArray:
 
 
 def _reach(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of what is summed for the value of each row: what errors of single precision are relative
-    to.
+    """1 + the size of what is summed for the value of each row, one by one: sums of a batch would have other
+    last bits.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = model.scaling.exact(rows)
-        reach = np.ones(len(rows))
-        for i, leaf in enumerate(model.tree.descend(scaled)):
-            beta = np.abs(model.beta[model.beta_at[leaf] : model.beta_at[leaf + 1]].astype(ACC_DTYPE))
-            if len(beta):
-                # Values of rbf are written as differences from those at the mean of the leaf.
-                terms = np.maximum(np.abs(model.basis(int(leaf))(scaled[i : i + 1])), 1)
-                reach[i] += float((terms @ beta).max())
-            reach[i] += float(np.abs(model.intercept[leaf]).max()) if model.task == "classification" else 1.0
-    return reach
+    sizes = [compact_model.summed_sizes(model, rows[i : i + 1]) for i in range(len(rows))]
+    terms, intercept = np.array(sizes).reshape(-1, 2).T
+    return 1.0 + terms + (intercept if model.task == "classification" else 1.0)

@@ -338,25 +338,6 @@ def stored_size(array: zarr.Array[Any], row: int) -> int:
         return 0
 
 
-def stored_sizes(address: str | Path) -> dict[int, int]:
-    """Bytes of the chunks of a local array that is chunked by rows, by the number of the chunk: one
-    listing.
-    """
-    array = open_array(address)
-    base = array.store_path.store
-    if not isinstance(base, LocalStore):
-        return {}
-    root, tail = Path(base.root) / array.store_path.path / "c", "0/" * (array.ndim - 1)
-    found: dict[int, int] = {}
-    for entry in os.scandir(root) if root.is_dir() else ():
-        if entry.name.isdecimal():
-            try:
-                found[int(entry.name)] = os.stat(f"{entry.path}/{tail}".rstrip("/")).st_size
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-    return found
-
-
 def array_address(array: zarr.Array[Any]) -> str | None:
     """Where another process would find this array, or None if it lives in memory."""
     if isinstance(array.store_path.store, zarr.storage.MemoryStore):

@@ -148,7 +148,7 @@ class _Writer:
         self.statistics = Statistics(model, run.outputs)
         self.arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
         self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
-        self.counts = np.zeros(len(Status), np.int64)
+        self.counts = np.zeros(max(Status) + 1, np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
         self.digests: list[str] = []
         self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}

@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
-from dcpred_tasks.dtypes import FloatArray, Status
+from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
-from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
 from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
-GIVEN_UP = (Status.CHUNK_MISSING, Status.CHUNK_CORRUPT, Status.QUARANTINED)
 TOLERANCE = (
     1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
 )
@@ -154,26 +153,9 @@ def _wrong_scores(model: Model, X: NDArray[Any], values: Values) -> Iterator[tup
 
 
 def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
-    """How far decision values of rows may be off by rounding: relative to the size of what is summed for
-    each, since terms cancel. Kernel values count as 1 at least, for the engine writes them as differences
-    from their values at a middle.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = model.scaling.exact(X)
-    finite = np.isfinite(rows).all(axis=1)
-    rows[~finite] = 0.0
-    off = np.zeros(len(X))
-    with np.errstate(over="ignore", invalid="ignore"):
-        leaf = model.tree.descend(rows)
-        for at in np.unique(leaf):
-            mine = leaf == at
-            own = slice(int(model.beta_at[at]), int(model.beta_at[at + 1]))
-            if own.start < own.stop:
-                terms = np.maximum(np.abs(model.basis(int(at))(rows[mine])), 1.0)
-                off[mine] += TOLERANCE * (terms @ np.abs(model.beta[own].astype(np.float64))).max(axis=1)
-            share = DOUBLE_TOLERANCE if model.task == "regression" else TOLERANCE
-            off[mine] += share * np.abs(model.intercept[at]).max()
-    return off
+    """How far decision values of raw rows may be off by rounding, (n,)."""
+    terms, intercept = summed_sizes(model, X)
+    return TOLERANCE * terms + (DOUBLE_TOLERANCE if model.task == "regression" else TOLERANCE) * intercept
 
 
 def _arrays(run: ScoreRun) -> dict[str, Any]:
