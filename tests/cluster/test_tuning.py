@@ -5,6 +5,7 @@ to be.
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,16 @@ from sklearn.base import clone
 from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
+from dcpred.training.train import train
 from dcpred.tuning.search import Budget
 from dcpred.tuning.tune import TuneReport, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
+from dcpred_tasks.training.settings import Settings, make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -110,6 +114,52 @@ def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
     X, y = draw(2_000)
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
     assert (class_numbers(decision) == y).mean() > 0.9
+
+
+@pytest.fixture
+def surveyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The scratch directories in which a block is looked at, block by block."""
+    places: list[str] = []
+
+    def noting(job: TrainJob, *args: Any) -> Receipt:
+        places.append(Path(job.scratch).suffix)
+        return survey_block(job, *args)
+
+    monkeypatch.setattr("dcpred.training.steps.survey_block", noting)
+    return places
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_are_looked_at_once(data: Path, tmp_path: Path, surveyed: list[str], weighted: bool) -> None:
+    """The search hands on what it found, and training makes of it the model that it would make without."""
+    X, y = rings(1_200, 0)
+    weight = (np.arange(1_200) % 3 == 0).astype(float)  # so few rows count that more are sampled
+    if weighted:
+        data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=300, weight=weight)
+    address, more = (f"{data}/X", f"{data}/y"), {"weight": f"{data}/weight"} if weighted else {}
+    report = tune(*address, tmp_path / "tuned", inline, short=True, **more)
+    blocks = len(surveyed)
+    assert set(surveyed) == {".tune"}
+    alone = train(*address, tmp_path / "alone", make_settings(report.settings), inline, **more)
+    assert surveyed[blocks:] == [".scratch"] * blocks
+    assert report.trained["hash"] == alone.hash
+
+
+def test_data_that_changed_in_a_search_are_looked_at_again(
+    tmp_path: Path, surveyed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = rings(1_200, 0)
+    data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=300)
+
+    def changing(*args: Any, **more: Any) -> Any:
+        zarr.open_array(f"{data}/X", mode="r+")[0] = X[1]
+        return train(*args, **more)
+
+    monkeypatch.setattr("dcpred.tuning.tune.train", changing)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "tuned", inline, short=True)
+    assert surveyed == [".tune"] * (len(surveyed) // 2) + [".scratch"] * (len(surveyed) // 2)
+    alone = train(f"{data}/X", f"{data}/y", tmp_path / "alone", make_settings(report.settings), inline)
+    assert report.trained["hash"] == alone.hash
 
 
 def test_what_was_chosen_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

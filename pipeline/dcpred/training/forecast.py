@@ -26,18 +26,19 @@ def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
 
 
 def forecast_training(
-    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, learns: bool
+    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, learns: bool, surveyed: bool = False
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
-    learns  whether the scaling that settings ask for is still to be learned
+    learns    whether the scaling that settings ask for is still to be learned
+    surveyed  whether a search has looked at all rows before
     """
     numbers, sample = n_rows * n_features, min(n_rows, settings.sample_rows) * n_features
     leaf_rows = n_rows / settings.n_leaves if settings.n_leaves else ROWS_PER_LEAF
     leaves = n_rows * settings.overlap * row_seconds(n_features, leaf_rows, settings)
     return Shares(
         {
-            "survey": 1.0 + 1e-7 * numbers / n_threads,
+            "survey": 0.0 if surveyed else 1.0 + 1e-7 * numbers / n_threads,
             "division": (
                 0.1 + 5e-7 * sample + (4e-6 * sample if learns and settings.scaling == "learned" else 0.0)
             ),

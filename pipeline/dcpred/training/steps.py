@@ -1,7 +1,7 @@
 """The steps of training, each a set of independent tasks: see train.py."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,37 @@ class TrainReport:
     driver_peak_memory_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a search found out from all rows, and a training would find out again.
+
+    contents  fingerprints of the data that it was found out from
+    sample    as Training.sample gives it
+    scaling   what settings would learn; None for settings that learn none
+    """
+
+    contents: Mapping[str, str]
+    survey: Survey
+    sample: Sample
+    scaling: Scaling | None
+
+
 class Training:
     """The steps of one job, and what is noted on the way."""
 
     def __init__(
-        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, scaling: Scaling | None = None
+        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
     ) -> None:
-        self.job, self.plan, self.workers, self.say, self.scaling = job, plan, workers, say, scaling
+        self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
+        self.scaling = None if known is None else known.scaling
         rows, features = zarr_arrays.open_array(job.x).shape
         self.shares = forecast_training(
-            rows, features, job.settings, workers.n_threads(), learns=scaling is None
+            rows,
+            features,
+            job.settings,
+            workers.n_threads(),
+            surveyed=known is not None,
+            learns=self.scaling is None,
         )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
@@ -161,7 +182,11 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """What must be known of all rows; their sample lies in the scratch directory then."""
+        """What must be known of all rows; their sample lies in the scratch directory then, where that was not
+        known before.
+        """
+        if self.known is not None:
+            return self.known.survey
         survey = self._survey_with(self.sample_rows)
         check_survey(survey, self.job.settings.task, names)
         if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
@@ -178,6 +203,8 @@ class Training:
 
     def sample(self, survey: Survey) -> Sample:
         """Raw rows, their class numbers or values, their weights."""
+        if self.known is not None:
+            return self.known.sample
         parts = [read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans()]
         sample, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         if len(survey.classes):

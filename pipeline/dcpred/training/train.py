@@ -13,6 +13,7 @@ goes on where it stopped.
     model     here: concatenate, write, rename
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,11 @@ from dcpred.execution.workers import Pool
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.leaf_plan import leaf_bytes
 from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch
-from dcpred.training.steps import Training, TrainReport
+from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
@@ -44,12 +44,12 @@ def train(
     *,
     weight: str | None = None,
     say: Reporter = SILENT,
-    scaling: Scaling | None = None,
+    known: Known | None = None,
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
-    pool     gives the workers; asked for them only when the input has been checked and there is work
-    scaling  what the settings would learn from these data, where that has been done
+    pool   gives the workers; asked for them only when the input has been checked and there is work
+    known  what a search found out from these data; passed over where they have changed since
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
     x, y, weight = (
@@ -58,7 +58,9 @@ def train(
         zarr_arrays.absolute(weight) if weight else None,
     )
     plan, names = check_training_data(x, y, weight, settings)
-    run = run_hash(x, y, weight, settings, plan)
+    contents = fingerprints(x, y, weight)
+    run = run_hash(contents, settings, plan)
+    known = known if known is not None and known.contents == contents else None
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
     if done is not None:
@@ -80,7 +82,7 @@ def train(
             )
             try:
                 workers.check_sees(scratch.absolute())
-                report = Training(job, plan, workers, say, scaling).run(run, model, names)
+                report = Training(job, plan, workers, say, known).run(run, model, names)
             except RefusedError:
                 if (
                     not job.division_file.exists()
@@ -132,14 +134,19 @@ def check_training_data(
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
-def run_hash(x: str, y: str, weight: str | None, settings: Settings, plan: BlockPlan) -> str:
+def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
+    """What tells the data of a training from others, as they are now."""
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
+    return {
+        name: zarr_arrays.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()
+    }
+
+
+def run_hash(contents: Mapping[str, str], settings: Settings, plan: BlockPlan) -> str:
+    """What tells a training from any other: the fingerprints of its data, its settings, and how it is cut."""
     return digest_json(
         {
-            **{
-                name: zarr_arrays.fingerprint(zarr_arrays.open_array(address))
-                for name, address in arrays.items()
-            },
+            **contents,
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,

@@ -22,13 +22,12 @@ from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool
 from dcpred.training.scratch import make_scratch
-from dcpred.training.steps import Training, TrainReport
-from dcpred.training.train import check_training_data, run_hash, train
+from dcpred.training.steps import Known, Training, TrainReport
+from dcpred.training.train import check_training_data, fingerprints, run_hash, train
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.search import Budget, Point, chosen_from, frontier, search
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, SettingsError
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
@@ -99,11 +98,12 @@ def tune(
     )
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
     with say.job("choosing settings and training"):
-        found, scaling = _choice(x, y, weight, model, pool, start, budget, short, say)
+        found, known = _choice(x, y, weight, model, pool, start, budget, short, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
-        same = scaling if settings.scaling == "learned" else None
-        report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, scaling=same)
+        if known is not None and settings.scaling != "learned":
+            known = replace(known, scaling=None)
+        report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, known=known)
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, trained=vars(report))
 
@@ -118,11 +118,12 @@ def _choice(
     budget: Budget | None,
     short: bool,
     say: Reporter,
-) -> tuple[dict[str, Any], Scaling | None]:
-    """The fields of a report, and the scaling that was learned if it was learned now."""
+) -> tuple[dict[str, Any], Known | None]:
+    """The fields of a report, and what was found out of all rows if it was found out now."""
     plan, names = check_training_data(x, y, weight, start)
     asked = {"budget": None if budget is None else str(budget), "short": short}
-    run = run_hash(x, y, weight, start, plan) + str(sorted(asked.items()))
+    contents = fingerprints(x, y, weight)
+    run = run_hash(contents, start, plan) + str(sorted(asked.items()))
     kept = model.with_name(f"{model.name}.tuned.json")
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
@@ -153,6 +154,7 @@ def _choice(
                 )
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
+                    sample = training.sample(survey)
                 arena = TrialTrees(training, survey, workers, say, short, budget)
                 arena.prepare(seconds, shares)
                 begin = time.perf_counter()
@@ -170,15 +172,22 @@ def _choice(
             f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes"
             f" {arena.least()}; ask for so much or more"
         )
+    found = _described(points, arena, budget, seconds)
+    write_json(kept, {"run": run, "found": found})
+    return found, Known(contents, survey, sample, arena.learned)
+
+
+def _described(
+    points: Sequence[Point], arena: TrialTrees, budget: Budget | None, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """The fields of a report."""
     best = choose(points, budget)
-    found = {
+    return {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, arena),
         "frontier": [_row(point, arena) for point in frontier(chosen_from(points))],
         "seconds": seconds,
     }
-    write_json(kept, {"run": run, "found": found})
-    return found, arena.learned
 
 
 MARK = "tune.json"
