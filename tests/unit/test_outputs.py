@@ -119,6 +119,7 @@ def test_what_stands_for_no_value_stands_for_nothing_else(column: OutputColumn, 
 def test_check_accepts_what_was_encoded_and_finds_each_damage(column: OutputColumn, model: Model) -> None:
     done = scored(model)
     assert complaints(column, model, done.values) == {}
+    assert complaints(column, model, {name: value[:0] for name, value in done.values.items()}) == {}
     for row, other in ((done.good[3], done.bad[0]), (done.bad[2], done.good[0])):
         if column is STATUS:
             continue
@@ -165,6 +166,7 @@ def test_rounding_is_no_difference_and_another_value_is(column: OutputColumn, mo
     assert (
         column.differing(model, stored, right, decision, off + 1e-6 * np.abs(decision).max()).tolist() == []
     )
+    assert column.differing(model, right[:0], right[:0], decision[:0], off[:0]).tolist() == []
     wrong = right.copy()
     wrong[4] = {"b": 1, "i": 1, "u": 7}.get(right.dtype.kind, 1e9)
     if column.name in OUTPUTS and column.tally:  # the class that is the least likely

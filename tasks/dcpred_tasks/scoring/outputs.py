@@ -73,7 +73,7 @@ class OutputColumn(ABC):
         it is so of. It needs no model.
         """
         good = status == Status.OK
-        absent = self.absent(values, fill).reshape(len(values), -1)
+        absent = _by_row(self.absent(values, fill))
         yield f"has no {self.name}, but its status is 1", good & absent.any(axis=1)
         yield f"has a {self.name}, but its status is not 1", ~good & ~absent.all(axis=1)
 
@@ -104,6 +104,11 @@ class OutputColumn(ABC):
     def tally_names(self, model: Model) -> tuple[Label, ...]:
         """The same values, as a person knows them."""
         return ()
+
+
+def _by_row(values: NDArray[Any]) -> NDArray[Any]:
+    """(n, numbers of a row), also of no rows."""
+    return values[:, None] if values.ndim == 1 else values
 
 
 class _LabelColumn(OutputColumn):
@@ -193,7 +198,7 @@ class _DecisionColumn(OutputColumn):
         decision: Scores,
         tolerance: FloatArray,
     ) -> IntArray:
-        off = np.abs(stored.reshape(len(stored), -1) - decision)
+        off = np.abs(_by_row(stored) - decision)
         return np.flatnonzero((~(off <= tolerance[:, None])).any(axis=1))
 
     def show(self, value: Any) -> str:
