@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import list_records
-from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
@@ -45,6 +44,7 @@ from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.serving import read_models_once
 
 N_ROWS, N_BLOCKS, CHUNK_ROWS = 180, 2, 50  # blocks of two chunks; the last chunk is not full
 # change what their first argument names
@@ -250,7 +250,7 @@ def small() -> Iterator[None]:
         cut_small(patch)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(asyncio, "to_thread", at_once)
-        patch.setattr("dcpred.scoring.score.read_model", lru_cache(read_model))
+        read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         yield
 

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -38,7 +37,6 @@ from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
-from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import IncompleteError, RunHeldError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
@@ -47,6 +45,7 @@ from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.serving import read_models_once
 
 N_ROWS, N_BLOCKS, CHUNK_ROWS, N_CHUNKS = 280, 3, 50, 6  # blocks of two chunks; the last chunk is not full
 NAN_CHUNK = 3  # whose features are all missing, so that label and decision hold nothing but fill values
@@ -103,7 +102,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(asyncio, "to_thread", at_once)
-        patch.setattr("dcpred.scoring.score.read_model", lru_cache(read_model))
+        read_models_once(patch)
         patch.setattr("dcpred.scoring.score.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
         data = make_group(folder / "train.zarr", blobs.X, blobs.y)

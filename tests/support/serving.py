@@ -1,13 +1,34 @@
-"""A fitted estimator as a served model: saved, and loaded again."""
+"""Models on disk: a fitted estimator saved and loaded again, and models that are read once by many calls."""
 
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
+from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.model.compact_model import Model
 
 
 def serve(estimator: DCPredClassifier | DCPredRegressor) -> ServedModel:
-    """Without its support vectors, which are read when they are first asked for."""
+    """With its support vectors, where it has any: the files are gone when they would first be asked for."""
     with TemporaryDirectory() as folder:
         estimator.save(Path(folder) / "model")
-        return load_model(Path(folder) / "model")
+        served = load_model(Path(folder) / "model")
+        served.model = served.artifact.model(support=served.artifact.has_support)
+        return served
+
+
+def read_models_once(patch: pytest.MonkeyPatch) -> None:
+    """For tests of outputs that score hundreds of times with one model, whose files nobody touches."""
+    read, kept = Artifact.model, dict[tuple[Path, str, bool], Model]()
+
+    def model(artifact: Artifact, *, support: bool = False) -> Model:
+        key = artifact.path, artifact.hash, support
+        if key not in kept:
+            kept[key] = read(artifact, support=support)
+        return kept[key]
+
+    patch.setattr(Artifact, "model", model)
+    patch.setattr("dcpred.scoring.score.open_artifact", lru_cache(open_artifact))

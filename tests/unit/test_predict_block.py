@@ -17,6 +17,7 @@ from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.task_bodies.predict_block import label_block
 from support.data import Classes, make_blobs
+from support.serving import serve
 
 BAD = [3, 47, 48]  # rows of the blocks 0 and 2, of 20 rows each
 METHODS = ["predict", "predict_early"]
@@ -131,7 +132,7 @@ def test_in_memory_and_served_the_row_is_named(model: DCPredClassifier, data: Cl
     for value in (np.nan, -np.inf, 1e300):
         X = data.X[:9].astype(np.float64)
         X[5, 1] = value
-        for predictor in (model, model.serve()):
+        for predictor in (model, serve(model)):
             with pytest.raises(
                 DataError, match=r"row 5 of X cannot be predicted.*NaN, infinity or a value too large"
             ):
@@ -147,7 +148,7 @@ def test_the_regressor(data: Classes, holed: np.ndarray, method: str) -> None:
     )
     values = getattr(model, method)(lazy(holed)).compute(scheduler="sync")
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(values)), BAD)
-    for predictor in (model, model.serve()):
+    for predictor in (model, serve(model)):
         with pytest.raises(DataError, match="row 3 of X cannot be predicted"):
             getattr(predictor, method)(holed[:47])
         with pytest.raises(DataError, match="row 0 of X cannot be predicted"):
@@ -244,16 +245,16 @@ def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, 
     )
     X = frame.astype(EXTENSIONS[kind])
     for given in (X, X[NAMES[::-1]]):
-        np.testing.assert_array_equal(fitted.serve().predict(given), fitted.predict(frame.astype(float)))
-        np.testing.assert_array_equal(fitted.serve().predict(given), fitted.predict(given))
+        np.testing.assert_array_equal(serve(fitted).predict(given), fitted.predict(frame.astype(float)))
+        np.testing.assert_array_equal(serve(fitted).predict(given), fitted.predict(given))
     for name, dtype in EXTENSIONS[kind].items():
         if dtype != "bool":
             X.loc[7, name] = pd.NA
-            served, own = fitted.serve().decision_function(X), fitted.decision_function(X)
+            served, own = serve(fitted).decision_function(X), fitted.decision_function(X)
             np.testing.assert_array_equal(np.flatnonzero(np.isnan(served).any(axis=1)), [7])
             np.testing.assert_array_equal(served, own)
             with pytest.raises(DataError, match="row 7 of X cannot be predicted"):
-                fitted.serve().predict(X)
+                serve(fitted).predict(X)
 
 
 def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassifier, data: Classes) -> None:
@@ -263,6 +264,6 @@ def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassi
             DataError,
             match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$",
         ):
-            model.serve().predict(X)
+            serve(model).predict(X)
     with pytest.raises(DataError, match="X has dtype object, which is not numbers"):
-        model.serve().predict(np.array([["a", 1, 2, 3]], object))
+        serve(model).predict(np.array([["a", 1, 2, 3]], object))
