@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dcpred_tasks.scoring.outputs import (
     default_outputs,
     encode_outputs,
 )
-from dcpred_tasks.scoring.statistics import Statistics, value_counts
+from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, value_counts
 from dcpred_tasks.task_bodies.score_block import create_scores, score_block
 from dcpred_tasks.task_bodies.verify_block import tolerance, verify_block, verify_rows
 from support.data import make_group
@@ -50,14 +50,8 @@ CASES = [
 each = pytest.mark.parametrize(("column", "model"), CASES)
 
 
-@dataclass
-class Scored:
+class Scored(ScoredRows):
     """Rows of a model, some of them bad, and what their columns hold."""
-
-    X: np.ndarray
-    decision: Any
-    status: np.ndarray
-    values: Values
 
     @property
     def good(self) -> np.ndarray:
@@ -71,8 +65,10 @@ class Scored:
 def scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
-    decision, status = score_rows(model, X)
-    done = Scored(X, decision, status, encode_outputs(model, default_outputs(model.task), decision, status))
+    leaf = np.empty(N_ROWS, np.int32)
+    decision, status = score_rows(model, X, leaves=leaf)
+    values = encode_outputs(model, default_outputs(model.task), decision, status)
+    done = Scored(X, decision, status, leaf, values)
     assert len(done.good) > 50
     assert len(done.bad) >= 12
     return done
@@ -183,7 +179,7 @@ def test_tallies_are_plain_counts(column: OutputColumn, model: Model) -> None:
     assert len(values) == len(names) == len(np.unique(values))
     done = scored(model)
     found = Statistics(model, (column.name,))
-    found.observe(done.X, done.decision, done.status, done.values, 0, 1)
+    found.observe(done, 0, 1)
     assert set(found.tallies) == ({column.name} if column.tally and column is not STATUS else set())
     if column.tally:
         stored = done.values[column.name][done.good]

@@ -19,11 +19,11 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
 from dcpred_tasks.scoring.outputs import default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
+    ScoredRows,
     Statistics,
     bad_features,
     decision_counts,
     decision_edges,
-    near_leaf,
     sample_stride,
     value_counts,
 )
@@ -39,9 +39,10 @@ def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) 
     edges = [0, *cuts, len(X)]
     for start, stop in pairwise(edges):
         part = Statistics(model, outputs)
-        decision, status = score_rows(model, X[start:stop])
+        leaf = np.empty(stop - start, np.int32)
+        decision, status = score_rows(model, X[start:stop], leaves=leaf)
         values = encode_outputs(model, outputs, decision, status)
-        part.observe(X[start:stop], decision, status, values, start, stride)
+        part.observe(ScoredRows(X[start:stop], decision, status, leaf, values), start, stride)
         total.add_packed(part.packed())
     return total
 
@@ -110,16 +111,17 @@ def test_value_counts(values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("seed", range(4))
-def test_near_leaf_is_the_leaf(seed: int, scaling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for rows on a border, of which there is none among rows at centres."""
-    monkeypatch.setattr("dcpred_tasks.scoring.statistics.GAP_BYTES", 2_000)
-    model = random_model(seed, d=4, depth=seed, scaling=scaling)
-    X = random_rows(model, 200, seed)
+@pytest.mark.parametrize("stride", [1, 3])
+def test_sampled_rows_are_counted_in_the_leaf_that_scored_them(stride: int, scaling: str) -> None:
+    model = random_model(stride, d=4, depth=3, scaling=scaling)
+    X = random_rows(model, 200, 1, bad=0.1)
+    total = observed(model, X, stride, (7, 100))
+    X = X[::stride]
+    X = X[score_rows(model, X)[1] == Status.OK]
     leaf, doubt = leaf_and_doubt(model, X)
-    found = near_leaf(model.tree, model.scaling(X))
-    assert (found == leaf)[~doubt].mean() > 0.97  # single precision
-    assert near_leaf(model.tree, model.scaling(X[:0])).shape == (0,)
+    expected = np.bincount(leaf, minlength=model.n_leaves)
+    assert np.abs(total.leaf_rows - expected).sum() <= 2 * doubt.sum()
+    assert total.leaf_rows.sum() == len(X)
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "far"])

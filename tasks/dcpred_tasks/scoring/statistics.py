@@ -15,6 +15,7 @@ half of it calls that see few rows; of 98,304 rows 2.4 ms of 70. A record grows 
 import base64
 import zlib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,24 +24,20 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import (
     ACC_DTYPE,
     INDEX_DTYPE,
-    LEAF_DTYPE,
-    MODEL_DTYPE,
     FloatArray,
     IntArray,
-    SingleArray,
+    LeafNumbers,
     Status,
 )
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, moments_of
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
 SAMPLE_ROWS = 2**11  # of a run, if it has that many
 STRIDE = 2**10  # every 1,024th row, where that is more than SAMPLE_ROWS
 BLOCK_SAMPLE_ROWS = 2**11  # of a block at most
 COUNTED_ROWS = 2**14  # at once: what is made of them stays in cache
-GAP_BYTES = 2**20  # of differences from centres: they stay in cache
 
 MANTISSA_BITS = 2  # a bin of decision values is a quarter of an octave
 LEAST, MOST = 2.0**-6, 2.0**6  # |decision value| of the bins; one bin below, one above
@@ -55,6 +52,22 @@ def sample_stride(n_rows: int, block_rows: int) -> int:
     return max(min(n_rows // SAMPLE_ROWS, STRIDE), block_rows // BLOCK_SAMPLE_ROWS, 1)
 
 
+@dataclass(frozen=True)
+class ScoredRows:
+    """Rows, and what was made of them.
+
+    X         raw rows (n, n_features)
+    decision  (n, n_outputs) · status uint8 (n,) · leaf int32 (n,)
+    values    what is stored of them, by output column
+    """
+
+    X: NDArray[np.generic]
+    decision: NDArray[Any]
+    status: NDArray[np.uint8]
+    leaf: LeafNumbers
+    values: Values
+
+
 class Statistics:
     """Of rows scored by one model, gathered piece by piece."""
 
@@ -67,29 +80,22 @@ class Statistics:
         self.leaf_rows = np.zeros(model.n_leaves, INDEX_DTYPE)
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
-    def observe(
-        self,
-        X: NDArray[np.generic],
-        decision: NDArray[Any],
-        status: NDArray[np.uint8],
-        outputs: Mapping[str, NDArray[Any]],
-        first: int,
-        stride: int,
-    ) -> None:
-        """Rows with what was made of them, in `outputs` by column; `first` is the number of the first, and
-        rows that `stride` divides are sampled.
+    def observe(self, scored: ScoredRows, first: int, stride: int) -> None:
+        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides
+        are sampled.
         """
-        ok = status == Status.OK
+        ok = scored.status == Status.OK
         all_ok = bool(ok.all())
-        decision = decision.reshape(len(decision), -1)
+        decision = scored.decision.reshape(len(ok), -1)
         self.histogram += decision_counts(self.model, decision if all_ok else decision[ok])
         for name, values in self.values.items():
-            self.tallies[name] += value_counts(outputs[name] if all_ok else outputs[name][ok], values)
-        sampled = np.arange(-first % stride, len(X), stride)
-        rows = self.model.scaling.exact(X[sampled[ok[sampled]]])
-        self.moments.add(*moments_of(rows))
-        leaf = near_leaf(self.model.tree, rows.astype(MODEL_DTYPE))
-        self.leaf_rows += np.bincount(leaf, minlength=len(self.leaf_rows))
+            self.tallies[name] += value_counts(
+                scored.values[name] if all_ok else scored.values[name][ok], values
+            )
+        sampled = np.arange(-first % stride, len(ok), stride)
+        sampled = sampled[ok[sampled]]
+        self.moments.add(*moments_of(self.model.scaling.exact(scored.X[sampled])))
+        self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
         """Of a block, as JSON holds it. Single precision is what the model can tell apart: 11 bytes for a
@@ -197,31 +203,3 @@ def value_counts(found: NDArray[Any], values: NDArray[Any]) -> IntArray:
     counts = np.empty(len(values), INDEX_DTYPE)
     counts[order] = np.bincount(np.searchsorted(values[order], found), minlength=len(values))
     return counts
-
-
-def near_leaf(tree: Tree, rows: SingleArray) -> NDArray[np.int32]:
-    """As Tree.descend, for a few rows of a large tree: all nodes of a level at once, 5 times as fast for 64
-    rows and 1,024 leaves. In single precision, so that a row on a border may come out on its other side.
-    """
-    leaf = np.zeros(len(rows), LEAF_DTYPE)
-    if tree.n_nodes == 0:
-        return leaf
-    width = int(np.diff(tree.starts).max())
-    step = max(GAP_BYTES // (4 * width * max(rows.shape[1], 1)), 1)
-    for start in range(0, len(rows), step):
-        leaf[start : start + step] = _near_leaf(tree, rows[start : start + step], np.arange(width))
-    return leaf
-
-
-def _near_leaf(tree: Tree, rows: SingleArray, reach: IntArray) -> NDArray[np.int32]:
-    node = np.zeros(len(rows), INDEX_DTYPE)
-    active = np.arange(len(rows))
-    while len(active):
-        at = np.minimum(tree.starts[node[active], None] + reach, tree.starts[node[active] + 1, None] - 1)
-        gap = tree.centres[at]
-        gap -= rows[active, None]
-        with np.errstate(over="ignore"):
-            nearest = np.einsum("ijk,ijk->ij", gap, gap).argmin(axis=1)
-        node[active] = tree.children[at[np.arange(len(active)), nearest]]
-        active = active[node[active] >= 0]
-    return (~node).astype(LEAF_DTYPE)

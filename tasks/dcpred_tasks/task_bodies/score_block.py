@@ -6,6 +6,7 @@ bytes.
 """
 
 import time
+from collections.abc import Collection
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
-from dcpred_tasks.dtypes import STATUS_DTYPE, Status
+from dcpred_tasks.dtypes import LEAF_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
-from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.process import cpu_name, peak_memory_bytes, process_name
 from dcpred_tasks.scoring.outputs import Values, encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
-from dcpred_tasks.scoring.statistics import Statistics, bad_features, sample_stride
+from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import resource_errors, write_bytes
 from dcpred_tasks.storage.digests import digest
@@ -111,13 +112,12 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
                 lost.append(str(error))
             clock = writer.lap("read", clock)
             with threadpool_limits(1):
-                decision, status = _score(model, X, given_up)
-                values = encode_outputs(model, run.outputs, decision, status)
+                scored = _score(model, X, given_up, run.outputs)
             clock = writer.lap("score", clock)
-            writer.observe(start, status, (X, decision, values))
+            writer.observe(start, scored.status, scored)
             clock = writer.lap("statistics", clock)
-            retrying(partial(writer.write, start, stop, values))
-            writer.note(start, values)
+            retrying(partial(writer.write, start, stop, scored.values))
+            writer.note(start, scored.values)
             writer.lap("write", clock)
         receipt = writer.receipt(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
         return retrying(partial(commit, run, receipt))
@@ -167,22 +167,17 @@ class _Writer:
         for name, array in self.arrays.items():
             self.sizes[name].append(zarr_arrays.stored_size(array, start))
 
-    def observe(
-        self, start: int, status: NDArray[np.uint8], scored: tuple[NDArray[Any], Scores, Values] | None = None
-    ) -> None:
-        """Count and describe the rows of a piece; `scored` are the rows themselves, their decision values and
-        what is stored of them, None for rows that nobody could read.
-        """
+    def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
+        """Count and describe the rows of a piece; `scored` is None for rows that nobody could read."""
         self.counts += np.bincount(status, minlength=len(self.counts))
         bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
         feature = np.full(len(bad), -1)
         if scored is not None:
-            X, decision, values = scored
             looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
             if len(looked_at):
-                feature[looked_at] = bad_features(self.model.scaling, X[bad[looked_at]])
+                feature[looked_at] = bad_features(self.model.scaling, scored.X[bad[looked_at]])
             stride = sample_stride(self.run.n_rows, self.run.block_rows)
-            self.statistics.observe(X, decision, status, values, start, stride)
+            self.statistics.observe(scored, start, stride)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
     def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
@@ -208,14 +203,15 @@ class _Writer:
 
 
 def _score(
-    model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None
-) -> tuple[Scores, NDArray[np.uint8]]:
-    """Decision values and status of rows; those that were given up keep their status and get no scores."""
-    decision, status = score_rows(model, X)
+    model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, outputs: Collection[str]
+) -> ScoredRows:
+    """Rows scored; those that were given up keep their status and get no scores."""
+    leaf = np.empty(len(X), LEAF_DTYPE)
+    decision, status = score_rows(model, X, leaves=leaf)
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
         status[lost], decision[lost] = given_up[lost], np.nan
-    return decision, status
+    return ScoredRows(X, decision, status, leaf, encode_outputs(model, outputs, decision, status))
 
 
 def digest_values(run: ScoreRun, values: Values) -> str:
