@@ -72,11 +72,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [",".join(f"{value:.3f}" for value in row) for row in blobs.X]
     known = [f"{row},{name}" for row, name in zip(rows[:400], names[:400], strict=True)]
     (tmp_path / "known.csv").write_text("\n".join(["a,b,c,d,label", *known]) + "\n")
+    (tmp_path / "test.csv").write_text("\n".join(["a,b,c,d,label", *known[300:]]) + "\n")
     (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d", *rows[400:]]) + "\n")
     monkeypatch.chdir(tmp_path)
     for name in POOLS:
         monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_: inline())
     run("import", "known.csv", "known.zarr", "--target", "label")
+    run("import", "test.csv", "test.zarr", "--target", "label")
     run("import", "new.csv", "new.zarr")
     return tmp_path
 
