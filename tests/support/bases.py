@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.basis import Basis, Prices
 
-SINGLE = Prices(lanes=16, of_group=10.0, of_landmark=0.5, of_product=0.1, of_point=15.0, of_distance=1.2)
+SINGLE = Prices(16, 10.0, 0.0, 0.5, 0.1, 15.0, 1.2)
 
 
 def check_basis(basis: Basis, X: NDArray[np.float32]) -> None:

@@ -61,11 +61,13 @@ def test_a_leaf_is_its_members_side_by_side(name: str) -> None:
     leaf = members(name)["leaf with triangle"]
     assert isinstance(leaf, LeafBasis)
     np.testing.assert_allclose(leaf(X), np.hstack([member(X) for member in leaf.members]), rtol=1e-6)
-    prices = Prices(16, 10.0, 0.5, 0.1, 15.0, 1.2)
+    prices = Prices(16, 10.0, 0.0, 0.5, 0.1, 15.0, 1.2)
     assert leaf.predicted_ns(prices) == sum(member.predicted_ns(prices) for member in leaf.members)
 
 
 def test_prices_are_of_groups_of_lanes() -> None:
-    """Seventeen landmarks are computed as thirty-two, and summed as seventeen."""
-    prices = Prices(lanes=16, of_group=10.0, of_landmark=0.5, of_product=0.1, of_point=0.0, of_distance=0.0)
-    np.testing.assert_allclose(prices.landmarks(np.array([0, 16, 17])), [0.0, 18.0, 28.5])
+    """Seventeen landmarks are computed as thirty-two, and summed as seventeen where outputs are several."""
+    several, one = Prices(16, 10.0, 0.0, 0.5, 0.1, 0.0, 0.0), Prices(16, 10.0, 0.25, 0.0, 0.1, 0.0, 0.0)
+    m = np.array([0, 16, 17])
+    np.testing.assert_allclose(several.landmarks(m), [0.0, 18.0, 28.5])
+    np.testing.assert_allclose(one.landmarks(m), [0.0, 14.0, 28.0])

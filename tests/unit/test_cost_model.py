@@ -19,7 +19,7 @@ def total(model: Model) -> float:
 
 def test_parts_add_up() -> None:
     cost = predict_cost(random_model(1, d=54, depth=2, sizes=(16,)))
-    assert cost.ns_per_row == pytest.approx(cost.convert + cost.descend + cost.basis)
+    assert cost.ns_per_row == pytest.approx(cost.convert + cost.descend + cost.landmarks + cost.outputs)
     assert cost.cost_ratio == pytest.approx(cost.ns_per_row / linear_ns(54))
 
 
@@ -67,5 +67,5 @@ def test_rows_in_constant_leaves_cost_the_descent_only() -> None:
         model, landmark_at=none, pair_at=none, triangle_at=none, triangle=model.triangle[:0], beta_at=none
     )
     cost = predict_cost(constant)
-    assert cost.basis == 0
+    assert cost.landmarks == cost.outputs == 0
     assert cost.descend == pytest.approx(predict_cost(model).descend, rel=0.5)

@@ -30,12 +30,13 @@ class PredictedCost:
 
     convert: float
     descend: float
-    basis: float
+    landmarks: float
+    outputs: float
     linear: float
 
     @property
     def ns_per_row(self) -> float:
-        return self.convert + self.descend + self.basis
+        return self.convert + self.descend + self.landmarks + self.outputs
 
     @property
     def cost_ratio(self) -> float:
@@ -62,10 +63,12 @@ def predict_cost(model: Model) -> PredictedCost:
     prices = prices_of(model)
     t = np.diff(model.triangle_at) / np.maximum(m, 1)
     in_leaf: FloatArray = np.sum([prices.landmarks(m), prices.products(p), prices.triangle(t, m)], axis=0)
+    values = float(share @ prices.values(m))
     return PredictedCost(
         convert=((model.tree.n_nodes > 0) + works) * _convert_ns(d, held),
         descend=_descend_ns(model, share, held),
-        basis=float(share @ in_leaf) + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
+        landmarks=values,
+        outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
         linear=linear_ns(d),
     )
 
@@ -74,14 +77,14 @@ def prices_of(model: Model) -> Prices:
     """What the bases of a model's leaves cost for a row."""
     held, family = len(held_features(model)), model.kernel.family
     if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
-        return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 3.0, 15.0, 1.2)
+        return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 0.0, 3.0, 15.0, 1.2)
     of_feature = 0.3 if held <= NARROW else 0.27 + 0.029 * _far(model, held)
     of_feature *= ABSOLUTE_COST if family.sum == Sum.ABSOLUTE else 1.0
     of_group = (2.2 if held <= NARROW else 2.9) + family.group_ns + held * of_feature
     if model.n_outputs == 1:
-        return Prices(LANES, of_group + 0.084 * LANES, 0.0, 0.084, 0.0, 0.0)
+        return Prices(LANES, of_group, 0.084, 0.0, 0.084, 0.0, 0.0)
     of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
-    return Prices(LANES, of_group, of_term, of_term, 0.0, 0.0)
+    return Prices(LANES, of_group, 0.0, of_term, of_term, 0.0, 0.0)
 
 
 def _far(model: Model, held: int) -> float:

@@ -30,21 +30,29 @@ class Prices:
     (dcpred.cost.predicted says what they are).
 
     of_group      kernel values of `lanes` landmarks, computed together
-    of_landmark   one landmark in the sums of all outputs
-    of_product    one product there
-    of_point      one triangle point, and
-    of_distance   for every landmark that it is estimated from
+    of_lane       each of these lanes in the sum of one output
+    of_landmark   a landmark in the sums of several outputs
+    of_product    a product in the sums of all outputs
+    of_point      a triangle point
+    of_distance   a landmark that a triangle point is estimated from
     """
 
     lanes: int
     of_group: float
+    of_lane: float
     of_landmark: float | FloatArray
     of_product: float | FloatArray
     of_point: float
     of_distance: float
 
+    def values(self, m: int | IntArray) -> FloatArray:
+        """Kernel values of m landmarks."""
+        return np.asarray(np.ceil(np.asarray(m) / self.lanes) * self.of_group)
+
     def landmarks(self, m: int | IntArray) -> FloatArray:
-        return np.asarray(np.ceil(np.asarray(m) / self.lanes) * self.of_group + m * self.of_landmark)
+        """Kernel values of m landmarks, and their terms in the sums of outputs."""
+        lanes = np.ceil(np.asarray(m) / self.lanes) * self.lanes
+        return np.asarray(self.values(m) + lanes * self.of_lane + m * self.of_landmark)
 
     def products(self, p: int | IntArray) -> FloatArray:
         return np.asarray(p * self.of_product)
