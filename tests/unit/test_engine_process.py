@@ -108,12 +108,12 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
-@pytest.mark.parametrize("cpu", ["haswell", "x86-64-v3"])
-def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path, cpu: str) -> None:
-    assert (
-        run(DIGEST, cache=tmp_path, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="")
-        == (warm / "digest").read_text()
-    )
+def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path) -> None:
+    """The baseline of all x86 processors with fused multiply-adds: vectors of 256 bits, and code that is
+    tuned for none of them. A processor by name, such as haswell, has the same vectors and another tuning.
+    """
+    digest = run(DIGEST, cache=tmp_path, NUMBA_CPU_NAME="x86-64-v3", NUMBA_CPU_FEATURES="")
+    assert digest == (warm / "digest").read_text()
 
 
 WITHOUT = """
@@ -239,7 +239,8 @@ def test_the_name_of_the_cache_depends_on_every_source_that_is_compiled() -> Non
     """
     here = Path(compilation.__file__).parent
     sources = {path.relative_to(here.parent).as_posix() for path in compilation.SOURCES}
-    assert sources == {"dtypes.py", *(path.relative_to(here.parent).as_posix() for path in here.glob("*.py"))}
+    own = {path.relative_to(here.parent).as_posix() for path in here.glob("*.py")}
+    assert sources == {"dtypes.py", "model/kernel_families.py", *own}
 
 
 # -- memory --------------------------------------------------------------------------------------------------
