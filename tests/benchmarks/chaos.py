@@ -50,6 +50,7 @@ from dcpred_tasks.training.settings import make_settings
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["__main__", "dcpred_tasks.engine.engine"])  # or every driver would load them
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
+N_TRAIN = 15_000  # rows that the model is trained on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
@@ -321,9 +322,9 @@ def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) ->
     tally.wrong += max(int(differ.reshape(len(status), -1).any(axis=1).sum()), 1)
 
 
-def prepare(work: Path) -> Arena:
+def prepare(work: Path, n_train: int) -> Arena:
     X, y, X_test, y_test = letter(data_folder())
-    train_data = write_group(work / "train.zarr", X, y, 5_000)
+    train_data = write_group(work / "train.zarr", X[:n_train], y[:n_train], 5_000)
     write_group(work / "data.zarr", np.concatenate([X, X_test]), np.concatenate([y, y_test]), INPUT_ROWS)
     settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
     train(
@@ -340,13 +341,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--attacks", help="names with commas; all otherwise: " + ",".join(ATTACKS))
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos"))
-    parser.add_argument("--quick", action="store_true", help="one run under each attack")
+    parser.add_argument(
+        "--quick", action="store_true", help="one run under each attack, a model of 1,000 rows"
+    )
     args = parser.parse_args()
     small_plan()
     wanted = args.attacks.split(",") if args.attacks else list(ATTACKS)
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    arena = prepare(args.work)
+    arena = prepare(args.work, 1_000 if args.quick else N_TRAIN)
     arena.chance = random.Random(args.seed)
     peace = args.work / "peace"
     for _ in range(2):  # the first compiles

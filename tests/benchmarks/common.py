@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.storage import zarr_arrays
 
 LONG = {"repeats": 9, "budget_seconds": 8.0}  # of measure_cost, for figures of the pages
+# of measure_cost, for the quick forms, which show that a cost is measured and not which
+BRIEF = {"stream_bytes": 2**22, "repeats": 3, "budget_seconds": 0.1}
 CHUNK_ROWS = 65_536
 
 

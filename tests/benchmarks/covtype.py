@@ -12,7 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from common import LONG, Table, covtype, data_folder, write_group
+from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
 from dcpred.cost.measured import measure_cost
 from dcpred.evaluation import evaluate
@@ -83,7 +83,9 @@ def main() -> None:
         seconds = time.perf_counter() - begin
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)
         cost = measure_cost(
-            read_model(model), zarr_arrays.open_array(f"{held}/X")[:COST_ROWS], **({} if args.quick else LONG)
+            read_model(model),
+            zarr_arrays.open_array(f"{held}/X")[:COST_ROWS],
+            **(BRIEF if args.quick else LONG),
         )
         table.add(
             name,

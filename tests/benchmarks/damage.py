@@ -64,7 +64,7 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
         known = zarr_arrays.create_group(folder / "known.zarr")
         for key, value in (("X", X[finite][:800]), ("y", y[finite][:800])):
             zarr_arrays.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
-        settings = {"landmarks": 6, "products": 4, "n_leaves": 4} | (
+        settings = {"landmarks": 6, "products": 4, "n_leaves": 4, "refine": False} | (
             {} if classes else {"task": "regression"}
         )
         train(

@@ -28,8 +28,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from common import LONG, Table, data_folder, write_group
-from engine import MIB, number, optional, say
+from common import BRIEF, LONG, Table, data_folder, write_group
+from engine import number, optional, say
 from machines import scaled
 from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
 from sets import SETS, DataSet, Split, Values
@@ -226,7 +226,7 @@ def measuring_workers(n_workers: int, quick: bool) -> Iterator[Workers]:
     """Workers to train on, while `evaluate` measures costs for as long as a figure needs. The quick form
     streams over less: from cache a linear prediction takes a fifth of the time, and costs look high.
     """
-    how = {"stream_bytes": 4 * MIB} if quick else LONG
+    how = BRIEF if quick else LONG
     with (
         mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)),
         connect(n_workers) as workers,
