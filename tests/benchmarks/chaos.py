@@ -86,6 +86,7 @@ class Arena:
     data: Path
     chance: random.Random
     workers: Workers | None = None
+    most_hits: int = MOST_HITS  # of signals to one run
     seconds: float = 1.0  # of a run in peace by a driver of its own
     worker_seconds: float = 1.0  # and by workers that are there already
 
@@ -169,7 +170,7 @@ def _finish(arena: Arena, output: Path, toll: Toll, code: int) -> Toll:
 def hit_driver(number: int) -> Attack:
     def attack(arena: Arena, output: Path) -> Toll:
         toll, code = Toll(), 1
-        for _ in range(arena.chance.randint(1, MOST_HITS)):
+        for _ in range(arena.chance.randint(1, arena.most_hits)):
             process = _run_driver(arena, output)
             time.sleep(arena.chance.uniform(0, arena.seconds))
             process.join(0)
@@ -234,7 +235,7 @@ def hit_worker(number: int) -> Attack:
         for attempt in range(4 * MOST_HITS):
             driver = threading.Thread(target=drive)
             driver.start()
-            for _ in range(arena.chance.randint(1, MOST_HITS) if attempt == 0 else 0):
+            for _ in range(arena.chance.randint(1, arena.most_hits) if attempt == 0 else 0):
                 time.sleep(arena.chance.uniform(0, arena.worker_seconds))
                 toll.hits += _hit(arena.chance, number) if driver.is_alive() else 0
             driver.join(PATIENCE_SECONDS)
@@ -342,7 +343,7 @@ def main() -> None:
     parser.add_argument("--attacks", help="names with commas; all otherwise: " + ",".join(ATTACKS))
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos"))
     parser.add_argument(
-        "--quick", action="store_true", help="one run under each attack, a model of 1,000 rows"
+        "--quick", action="store_true", help="one run under each attack, of one hit; a model of 1,000 rows"
     )
     args = parser.parse_args()
     small_plan()
@@ -351,6 +352,7 @@ def main() -> None:
     args.work.mkdir(parents=True)
     arena = prepare(args.work, 1_000 if args.quick else N_TRAIN)
     arena.chance = random.Random(args.seed)
+    arena.most_hits = 1 if args.quick else MOST_HITS
     peace = args.work / "peace"
     for _ in range(2):  # the first compiles
         shutil.rmtree(peace, ignore_errors=True)

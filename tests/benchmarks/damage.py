@@ -38,6 +38,7 @@ KINDS = (
     ("given up", 3),
 )
 N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
+N_KNOWN = 300  # rows that models are trained on
 
 
 def inline() -> nullcontext[InlineWorkers]:
@@ -62,7 +63,7 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
             zarr_arrays.create_array(group, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
         finite = np.isfinite(X).all(axis=1)
         known = zarr_arrays.create_group(folder / "known.zarr")
-        for key, value in (("X", X[finite][:800]), ("y", y[finite][:800])):
+        for key, value in (("X", X[finite][:N_KNOWN]), ("y", y[finite][:N_KNOWN])):
             zarr_arrays.create_array(known, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
         settings = {"landmarks": 6, "products": 4, "n_leaves": 4, "refine": False} | (
             {} if classes else {"task": "regression"}

@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     if args.quick:
-        args.rows, args.blocks, args.every, args.seconds = 50_000, "100", 2.0, 4.0
+        args.rows, args.blocks, args.every, args.seconds = 50_000, "100", 1.5, 2.0
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     model, data = prepare(args.work, args.rows)
