@@ -70,7 +70,7 @@ def possible(data: Path, budget: Budget) -> tuple[bool, str]:
     purity=0.0,
     budgets=[4.0, 6.0, 8.0, 10.0, 11.0, 12.5],
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_what_is_possible_at_a_budget_is_possible_at_every_larger_one(
     n_rows: int, n_features: int, n_classes: int, n_clusters: int, purity: float, budgets: list[float]
 ) -> None:
