@@ -1,12 +1,15 @@
 """The command line as a new user meets it: real processes, exit codes, one sentence for each mistake.
 
-What is refused, and what is said of each command, is asked for in this process: a process of its own would be
-told the same by the same function, and takes two seconds to import what it needs.
+`import`, `train`, `score`, `evaluate`, `inspect` and `tune` run in processes of their own, once each or more.
+All else is asked for in this process: a process of its own would be told the same by the same function, and
+takes two seconds to import what it needs.
 """
 
 import json
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 from dcpred.cli import main
+from dcpred.cost.measured import measure_cost
 from support import processes
 from support.data import Classes, make_blobs, make_group
 from support.processes import Done
@@ -43,9 +47,9 @@ def here(*arguments: object, code: int = 0) -> Result:
     return result
 
 
-def as_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+def as_json(*arguments: object, code: int = 0, run: Callable[..., Done | Result] = here) -> dict[str, Any]:
     """The one JSON object on standard output."""
-    value = json.loads(dcpred(*arguments, "--json", code=code).stdout)
+    value = json.loads(run(*arguments, "--json", code=code).stdout)
     assert isinstance(value, dict)
     return value
 
@@ -56,6 +60,13 @@ def refused(message: str, *arguments: object, code: int = 3) -> None:
     line = result.stderr.strip().splitlines()[-1]
     assert line.startswith("dcpred: ")
     assert message in line
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost is measured on little data: which it is has no part here."""
+    less = partial(measure_cost, stream_bytes=2**22, repeats=3, budget_seconds=0.1)
+    monkeypatch.setattr("dcpred.evaluation.measure_cost", less)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +94,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scored(place: Path) -> dict[str, Any]:
     """What was said when the trees were scored into `out`."""
-    return as_json("score", place / "model", place / "trees.zarr", place / "out", "--workers", 1)
+    return as_json("score", place / "model", place / "trees.zarr", place / "out", "--workers", 1, run=dcpred)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +103,7 @@ def small(place: Path) -> Done:
     return dcpred("train", place / "trees.zarr", place / "small", *SMALL, "--workers", 1)
 
 
-def test_the_whole_job(place: Path, scored: dict[str, Any]) -> None:
+def test_the_whole_job(place: Path, scored: dict[str, Any], brief: None) -> None:
     assert scored["status"] == {"1": 1_500}
     group = zarr.open_group(place / "out" / "scores.zarr", mode="r")
     names = group["label"].attrs["labels"]
@@ -117,7 +128,7 @@ def test_evaluate_without_the_cost(place: Path) -> None:
 
 
 def test_inspect(place: Path, scored: dict[str, Any]) -> None:
-    data = as_json("inspect", place / "trees.zarr")
+    data = as_json("inspect", place / "trees.zarr", run=dcpred)
     assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])
     assert data["arrays"]["X"]["attributes"]["feature_names"] == ["a", "b", "c", "d"]
     model = as_json("inspect", place / "model")
@@ -134,7 +145,7 @@ def test_inspect(place: Path, scored: dict[str, Any]) -> None:
         True,
         [1_500],
     )
-    assert "rows_per_leaf.total" in dcpred("inspect", place / "model").stdout
+    assert "rows_per_leaf.total" in here("inspect", place / "model").stdout
 
 
 def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
@@ -146,7 +157,7 @@ def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
 def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> None:
     (tmp_path / "job.toml").write_text('task = "regression"\nlandmarks = 5\nproducts = 0\n')
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
-    dcpred(
+    here(
         "train",
         data,
         tmp_path / "m",
@@ -170,7 +181,7 @@ def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
     ) as cluster:
         address = cluster.scheduler_address
         dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
-        dcpred("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
+        here("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -178,13 +189,15 @@ def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> 
     """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it
     chose.
     """
-    some = make_blobs(240, n_features=4, n_classes=2, seed=0)
+    some = make_blobs(60, n_features=4, n_classes=2, seed=0)
     data = make_group(tmp_path / "some.zarr", some.X, some.y)
-    shown = dcpred("train", data, tmp_path / "m", "--workers", 2).stdout
+    shown = dcpred("train", data, tmp_path / "m", "--workers", 1).stdout
     assert "<- chosen" in shown
-    assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 240}
+    assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 60}
     plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
-    found = as_json("tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 1, *plot)
+    found = as_json(
+        "tune", data, tmp_path / "t", "--budget", "40x", "--short", "--workers", 1, *plot, run=dcpred
+    )
     assert all(p["cost_ratio"] <= 40 for p in found["frontier"])
     assert found["trained"]["n_leaves"] >= 1
     assert (tmp_path / "f.svg").exists() == bool(plot)
@@ -192,7 +205,7 @@ def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> 
 
 def test_help_everywhere() -> None:
     assert "train" in dcpred("-h").stdout
-    assert dcpred("score", "-h").stdout.startswith("Usage: dcpred score")
+    assert here("score", "-h").stdout.startswith("Usage: dcpred score")
     for command in main.list_commands(None):
         text = here(command, "-h").stdout
         assert text.startswith(f"Usage: dcpred {command}")
@@ -200,7 +213,7 @@ def test_help_everywhere() -> None:
 
 
 def test_usage_errors_exit_with_2(place: Path) -> None:
-    dcpred("nonsense", code=2)
+    here("nonsense", code=2)
     here("train", code=2)
     here("score", "m", "d", "o", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1", code=2)
 
@@ -265,8 +278,11 @@ def test_early_needs_support_vectors(place: Path, small: Done) -> None:
     refused("keep_support_vectors=true", "evaluate", place / "small", place / "trees.zarr", "--early")
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = as_json("demo", "--out", tmp_path / "demo")
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
+    """All of its steps, with fewer rows."""
+    monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
+    monkeypatch.setattr("dcpred.demo.RIVAL_ROWS", 1_500)
+    result = as_json("demo", "--out", tmp_path / "demo", "--workers", 1)
     assert result["accuracy"] > 0.96 > result["linear_accuracy"]
     assert result["early_accuracy"] > 0.97
     rivals = {name: (result[f"{name}_accuracy"], 1.0) for name in ("linear", "svm")}
@@ -274,7 +290,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dcpred.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
     )
-    again = json.loads(here("demo", "--out", tmp_path / "demo", "--json").stdout)
+    again = as_json("demo", "--out", tmp_path / "demo")
     assert again["accuracy"] == result["accuracy"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
