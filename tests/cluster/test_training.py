@@ -36,7 +36,7 @@ def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **m
 
 @pytest.fixture(scope="module")
 def many() -> Classes:
-    return make_blobs(4_000, n_features=6, n_classes=3, seed=1)
+    return make_blobs(2_400, n_features=6, n_classes=3, seed=1)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes, tw
             (500, None, two_workers),
             (333, None, inline),
             (250, 1_000, inline),
-            (4_000, None, inline),
+            (2_400, None, inline),
         ]
     ):
         data = make_group(
@@ -142,7 +142,7 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
     hashes = []
     pools = [inline, two_workers] if settings is NEW else [inline]
-    for i, (chunk_rows, pool) in enumerate([(4_000, inline), (333, pools[0]), (250, pools[-1])]):
+    for i, (chunk_rows, pool) in enumerate([(2_400, inline), (333, pools[0]), (250, pools[-1])]):
         data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows)
         hashes.append(run(data, tmp_path / f"model-{i}", pool, settings).hash)
     assert len(set(hashes)) == 1
