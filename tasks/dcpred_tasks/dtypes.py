@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# what is fitted is stored in single precision: half the bytes, and what the engine reads
+# Fitted arrays are stored in single precision: it takes half the bytes, and the engine reads it.
 MODEL_DTYPE = np.float32
 ACC_DTYPE = np.float64  # |x|² − 2x·u + |u|² cancels when x is near u
-SCORE_DTYPE = np.float32  # of decision values
-VALUE_DTYPE = np.float64  # of a regression: single precision would lose the digits of a target far from zero
+SCORE_DTYPE = np.float32  # decision values of classes
+VALUE_DTYPE = np.float64  # values of a regression: a target far from 0 would lose digits in single precision
 STATUS_DTYPE = np.uint8
 INDEX_DTYPE = np.int64  # rows, offsets
 LEAF_DTYPE = np.int32
 NO_LEAF = -1  # where a row has none, for it could not be scaled
 
 FloatArray = NDArray[np.float64]
-RealArray = NDArray[Any]  # of single or double precision, as it comes
+RealArray = NDArray[Any]  # single or double precision, as it comes
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 LeafNumbers = NDArray[np.int32]

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError
 
-NUMBERS = "biuf"  # kinds of dtypes
+NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
 def is_a(data: Any, name: str) -> bool:
     """Whether `data` is of a class of another library, named as in "xarray.DataArray"."""
     library, _, class_name = name.rpartition(".")
-    # nobody has such data before the library was imported
+    # Nobody has such data before the library was imported.
     found = getattr(sys.modules.get(library), class_name, None)
     return found is not None and isinstance(data, found)
 
@@ -38,11 +38,10 @@ def is_unread(data: Any) -> bool:
     """
     if is_a(data, "xarray.Dataset"):
         return any(is_unread(array) for array in data.data_vars.values())
-    if not is_a(data, "xarray.DataArray") or is_a(
-        data.variable, "xarray.IndexVariable"
-    ):  # an index is always in memory
+    # An index is always in memory.
+    if not is_a(data, "xarray.DataArray") or is_a(data.variable, "xarray.IndexVariable"):
         return False
-    # there is no public name for it
+    # There is no public name for this.
     return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)
 
 
@@ -71,9 +70,8 @@ def as_matrix(X: Any) -> NDArray[Any]:
     if array.dtype.kind in NUMBERS or array.ndim != 2:
         return array
     columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False))
-    if not columns or not all(
-        hasattr(dtype, "kind") for _, dtype in columns
-    ):  # no frame that is made as those of pandas are
+    # Only frames made as those of pandas have columns of NumPy's kinds.
+    if not columns or not all(hasattr(dtype, "kind") for _, dtype in columns):
         return array
     for column, dtype in columns:
         if dtype.kind not in NUMBERS:

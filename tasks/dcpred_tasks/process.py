@@ -43,7 +43,7 @@ def peak_memory_bytes() -> int:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what results depend on; a package that is not installed is left out."""
+    """The versions of Python and of the packages that results depend on; only of those that are installed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

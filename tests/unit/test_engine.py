@@ -184,7 +184,7 @@ def test_groups_far_apart(size: float) -> None:
     centres = (size * rng.normal(size=(4, 1, 3)) + rng.normal(size=(1, 4, 3))).reshape(16, 3)
     model = constant_leaves(centres.astype(np.float32))
     engine = Engine(model)
-    assert engine.packed.apart
+    assert engine.packed.by_distances
     X = model.tree.centres[rng.integers(16, size=5_000)] + rng.normal(size=(5_000, 3)).astype(np.float32)
     leaf, doubt = leaf_and_doubt(model, X)
     assert doubt.mean() < 0.01
@@ -192,7 +192,7 @@ def test_groups_far_apart(size: float) -> None:
 
 
 def test_groups_side_by_side_are_told_by_products() -> None:
-    assert not Engine(constant_leaves(np.random.default_rng(0).normal(size=(16, 54)))).packed.apart
+    assert not Engine(constant_leaves(np.random.default_rng(0).normal(size=(16, 54)))).packed.by_distances
 
 
 @pytest.mark.usefixtures("apart")

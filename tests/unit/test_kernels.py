@@ -135,10 +135,10 @@ class Singles:
     def sqrt(self, x: Any) -> Any:
         return np.sqrt(x)
 
-    def least(self, x: Any, y: Any) -> Any:
+    def minimum(self, x: Any, y: Any) -> Any:
         return np.minimum(x, y)
 
-    def most(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: Any, y: Any) -> Any:
         return np.maximum(x, y)
 
     def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:

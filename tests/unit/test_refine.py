@@ -13,7 +13,7 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.training.refinement import LOG_GAMMA, NARROW, PULL, Goal, Objective, refine, stochastic
+from dcpred_tasks.training.refinement import LOG_GAMMA, PULL, SPREAD, Goal, Objective, refine, stochastic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import joint_ridge
 
@@ -111,7 +111,7 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
     m = len(U)
     value += ridge * (beta**2).mean() / objective.scale**2
     value += PULL * objective.basis.kernel.gamma * ((U - objective.start) ** 2).sum()
-    value += NARROW * (np.log(gamma / objective.gamma) ** 2).sum() / m
+    value += SPREAD * (np.log(gamma / objective.gamma) ** 2).sum() / m
     assert objective(theta)[0] == pytest.approx(value, rel=1e-6)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.engine.layout import AT_ONCE, LANES, NARROW, held_features, walks_by_distances
+from dcpred_tasks.engine.layout import AT_ONCE, FEW_FEATURES, LANES, held_features, walks_by_distances
 from dcpred_tasks.model.basis import Prices
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import Sum
@@ -78,9 +78,9 @@ def prices_of(model: Model) -> Prices:
     held, family = len(held_features(model)), model.kernel.family
     if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
         return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 0.0, 3.0, 15.0, 1.2)
-    of_feature = 0.3 if held <= NARROW else 0.27 + 0.029 * _far(model, held)
+    of_feature = 0.3 if held <= FEW_FEATURES else 0.27 + 0.029 * _far(model, held)
     of_feature *= ABSOLUTE_COST if family.sum == Sum.ABSOLUTE else 1.0
-    of_group = (2.2 if held <= NARROW else 2.9) + family.group_ns + held * of_feature
+    of_group = (2.2 if held <= FEW_FEATURES else 2.9) + family.group_ns + held * of_feature
     if model.n_outputs == 1:
         return Prices(LANES, of_group, 0.084, 0.0, 0.084, 0.0, 0.0)
     of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
@@ -103,7 +103,7 @@ def _descend_ns(model: Model, share: FloatArray, held: int) -> float:
     far = _far(model, held)
     if walks_by_distances(model):
         level = 25.0 + 0.68 * held
-    elif held <= NARROW:
+    elif held <= FEW_FEATURES:
         level = held * (0.5 + 0.22 * far)
     else:
         level = 23.4 + held * (0.05 + 0.13 * far)

@@ -15,7 +15,7 @@ from dcpred.tuning.trial_plan import (
     tries_whole,
 )
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import HELD_OUT
+from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
 # what a search starts from
 START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)
@@ -33,7 +33,7 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool
     """Seconds by the steps of `dcpred.tuning.tune`."""
     numbers, sample = n_rows * n_features, min(n_rows, START.sample_rows) * n_features
     trees = (2 if short and n_rows > MANY_ROWS else MOST_TREES) + 1
-    looked_at = min(HELD_ROWS / HELD_OUT, n_rows)
+    looked_at = min(HELD_ROWS / HELD_OUT_SHARE, n_rows)
     search = (
         expected_tries(trees, short) * looked_at * START.overlap * row_seconds(n_features, LEAF_ROWS, START)
     )

@@ -12,7 +12,7 @@ from dcpred_tasks.model.leaf_arrays import outlined
 from dcpred_tasks.training.division import Division
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import HELD_OUT
+from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
 TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
 LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
@@ -70,7 +70,7 @@ def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, Flo
     """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
     share = counts / max(counts.sum(), 1)
     wanted = int(
-        np.clip(HELD_ROWS / max(HELD_OUT * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES)
+        np.clip(HELD_ROWS / max(HELD_OUT_SHARE * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES)
     )
     rng = np.random.default_rng([seed, len(counts)])
     if wanted >= np.count_nonzero(counts):

@@ -56,7 +56,7 @@ from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import FEWEST_ROWS, FOLDS, HELD_OUT, Verdict
+from dcpred_tasks.training.trial import FEWEST_ROWS, FOLDS, HELD_OUT_SHARE, Verdict
 
 MOST_OVERLAP = 4
 
@@ -296,7 +296,7 @@ class TrialTrees:
     def n_judged(self, tree: int) -> int:
         """Rows that verdicts on all leaves rest on."""
         rows = self.gathered[tree].rows
-        return int((HELD_OUT * rows[rows >= FEWEST_ROWS]).sum())
+        return int((HELD_OUT_SHARE * rows[rows >= FEWEST_ROWS]).sum())
 
     def start(self, tree: int) -> Settings:
         return self.trees[tree].start

@@ -19,23 +19,21 @@ from numba import njit
 OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
-    "_nrt": (
-        False
-        # nothing is allocated; without this every array handed down costs an atomic count, half the time of a
-        # row
-    ),
+    # Nothing is allocated. With reference counts every array that is handed down would cost an atomic count:
+    # half the time of a row.
+    "_nrt": False,
 }
-# NUMBA_BOUNDSCHECK=1: also where intrinsics, which numba cannot check, read and write
+# With NUMBA_BOUNDSCHECK=1 the reads and writes of intrinsics are checked, too, which numba cannot do.
 CHECKED = bool(numba.config.BOUNDSCHECK)
 HERE = Path(__file__).parent
-# Machine code holds status codes and formulas of kernels.
+# What machine code is made of: it holds status codes and formulas of kernels, too.
 SOURCES = (
     HERE.parent / "dtypes.py",
     HERE.parent / "model" / "kernel_families.py",
     *sorted(HERE.glob("*.py")),
 )
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (half a minute on an idle core)
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1  # time between two looks
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -54,10 +52,16 @@ class compiled_and_kept:  # noqa: N801 - a decorator
     """Compile a function that Python calls, once per machine: its machine code is kept on disk where that is
     possible.
 
-    Of several processes that want it at once one compiles, and the others wait for its file.
+    Several processes may want it at once:
 
-    What is kept may be damaged (a machine that lost power while it was written), and what is new may find the
-    disk full. Then the first call compiles for this process alone, and what was kept is removed.
+    1. A finds no file, takes the lock, and compiles for a minute.
+    2. B finds no file and no free lock, and looks again every LOOK_SECONDS.
+    3. A writes its file under another name, and renames it when it is whole. B loads it.
+    4. Or A dies: its lock is free, B takes it, and compiles.
+    5. Or A hangs: after PATIENCE_SECONDS B compiles, too. Both write the same file, and either is whole.
+
+    The file may be damaged, by a machine that lost power while it was written, and writing it may find the
+    disk full. Then the first call compiles for this process alone, and removes the folder.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -73,12 +77,13 @@ class compiled_and_kept:  # noqa: N801 - a decorator
             with self._turn():
                 self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(a) for a in args))
             result = self.dispatcher(*args)
-        except IndexError:  # of bounds checks
+        except IndexError:  # Bounds checks raise it.
             raise
-        except Exception:  # numba lets through whatever reading, unpickling and writing raise
+        except Exception:  # Numba lets through whatever reading, unpickling and writing raise.
             assert self.folder is not None
             shutil.rmtree(self.folder, ignore_errors=True)
-            if not self.dispatcher.signatures:  # it failed in reading; else in writing, after it had compiled
+            # It failed while reading the file, or after it had compiled, while writing it.
+            if not self.dispatcher.signatures:
                 self.dispatcher = compiled(self.function)
             result = self.dispatcher(*args)
         self.sound = True
@@ -92,10 +97,8 @@ class compiled_and_kept:  # noqa: N801 - a decorator
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait until there is machine code, or until it is for this process to compile it.
-
-        The lock of a process that dies is free. One that is held for too long is not waited for, and nobody
-        waits where files cannot be locked.
+        """Wait until there is machine code, or until this process is to compile it. Nobody waits where files
+        cannot be locked.
         """
         with ExitStack() as held:
             if self.folder is not None and not self.is_there():
@@ -118,7 +121,7 @@ def _locked(file: int) -> bool:
 
 def _kept(function: Callable[..., Any], folder: Path) -> Any:
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)  # read where a function is declared, and nowhere later
+    numba.config.CACHE_DIR = str(folder)  # Numba reads it when a function is declared, and never later.
     try:
         return njit(cache=True, **OPTIONS)(function)
     finally:
@@ -154,14 +157,13 @@ def cache_folder() -> Path | None:
 def _bases() -> Iterator[Path]:
     if os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(os.environ["NUMBA_CACHE_DIR"])
-    with suppress(RuntimeError):  # a user without a home
+    with suppress(RuntimeError):  # There are users without a home.
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
-        if (
-            temporary.stat().st_uid == os.getuid()
-        ):  # machine code is run as it is found: nobody else may have put it there
+        # Machine code is run as it is found: nobody else may have put it there.
+        if temporary.stat().st_uid == os.getuid():
             yield temporary
 
 

@@ -1,22 +1,32 @@
-"""The engine's two passes over tiles, compiled.
+"""The engine's first pass, compiled: rows walk down the tree to their leaves; and the loop over tiles, which
+runs both passes.
 
-engine.py says what they do, packing.py what p holds, double_precision.py what q holds.
+p is Packed (packing.py), q is Exact (double_precision.py), room is Room, source is Source, out is Out
+(engine.py); DESIGN.md tells the whole with one row as an example.
 """
 
 import numpy as np
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine.centre_lanes import nearest_apart, nearest_child, prefetch_at
+from dcpred_tasks.engine.centre_lanes import nearest_by_distance, nearest_child, prefetch_at
 from dcpred_tasks.engine.compilation import CHECKED, compiled, compiled_and_kept, inlined
 from dcpred_tasks.engine.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
-from dcpred_tasks.engine.few_features import FAR, walk_from_root, walk_rows
-from dcpred_tasks.engine.layout import HUGE, LANES, NARROW, NOWHERE
+from dcpred_tasks.engine.few_features import UNDECIDED, walk_from_root, walk_rows
+from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, NOWHERE
 from dcpred_tasks.engine.leaf_pass import score_leaves
 from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import LONG, PRODUCTS, SQUARES, load, project, to_ask, touch
+from dcpred_tasks.engine.projection import (
+    LONG_ROW_BYTES,
+    PRODUCTS,
+    SQUARES,
+    load,
+    prefetch_amounts,
+    project,
+    touch,
+)
 from dcpred_tasks.engine.row_conversion import read_row
 
-ROOT_OF_HUGE = 1e15
+ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
 
 
@@ -41,31 +51,31 @@ def score_tiles(p, q, source, n, out, room, small, large):
 
 @inlined
 def _sort_by_leaf(p, n, room):
-    """Rows of a tile that have landmarks, by rank of their leaf, into tile_sorted, then the others; how many
-    narrow ones there are, and how many with landmarks.
+    """Sort the rows of a tile into tile_sorted: by rank of their leaf, those without landmarks last. Returns
+    how many go by products (these come first), and how many have landmarks.
     """
     n_leaves = len(p.group_at) - 1
-    if n_leaves == 1 and p.group_at[1] > 0 and len(p.reach) == 0:
+    if n_leaves == 1 and p.group_at[1] > 0 and len(p.radius) == 0:
         for i in range(n):
             room.tile_sorted[i] = i
-        return n if p.n_narrow > 0 else 0, n
+        return n if p.n_by_products > 0 else 0, n
     counts = room.counts
     counts[: n_leaves + 2] = 0
     for i in range(n):
-        counts[_place(p, room.leaf[i]) + 1] += 1
+        counts[_sort_key(p, room.leaf[i]) + 1] += 1
     for leaf in range(n_leaves):
         counts[leaf + 1] += counts[leaf]
-    narrow, count = counts[p.n_narrow], counts[n_leaves]
+    by_products, count = counts[p.n_by_products], counts[n_leaves]
     for i in range(n):
-        place = _place(p, room.leaf[i])
-        room.tile_sorted[counts[place]] = i
-        counts[place] += 1
-    return narrow, count
+        key = _sort_key(p, room.leaf[i])
+        room.tile_sorted[counts[key]] = i
+        counts[key] += 1
+    return by_products, count
 
 
 @inlined
-def _place(p, leaf):
-    """Where rows of a leaf come: by its rank, those without landmarks in lanes at the end."""
+def _sort_key(p, leaf):
+    """The rank of a leaf; the number of leaves where it has no landmarks in lanes."""
     if leaf != NOWHERE and p.group_at[leaf] < p.group_at[leaf + 1]:
         return p.rank[leaf]
     return len(p.group_at) - 1
@@ -73,7 +83,7 @@ def _place(p, leaf):
 
 @inlined
 def _sort(keys, order, n, counts, low, high, out):
-    """out[:n] = order[:n] by keys[order], which lie from low to high; equal keys keep their order."""
+    """out[:n] = order[:n] sorted by keys[order], low ≤ key ≤ high; rows of equal keys keep their order."""
     counts[: high - low + 2] = 0
     for i in range(n):
         counts[keys[order[i]] - low + 1] += 1
@@ -87,77 +97,77 @@ def _sort(keys, order, n, counts, low, high, out):
 
 @compiled
 def _descend(p, q, source, start, n, leaf, status, room):
-    """The leaf of each of n rows from `start` on; NOWHERE and status 2 for a row that cannot be scored (where
-    there is one leaf with landmarks, it is found there).
+    """The leaf of each of n rows from `start` on; NOWHERE and NON_FINITE_FEATURE for a row that cannot be
+    scored. A tree of one leaf with landmarks gives no row a status here: the leaf pass finds those rows.
     """
-    if len(p.reach) == 0 and p.group_at[1] > 0:
+    if len(p.radius) == 0 and p.group_at[1] > 0:
         leaf[:n] = 0
         status[start : start + n] = OK
         return
     for i in range(n):
         room.address[i] = source.address + (start + i) * source.stride
-        room.ahead[i] = source.address + (start + n + i) * source.stride
-    load(p, source, n, p.origin, p.origin_rest, p.origin_centre, room.zeros, p.n_features, room)
-    order, spare = room.order, room.spare
-    active = _begin(p, q, source, start, n, leaf, status, room)
+        room.upcoming[i] = source.address + (start + n + i) * source.stride
+    load(p, source, n, p.origin_high, p.origin_low, p.origin_centre, room.zeros, p.n_features, room)
+    order, next_order = room.order, room.next_order
+    active = _start_at_root(p, q, source, start, n, leaf, status, room)
     level = low = high = 0
-    if len(p.reach) == 0:
+    if len(p.radius) == 0:
         return
-    if p.even <= NARROW and not p.apart:
-        _descend_narrow(p, q, source, start, n, active, leaf, status, room)
+    if p.group_features <= FEW_FEATURES and not p.by_distances:
+        _descend_few(p, q, source, start, n, active, leaf, status, room)
         return
-    by_products, at_once = to_ask(p, source)
-    by_products = by_products if source.itemsize * p.n_features <= LONG else 0
-    half = (at_once // 2 + LINE - 1) // LINE * LINE
-    kind = SQUARES if p.apart else PRODUCTS
+    by_products, at_once = prefetch_amounts(p, source)
+    by_products = by_products if source.itemsize * p.n_features <= LONG_ROW_BYTES else 0
+    half_row = (at_once // 2 + LINE - 1) // LINE * LINE  # bytes, in whole lines
+    kind = SQUARES if p.by_distances else PRODUCTS
     while active > 0:
-        if high > low and p.even > NARROW:
-            _sort(room.node, order, active, room.counts, low, high, spare)
-            order, spare = spare, order
+        if high > low and p.group_features > FEW_FEATURES:
+            _sort(room.node, order, active, room.counts, low, high, next_order)
+            order, next_order = next_order, order
         for r in range(active):
             i = order[r]
             room.row_at[r] = i * p.width
-            room.centre_at[r] = room.node[i] * p.even * LANES
+            room.centre_at[r] = room.node[i] * p.group_features * LANES
         project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, kind)
-        low, high, left = len(p.reach), 0, 0
+        low, high, remaining = len(p.radius), 0, 0
         for r in range(active):
             i = order[r]
-            node = room.node[i]
+            node, norm = room.node[i], room.norm[i]
             if CHECKED:
                 touch(p.half_norms, node * LANES, LANES)
                 touch(p.children, node * LANES, LANES)
-                touch(p.reach, node, 1)
+                touch(p.radius, node, 1)
             if level < 2:
-                prefetch_at(room.ahead[i], level * half, min((level + 1) * half, at_once))
-            if p.apart:
-                child = nearest_apart(
-                    room.products, r, p.half_norms, p.children, node, room.norm[i], p.error, FAR
+                prefetch_at(room.upcoming[i], level * half_row, min((level + 1) * half_row, at_once))
+            if p.by_distances:
+                child = nearest_by_distance(
+                    room.products, r, p.half_norms, p.children, node, norm, p.error, UNDECIDED
                 )
             else:
                 child = nearest_child(
-                    room.products, r, p.half_norms, p.reach, p.children, node, room.norm[i], p.error, FAR
+                    room.products, r, p.half_norms, p.radius, p.children, node, norm, p.error, UNDECIDED
                 )
             if child < 0:
                 leaf[i] = ~child
-            elif child == FAR:
-                leaf[i] = _walk(q, source, start + i, status, room)
+            elif child == UNDECIDED:
+                leaf[i] = _walk_in_double(q, source, start + i, status, room)
             else:
                 room.node[i] = child
                 low, high = min(low, child), max(high, child)
-                order[left] = i
-                left += 1
-        active = left
+                order[remaining] = i
+                remaining += 1
+        active = remaining
         level += 1
 
 
 @inlined
-def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
-    """Walk rows of few features down."""
+def _descend_few(p, q, source, start, n, active, leaf, status, room):
+    """Walk rows of few features down: at the root lanes are rows, on the other levels centres."""
     if CHECKED:
         touch(room.rows, 0, n * p.width)
-        touch(p.nodes, 0, len(p.reach) * p.even * LANES)
-        touch(p.half_norms, 0, len(p.reach) * LANES)
-        touch(p.children, 0, len(p.reach) * LANES)
+        touch(p.nodes, 0, len(p.radius) * p.group_features * LANES)
+        touch(p.half_norms, 0, len(p.radius) * LANES)
+        touch(p.children, 0, len(p.radius) * LANES)
         touch(leaf, 0, n)
     if active == n:
         active = walk_from_root(
@@ -165,16 +175,16 @@ def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
             n,
             room.rows,
             p.width,
-            p.even,
+            p.group_features,
             p.nodes,
             p.half_norms,
-            p.reach,
+            p.radius,
             p.children,
             room.node,
             room.norm,
             p.error,
             leaf,
-            room.x_columns,
+            room.feature_columns,
         )
     while active > 0:
         active = walk_rows(
@@ -182,10 +192,10 @@ def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
             active,
             room.rows,
             p.width,
-            p.even,
+            p.group_features,
             p.nodes,
             p.half_norms,
-            p.reach,
+            p.radius,
             p.children,
             room.node,
             room.norm,
@@ -194,36 +204,36 @@ def _descend_narrow(p, q, source, start, n, active, leaf, status, room):
         )
     for i in range(n):
         if leaf[i] == NOWHERE:
-            leaf[i] = _walk(q, source, start + i, status, room)
+            leaf[i] = _walk_in_double(q, source, start + i, status, room)
 
 
 @inlined
-def _begin(p, q, source, start, n, leaf, status, room):
-    """Put all rows at the root, and return how many there are to be walked down: not those that squares
-    overflow for.
+def _start_at_root(p, q, source, start, n, leaf, status, room):
+    """Put all rows at the root, and return how many are to be walked down in single precision. Rows whose
+    squares overflow are walked down here, in double precision.
     """
-    usual = True
+    all_fit = True
     for i in range(n):
         status[start + i] = OK
         leaf[i] = 0
         room.node[i] = 0
         room.order[i] = i
-        usual &= room.norm[i] < HUGE
+        all_fit &= room.norm[i] < HUGE
         room.norm[i] = np.sqrt(room.norm[i])
-    if usual:
-        return n if len(p.reach) > 0 else 0
+    if all_fit:
+        return n if len(p.radius) > 0 else 0
     active = 0
     for i in range(n):
         if not (room.norm[i] < ROOT_OF_HUGE):
-            leaf[i] = _walk(q, source, start + i, status, room)
-        elif len(p.reach) > 0:
+            leaf[i] = _walk_in_double(q, source, start + i, status, room)
+        elif len(p.radius) > 0:
             room.order[active] = i
             active += 1
     return active
 
 
 @compiled
-def _walk(q, source, i, status, room):
+def _walk_in_double(q, source, i, status, room):
     """The leaf of row i in double precision, or NOWHERE and its status."""
     read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
     if exact_row(q, room.x):

@@ -1,9 +1,11 @@
-"""One row at a time in double precision, compiled: what the lanes cannot do, or not surely.
+"""One row at a time in double precision, compiled: the rows that single precision cannot decide.
 
-Rows so near to a border of the tree that single precision cannot tell which side they are on; rows so far out
-that their squares overflow; rows of leaves whose terms are too large for single precision; and all rows of
-models with triangle pseudo-landmarks. Operation for operation it is model/compact_model.py. The `finish_…`
-write what came of such rows, and of those that have no kernel work.
+These are rows so near to a border of the tree that single precision cannot tell which side they are on; rows
+so far out that their squares overflow; rows of leaves whose terms are too large for single precision; and all
+rows of models with triangle pseudo-landmarks. The operations are those of model/compact_model.py, one by one.
+`finish_constant` and `finish_plain` write the results of such rows, and of rows in constant leaves.
+
+q is Exact; p is Packed (packing.py), room is Room, source is Source, out is Out (engine.py).
 """
 
 import math
@@ -24,32 +26,56 @@ NON_FINITE_FEATURE, NON_FINITE_RESULT = int(Status.NON_FINITE_FEATURE), int(Stat
 
 
 class Exact(NamedTuple):
-    """A model's arrays, flat; the landmarks of a leaf feature-major, so that a loop over them is a vector
-    loop.
+    """A model's arrays as the functions below take them: `q` in compiled code. All are flat but `intercept`,
+    and hold scaled features; `*_at` are offsets by leaf, as in compact_model.Model.
     """
 
-    kernel: int  # the place of its family in FAMILIES
-    sum: int  # what it is a function of
-    gamma: FloatArray  # of each landmark
-    own_gamma: float  # of the kernel, for triangle pseudo-landmarks
+    kernel: int
+    """The place of the kernel's family in FAMILIES."""
+    sum: int
+    """The sum over features that the kernel is a function of: a number of kernel_families.Sum."""
+    gamma: FloatArray
+    """float64 (n_landmarks,), γ of each landmark."""
+    triangle_gamma: float
+    """γ of triangle pseudo-landmarks: that of the kernel."""
     degree: int
+    """Degree of a polynomial kernel."""
     coef0: float
-    lower: bool
+    """Constant term of a polynomial kernel."""
+    lower_bound: bool
+    """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
     shift: FloatArray
+    """float64 (n_features,), μ in raw units."""
     factor: FloatArray
+    """float64 (n_features,), s in 1 / raw units."""
     starts: IntArray
+    """int64 (n_nodes + 1,), the first centre of each node."""
     children: NDArray[np.int32]
+    """int32 (n_centres,), the node that a centre leads to, or ~leaf."""
     centres: SingleArray
+    """float32 (n_centres · n_features,), row by row."""
     landmark_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `gamma`, and times n_features into `landmarks`."""
     landmarks: SingleArray
+    """float32 (n_landmarks · n_features,), feature by feature in each leaf: a loop over them is a vector
+    loop.
+    """
     pair_at: IntArray
+    """int64 (n_leaves + 1,), offsets of pairs."""
     pairs: NDArray[np.int32]
+    """int32 (n_products · 2,), the two landmarks of each product, counted within the leaf."""
     triangle_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `triangle`."""
     triangle: SingleArray
+    """float32, the distances of each triangle point to the landmarks of its leaf, point by point."""
     beta_at: IntArray
+    """int64 (n_leaves + 1,), offsets of basis functions: landmarks, products, triangle points."""
     beta: SingleArray
-    intercept: FloatArray  # (n_leaves, n_outputs)
-    most: int  # landmarks of a leaf, at most
+    """float32 (n_basis · n_outputs,), output weights."""
+    intercept: FloatArray
+    """float64 (n_leaves, n_outputs), in units of decision values."""
+    most_landmarks: int
+    """The largest number of landmarks of a leaf."""
 
 
 def exact_arrays(model: Model) -> Exact:
@@ -60,10 +86,10 @@ def exact_arrays(model: Model) -> Exact:
         kernel=FAMILIES.index(model.kernel.family),
         sum=int(model.kernel.family.sum),
         gamma=_own(model.gamma, ACC_DTYPE),
-        own_gamma=float(model.kernel.gamma),
+        triangle_gamma=float(model.kernel.gamma),
         degree=int(model.kernel.degree),
         coef0=float(model.kernel.coef0),
-        lower=model.triangle_bound == "lower",
+        lower_bound=model.triangle_bound == "lower",
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
         starts=_own(model.tree.starts, np.int64),
@@ -78,7 +104,7 @@ def exact_arrays(model: Model) -> Exact:
         beta_at=_own(model.beta_at, np.int64),
         beta=_own(model.beta, np.float32),
         intercept=np.array(model.intercept, ACC_DTYPE, order="C"),
-        most=int(np.diff(at).max()),
+        most_landmarks=int(np.diff(at).max()),
     )
 
 
@@ -109,21 +135,21 @@ kernel_value = _value_of(0)
 
 @compiled
 def exact_row(q, x):
-    """Scale a row in double precision, in place; whether it can be scored, as one that overflows single
-    precision cannot.
+    """Scale a row in double precision, in place. Returns whether it can be scored: whether every feature is
+    finite in single precision, too.
     """
-    fine = True
+    finite = True
     for j in range(len(q.shift)):
         x[j] = (x[j] - q.shift[j]) * q.factor[j]
-        # half a unit above the largest single: it would round to infinity
-        fine = fine and abs(x[j]) < 3.4028235677973366e38
-    return fine
+        # From half a unit above the largest single on, a number rounds to infinity.
+        finite = finite and abs(x[j]) < 3.4028235677973366e38
+    return finite
 
 
 @compiled
 def exact_leaf(q, x):
-    """The leaf of a scaled row: the least squared distance, compared in single precision; at ties the lower
-    number.
+    """The leaf of a scaled row: the least squared distance, compared in single precision; the first centre of
+    several at the same distance.
     """
     d = len(q.shift)
     node = 0
@@ -132,8 +158,8 @@ def exact_leaf(q, x):
         for t in range(q.starts[node], q.starts[node + 1]):
             distance = 0.0
             for j in range(d):
-                apart = x[j] - np.float64(q.centres[t * d + j])
-                distance += apart * apart
+                difference = x[j] - np.float64(q.centres[t * d + j])
+                distance += difference * difference
             if np.float32(distance / 2) < best:
                 best, child = np.float32(distance / 2), q.children[t]
         node = child
@@ -142,8 +168,8 @@ def exact_leaf(q, x):
 
 @compiled
 def exact_values(q, leaf, x, c, r, out):
-    """Decision values of a scaled row in its leaf, without the bounds of a regression. c and r have room for
-    `most` values.
+    """Decision values of a scaled row in its leaf into out (n_outputs,), without the bounds of a regression.
+    c and r are buffers of most_landmarks numbers: kernel values and distances.
     """
     n_outputs = q.intercept.shape[1]
     for k in range(n_outputs):
@@ -163,7 +189,7 @@ def exact_values(q, leaf, x, c, r, out):
             out[k] += product * q.beta[b * n_outputs + k]
         b += 1
     for first in range(q.triangle_at[leaf], q.triangle_at[leaf + 1], m):
-        value = _of_distance(q, q.own_gamma, _bound(q, first, m, r))
+        value = _of_distance(q, q.triangle_gamma, _bound(q, first, m, r))
         for k in range(n_outputs):
             out[k] += value * q.beta[b * n_outputs + k]
         b += 1
@@ -171,7 +197,7 @@ def exact_values(q, leaf, x, c, r, out):
 
 @compiled
 def _kernel_row(q, leaf, m, x, c, r):
-    """c_i = K(x, u_i), and for stationary kernels the distances r_i."""
+    """c[i] = K(x, u_i) for the m landmarks of the leaf, and for stationary kernels their distances r[i]."""
     d = len(x)
     first = q.landmark_at[leaf] * d
     r[:m] = 0.0
@@ -179,8 +205,8 @@ def _kernel_row(q, leaf, m, x, c, r):
         xj = x[j]
         if q.sum == SQUARES:
             for i in range(m):
-                apart = xj - np.float64(q.landmarks[first + j * m + i])
-                r[i] += apart * apart
+                difference = xj - np.float64(q.landmarks[first + j * m + i])
+                r[i] += difference * difference
         elif q.sum == ABSOLUTE:
             for i in range(m):
                 r[i] += abs(xj - np.float64(q.landmarks[first + j * m + i]))
@@ -195,17 +221,18 @@ def _kernel_row(q, leaf, m, x, c, r):
 
 @compiled
 def _of_distance(q, gamma, r):
+    """The kernel value at the distance r."""
     return kernel_value(q.kernel, gamma * (r * r if q.sum == SQUARES else r), q.degree, q.coef0)
 
 
 @compiled
 def _bound(q, first, m, r):
     """The estimate of ‖x − v‖ from r and the distances of v to the landmarks: max |r − s| or min (r + s)."""
-    best = abs(r[0] - q.triangle[first]) if q.lower else r[0] + q.triangle[first]
+    best = abs(r[0] - q.triangle[first]) if q.lower_bound else r[0] + q.triangle[first]
     for i in range(1, m):
         best = (
             max(best, abs(r[i] - q.triangle[first + i]))
-            if q.lower
+            if q.lower_bound
             else min(best, r[i] + q.triangle[first + i])
         )
     return best
@@ -213,10 +240,12 @@ def _bound(q, first, m, r):
 
 @inlined
 def finish_constant(p, q, leaf, i, out):
-    """Whether the leaf of a row is a constant, which is then written."""
+    """Write the constant of a row's leaf, and return True; False where the leaf is no constant, or not
+    finite.
+    """
     if leaf == NOWHERE or q.beta_at[leaf] < q.beta_at[leaf + 1]:
         return False
-    fine = True
+    finite = True
     for k in range(p.n_outputs):
         value = q.intercept[leaf, k]
         if p.regression:
@@ -224,40 +253,42 @@ def finish_constant(p, q, leaf, i, out):
         else:
             out.singles[i, k] = np.float32(value)
             value = np.float64(out.singles[i, k])
-        fine &= np.isfinite(value)
-    return fine
+        finite &= np.isfinite(value)
+    return finite
 
 
 @compiled
 def finish_plain(p, q, source, leaf, i, out, room):
-    """A row without kernel work in lanes: not scored, of a constant leaf, or scored in double precision."""
+    """Write row i in double precision: NaN where its leaf is NOWHERE, else the value of a constant leaf, or
+    of all terms of the leaf.
+    """
     if leaf == NOWHERE:
         _spoil(p, i, out, out.status[i])
         return
     if q.beta_at[leaf] < q.beta_at[leaf + 1]:
         read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
-        if not exact_row(q, room.x):  # of the one leaf of a model without a tree
+        if not exact_row(q, room.x):  # Only where there is no tree: a walk finds such rows.
             _spoil(p, i, out, NON_FINITE_FEATURE)
             return
-    exact_values(q, leaf, room.x, room.c, room.r, room.values)
+    exact_values(q, leaf, room.x, room.c, room.r, room.outputs)
     _finish(p, leaf, i, out, room)
 
 
 @compiled
 def _finish(p, leaf, i, out, room):
-    """Write the decision values of row i; NaN and status 4 where one of them is not finite."""
-    fine = True
+    """Write the decision values of row i; NaN and NON_FINITE_RESULT where one of them is not finite."""
+    finite = True
     for k in range(p.n_outputs):
-        value = room.values[k]
+        value = room.outputs[k]
         if p.regression:
             if p.bounded[leaf]:
                 value = min(max(value, p.bounds[leaf, 0]), p.bounds[leaf, 1])
             out.doubles[i, k] = value
-            fine = fine and np.isfinite(value)
+            finite = finite and np.isfinite(value)
         else:
             out.singles[i, k] = np.float32(value)
-            fine = fine and np.isfinite(out.singles[i, k])
-    if not fine:
+            finite = finite and np.isfinite(out.singles[i, k])
+    if not finite:
         _spoil(p, i, out, NON_FINITE_RESULT)
 
 

@@ -29,7 +29,7 @@ def to_float(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
     """n raw elements in single precision where that is exact, else in double."""
     exact = dtype.itemsize <= 2 or dtype == np.float32
     vector = ir.VectorType(F32 if exact else F64, n)
-    if dtype.kind == "b":  # as NumPy reads them: whatever is not 0
+    if dtype.kind == "b":  # true is whatever is not 0, as NumPy reads it
         return b.uitofp(b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * n)), vector)
     if dtype.kind == "f":
         return _from_half(b, raw, n) if dtype.itemsize == 2 else raw
@@ -47,13 +47,13 @@ def _from_half(b: Any, raw: Any, n: int) -> Any:
     def every(value: int) -> Any:
         return ir.Constant(ints, [value] * n)
 
-    wide = b.zext(raw, ints)
-    magnitude = b.and_(wide, every(0x7FFF))
+    bits = b.zext(raw, ints)
+    magnitude = b.and_(bits, every(0x7FFF))
     small = b.bitcast(b.shl(magnitude, every(13)), floats)
     righted = b.bitcast(b.fmul(small, ir.Constant(floats, [2.0**112] * n)), ints)
     special = b.icmp_unsigned(">=", magnitude, every(0x7C00))
     righted = b.select(special, b.or_(righted, every(0x7F800000)), righted)
-    return b.bitcast(b.or_(righted, b.shl(b.and_(wide, every(0x8000)), every(16))), floats)
+    return b.bitcast(b.or_(righted, b.shl(b.and_(bits, every(0x8000)), every(16))), floats)
 
 
 def load_part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
@@ -64,13 +64,13 @@ def load_part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
 
 
 def for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
-    """A branch for each dtype, of which the one with this code is taken."""
+    """A switch on the code of a dtype, with the code of each dtype as a case."""
     after = b.append_basic_block("after")
     choice = b.switch(code, after)
     for number, dtype in enumerate(DTYPES):
-        block = b.append_basic_block(dtype.name)
-        choice.add_case(integer(number), block)
-        b.position_at_end(block)
+        case = b.append_basic_block(dtype.name)
+        choice.add_case(integer(number), case)
+        b.position_at_end(case)
         generate(dtype)
         b.branch(after)
     b.position_at_end(after)

@@ -4,22 +4,23 @@ the GIL.
 A batch goes through in tiles of rows, a tile in two passes. Nothing as long as the batch is made but the
 results.
 
-descend  small tiles, so that converted rows stay in cache: convert, then level by level: products with 16
-centres, the nearest,
-         and the rows in order of their nodes, so that eight rows share a load of a centre
-leaves   large tiles, so that a leaf has several rows in it: rows in order of their leaves; convert again,
-         centred on the leaf;
-         products with 16 landmarks at a time, kernel values; then lanes change from landmarks to rows, and
-         output weights are one number for sixteen rows
+descend  small tiles, so that converted rows stay in cache. Rows are converted; then, level by level: products
+         with 16 centres, the nearest child, and rows sorted by node, so that eight rows share the loads of a
+         centre.
+leaves   large tiles, so that a leaf has several rows in each. Rows are sorted by leaf, and converted again,
+         centred on the leaf; products with 16 landmarks at a time, and kernel values; then lanes change from
+         landmarks to rows, so that an output weight is one number for sixteen rows.
 
-Rows of few features spend more time between these steps than in them, and go their own way: lanes are rows at
-the root and in the leaves (few_features.py, row_lanes.py). Where there is one leaf there is no walk.
+Rows of few features would spend more time between these steps than in them: for them lanes are rows at the
+root and in the leaves (few_features.py, row_lanes.py). Where there is one leaf there is no walk.
 
 Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so
-that tiles, blocks of eight and neighbours cannot be told from a result.
+that no result tells the tile, the neighbours or the place of its row.
 
 A row whose two nearest centres are closer than single precision can tell (a rigorous bound) is walked down in
 double precision, and so is one whose squares overflow (double_precision.py).
+
+DESIGN.md has the words, one row as an example, and the loops.
 """
 
 import threading
@@ -33,29 +34,30 @@ from dcpred_tasks.engine.descent_pass import score_tiles
 from dcpred_tasks.engine.double_precision import Exact, exact_arrays
 from dcpred_tasks.engine.elements import dtype_code
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.leaf_pass import BLOCK
+from dcpred_tasks.engine.leaf_pass import STRIP_ROWS
 from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.engine.projection import SLAB
 from dcpred_tasks.engine.row_layout import aligned_empty
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
-# rows of a leaf that a leaf tile aims at; as many more as fit in so many bytes of rows
-LEAF_ROWS, LEAF_BYTES = (
-    16,
-    2**22,
-)
-LEAF_TILE = (2**13, 2**16)
-COPY_BYTES = 2**23  # of rows whose features do not lie side by side
+LEAF_ROWS = 16  # rows of each leaf that a leaf tile aims at
+LEAF_BYTES = 2**22  # A leaf tile grows up to four times that, while its rows fit in so many bytes.
+LEAF_TILE = (2**13, 2**16)  # fewest and most rows of a leaf tile
+COPY_BYTES = 2**23  # size of a copy of rows whose features do not lie side by side
 
 
 class Source(NamedTuple):
-    """Where raw rows lie."""
+    """Where raw rows lie in memory, the features of a row side by side."""
 
-    code: int  # see elements.dtype_code
+    code: int
+    """The number of their dtype (elements.dtype_code)."""
     itemsize: int
+    """Bytes of a feature."""
     address: int
-    stride: int  # bytes from row to row
+    """Address of the first row, in bytes."""
+    stride: int
+    """Bytes from row to row."""
 
 
 class Out(NamedTuple):
@@ -68,34 +70,66 @@ class Out(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Buffers of one call."""
+    """Buffers of one call, which compiled functions call `room`.
 
-    rows: NDArray[np.float32]  # (descent rows · width,), converted rows
+    `small` is the number of rows of a descent tile or of a strip, whichever is larger, and some to spare;
+    `large` that of a leaf tile. Arrays of `small` elements are of the descent tile in the first pass, and of
+    the strip in the second.
+    """
+
+    rows: NDArray[np.float32]
+    """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
     norm: NDArray[np.float32]
+    """float32 (small,), ‖z‖ of a converted row while it walks, ‖z‖² else."""
     node: NDArray[np.uint32]
+    """uint32 (small,), the node where a row stands; in the second pass its leaf."""
     order: NDArray[np.uint32]
-    spare: NDArray[np.uint32]
-    address: NDArray[np.int64]  # of raw rows
+    """uint32 (small,), the numbers of the rows that are still on their way, sorted by node."""
+    next_order: NDArray[np.uint32]
+    """uint32 (small,), what `order` is sorted into; then the two change places."""
+    address: NDArray[np.int64]
+    """int64 (small,), addresses of the raw rows, in bytes."""
     row_at: NDArray[np.int64]
-    ahead: NDArray[np.int64]  # addresses of rows that come next
-    block: NDArray[np.int64]
-    rest: NDArray[np.int64]
+    """int64 (small,), offsets of rows in `rows`."""
+    upcoming: NDArray[np.int64]
+    """int64 (small,), addresses of the raw rows that come later, to be prefetched."""
+    shared: NDArray[np.int64]
+    """int64 (small,), the first of each eight rows that share a group of centres."""
+    own: NDArray[np.int64]
+    """int64 (small,), the rows that are multiplied each with a group of its own."""
     centre_at: NDArray[np.int64]
+    """int64 (small,), offsets of the groups that rows are multiplied with, or of the means of their leaves.
+    """
     zeros: NDArray[np.int64]
+    """int64 (small,), 0: offsets of the one origin of the tree."""
     products: NDArray[np.float32]
+    """float32 (small · 16,), sums over features of each row and 16 centres or landmarks."""
     counts: NDArray[np.int64]
-    leaf: NDArray[np.uint32]  # (leaf rows,)
+    """int64 (nodes or leaves, and 2), counts of a sort."""
+    leaf: NDArray[np.uint32]
+    """uint32 (large,), the leaf of each row of the leaf tile, or NOWHERE."""
     tile_sorted: NDArray[np.uint32]
-    e: NDArray[np.float32]  # kernel values of a block of rows
-    x_columns: NDArray[np.float32]  # of 16 rows: features,
-    columns: NDArray[np.float32]  # kernel values,
-    sums: NDArray[np.float32]  # sums over them,
-    results: NDArray[np.float32]  # decision values of classes, and of a regression
+    """uint32 (large,), the numbers of the tile's rows, sorted by leaf."""
+    e: NDArray[np.float32]
+    """float32 (strip and 16, · row_values,), kernel values e of the rows of a strip."""
+    feature_columns: NDArray[np.float32]
+    """float32 (width · 16,), the features of 16 rows, transposed."""
+    value_columns: NDArray[np.float32]
+    """float32 (row_values · 16,), the kernel values of 16 rows, transposed."""
+    sums: NDArray[np.float32]
+    """float32 (term_weights · 16,), the sums over terms of 16 rows, by output."""
+    results: NDArray[np.float32]
+    """float32 (n_outputs · 16,), the decision values of 16 rows, for classes."""
     double_results: NDArray[np.float64]
-    x: NDArray[np.float64]  # one row, and what double_precision.py needs for it
+    """float64 (16,), the values of 16 rows, for a regression."""
+    x: NDArray[np.float64]
+    """float64 (n_features,), one row in double precision."""
     c: NDArray[np.float64]
+    """float64 (most landmarks,), the kernel values of that row."""
     r: NDArray[np.float64]
-    values: NDArray[np.float64]  # outputs of one row
+    """float64 (most landmarks,), its distances to the landmarks."""
+    outputs: NDArray[np.float64]
+    """float64 (n_outputs,), its decision values."""
 
 
 def is_compiled() -> bool:
@@ -104,7 +138,7 @@ def is_compiled() -> bool:
 
 
 class Engine:
-    """A model laid out for scoring. Made once, used by any number of threads."""
+    """A model laid out for scoring. It is made once, and used by any number of threads."""
 
     def __init__(self, model: Model) -> None:
         self.packed: Packed = pack(model)
@@ -156,12 +190,12 @@ class Engine:
         step = int(np.clip(COPY_BYTES // (X.shape[1] * dtype.itemsize), 1, self.leaf_rows))
         for start in range(0, len(X), step):
             stop = min(start + step, len(X))
-            with np.errstate(over="ignore"):  # of long doubles: a row that overflows gets its status
+            with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
                 rows = np.ascontiguousarray(X[start:stop], dtype)
             yield start, stop, rows
 
     def _room(self) -> Room:
-        """The buffers of this thread, made once: a call of few rows would spend half its time on them."""
+        """The buffers of this thread, kept: a call of few rows would spend half its time on making them."""
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
             self._kept.room, self._kept.sizes = self._new_room(), sizes
@@ -171,7 +205,7 @@ class Engine:
     def _new_room(self) -> Room:
         p = self.packed
         small, large = self.descent_rows, self.leaf_rows
-        padded = max(small, BLOCK) + BLOCK
+        padded = max(small, STRIP_ROWS) + STRIP_ROWS
 
         def ints(length: int) -> NDArray[np.int64]:
             return np.empty(length, np.int64)
@@ -179,33 +213,33 @@ class Engine:
         def numbers(length: int) -> NDArray[np.uint32]:
             return np.empty(length, np.uint32)
 
-        rows = aligned_empty((max(small, BLOCK) + LANES) * p.width, np.float32)
-        rows.reshape(-1, p.width)[:, p.places : p.even] = 0.0
+        rows = aligned_empty((max(small, STRIP_ROWS) + LANES) * p.width, np.float32)
+        rows.reshape(-1, p.width)[:, p.n_converted : p.group_features] = 0.0
         return Room(
             rows=rows,
             norm=np.empty(padded, np.float32),
             node=numbers(padded),
             order=numbers(padded),
-            spare=numbers(padded),
+            next_order=numbers(padded),
             address=ints(padded),
             row_at=ints(padded),
-            ahead=np.zeros(padded + SLAB, np.int64),
-            block=ints(padded),
-            rest=ints(padded),
+            upcoming=np.zeros(padded + SLAB, np.int64),
+            shared=ints(padded),
+            own=ints(padded),
             centre_at=ints(padded),
             zeros=np.zeros(padded, np.int64),
             products=aligned_empty(padded * LANES, np.float32),
-            counts=ints(max(len(p.reach), len(p.group_at)) + 2),
+            counts=ints(max(len(p.radius), len(p.group_at)) + 2),
             leaf=numbers(large + LANES),
             tile_sorted=numbers(large),
-            e=aligned_empty((BLOCK + LANES) * p.room, np.float32),
-            x_columns=aligned_empty(p.width * LANES, np.float32),
-            columns=aligned_empty(p.room * LANES, np.float32),
-            sums=aligned_empty(p.stride * LANES, np.float32),
+            e=aligned_empty((STRIP_ROWS + LANES) * p.row_values, np.float32),
+            feature_columns=aligned_empty(p.width * LANES, np.float32),
+            value_columns=aligned_empty(p.row_values * LANES, np.float32),
+            sums=aligned_empty(p.term_weights * LANES, np.float32),
             results=aligned_empty(p.n_outputs * LANES, np.float32),
             double_results=aligned_empty(LANES, np.float64),
             x=np.empty(p.n_features),
-            c=np.empty(max(self.exact.most, 1)),
-            r=np.empty(max(self.exact.most, 1)),
-            values=np.empty(p.n_outputs),
+            c=np.empty(max(self.exact.most_landmarks, 1)),
+            r=np.empty(max(self.exact.most_landmarks, 1)),
+            outputs=np.empty(p.n_outputs),
         )

@@ -31,7 +31,7 @@ from dcpred_tasks.model.kernel_families import FAMILIES, Family, Sum
 
 _F32, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _INTS = ir.VectorType(_I32, LANES)
-# A family of each form: the first that has it.
+# The first family of each form.
 FORMS: tuple[Family, ...] = tuple({(f.sum, f.in_lanes): f for f in reversed(FAMILIES)}.values())[::-1]
 
 
@@ -41,8 +41,8 @@ def form_of(family: Family) -> int:
 
 
 def _exp2m1_coefficients() -> list[float]:
-    """2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9, where as many terms of Taylor's
-    leave 2e-7.
+    """c with 2^r − 1 = r · Σ c_i r^i on [−1/2, 1/2] to a relative error of 4e-9; as many terms of Taylor's
+    series leave 2e-7.
     """
     nodes = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
     series = np.polynomial.Chebyshev.fit(nodes, np.expm1(nodes * np.log(2)) / nodes, 5)
@@ -68,11 +68,11 @@ class Vectors:
     def sqrt(self, x: Any) -> Any:
         return call(self.b, "llvm.sqrt.v16f32", VECTOR, x)
 
-    def least(self, x: Any, y: Any) -> Any:
+    def minimum(self, x: Any, y: Any) -> Any:
         """y where x is NaN."""
         return self.where_less(x, y, x, y)
 
-    def most(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: Any, y: Any) -> Any:
         """y where x is NaN."""
         return self.b.select(self.b.fcmp_ordered(">", x, y), x, y)
 
@@ -102,30 +102,32 @@ class Vectors:
 
 
 def for_form(b: Any, form: Any, generate: Callable[[Family], None]) -> None:
-    """A branch for each form, of which the one with this number is taken."""
+    """A switch on the number of a form, with the code of each form as a case."""
     after = b.append_basic_block("after")
     choice = b.switch(form, after)
     for number, family in enumerate(FORMS):
-        block = b.append_basic_block(family.name)
-        choice.add_case(integer(number), block)
-        b.position_at_end(block)
+        case = b.append_basic_block(family.name)
+        choice.add_case(integer(number), case)
+        b.position_at_end(case)
         generate(family)
         b.branch(after)
     b.position_at_end(after)
 
 
-def kernel_input(b: Any, family: Family, total: Any, norm: Any, scale: Any, apart: bool) -> Any:
-    """The x of Family.in_lanes, from P and ‖z‖²; `apart`: squares were summed of differences."""
+def kernel_input(b: Any, family: Family, total: Any, norm: Any, scale: Any, wide: bool) -> Any:
+    """The x of Family.in_lanes, from P = `total` and ‖z‖² = `norm`. `wide` says that the leaf is so wide that
+    P is a sum of squared differences and not of products.
+    """
     if family.sum == Sum.PRODUCTS:
         return total
-    minus = b.fsub(constant(-0.0), norm if family.sum == Sum.SQUARES and not apart else total)
-    if family.sum == Sum.SQUARES and not apart:
+    minus = b.fsub(constant(-0.0), norm if family.sum == Sum.SQUARES and not wide else total)
+    if family.sum == Sum.SQUARES and not wide:
         return fma(b, minus, scale, total)
     return b.fmul(minus, scale)
 
 
 @intrinsic
-def kernel_values(_, products, row, form, apart, norm, constants, n_constants, group, out, at):
+def kernel_values(_, products, row, form, wide, norm, constants, n_constants, group, out, at):
     """out[at : at + 16] = e of a row and 16 landmarks (see dcpred_tasks.model.kernel_families), lanes being
     landmarks.
 
@@ -134,7 +136,7 @@ def kernel_values(_, products, row, form, apart, norm, constants, n_constants, g
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        products, row, form, apart, norm, constants, n_constants, group, out, at = operands(
+        products, row, form, wide, norm, constants, n_constants, group, out, at = operands(
             context, b, signature, args
         )
         total = load(b, products, b.mul(row, integer(LANES)))
@@ -147,11 +149,11 @@ def kernel_values(_, products, row, form, apart, norm, constants, n_constants, g
             scale = known[0]
             x = kernel_input(b, family, total, lengths, scale, False)
             if family.sum == Sum.SQUARES:
-                x = b.select(apart, kernel_input(b, family, total, lengths, scale, True), x)
+                x = b.select(wide, kernel_input(b, family, total, lengths, scale, True), x)
             store(b, family.in_lanes(o, x, known), out, at)
 
         for_form(b, form, values)
         return context.get_dummy_value()
 
-    kinds = (products, row, form, apart, norm, constants, n_constants, group, out, at)
+    kinds = (products, row, form, wide, norm, constants, n_constants, group, out, at)
     return takes(types.void, *kinds), generate

@@ -1,5 +1,5 @@
-"""What decides how the engine holds and walks a model, without the compiler: dcpred.cost.predicted asks the
-same.
+"""How the engine will hold and walk a model: decisions that need no compiler, since dcpred.cost.predicted
+takes the same ones.
 """
 
 from itertools import pairwise
@@ -9,35 +9,37 @@ import numpy as np
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 
-LANES = 16
+LANES = 16  # numbers in a vector: centres, landmarks or rows
 UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
-# up to so many features, lanes are rows (few_features.py, row_lanes.py) instead of centres (centre_lanes.py)
-NARROW = 32
-# share of features up to which the rest is skipped: to pick 16 of them takes as long as to convert 40 side by
-# side
-FEW = 0.65
-MANY = 24  # features from which on any are skipped
-BORDER_ROWS = (
-    0.02  # share of rows too near to a border for products from which on a walk by distances takes less time
-)
-AT_ONCE = 8  # landmarks or outputs in one loop: as many chains as keep two units busy
-UNROLLED = 4  # terms of one output, whose number is padded to a multiple
-HUGE = 1e30  # squares and products of single precision stay finite below it
-NOWHERE = 2**32 - 1  # the leaf of a row that cannot be scored
+# Up to this many features, lanes are rows (few_features.py, row_lanes.py) instead of centres
+# (centre_lanes.py).
+FEW_FEATURES = 32
+# Features of factor 0 are skipped where there are at least SKIP_FEATURES features, and at most this share of
+# them is held: to pick 16 features takes as long as to convert 40 that lie side by side.
+SKIP_SHARE = 0.65
+SKIP_FEATURES = 24
+# Largest share of rows that products may leave undecided; beyond it a walk by distances takes less time.
+BORDER_ROWS = 0.02
+AT_ONCE = 8  # landmarks or outputs in one loop: as many chains of sums as keep two units busy
+UNROLLED = 4  # terms in one turn of the loop for one output; their number is padded to a multiple of it
+HUGE = 1e30  # limit of squares and γ: below it, sums and products of single precision stay finite
+NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not placed yet
 
 
 def held_features(model: Model) -> IntArray:
-    """The features that rows are held with: those whose factor is not 0 where they are few, else all
-    of them.
+    """The numbers of the features that rows are held with, ascending: those whose factor is not 0 where they
+    are few, else all of them.
     """
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
-    overflow = (np.abs(shift[factor == 0]) >= 1e300).any()  # of x − μ: see load_some
-    few = len(factor) >= MANY and len(held) <= FEW * len(factor)
+    # x − μ of a skipped feature is never computed, and so must not be able to overflow (see load_some).
+    overflow = (np.abs(shift[factor == 0]) >= 1e300).any()
+    few = len(factor) >= SKIP_FEATURES and len(held) <= SKIP_SHARE * len(factor)
     return held if few and not overflow else np.arange(len(factor))
 
 
-def even(held: IntArray) -> int:
+def group_features(held: IntArray) -> int:
+    """Features of a group of 16 lanes: those that are held, padded to an even number."""
     return max(len(held) + len(held) % 2, 2)
 
 
@@ -48,8 +50,8 @@ def factors_fit(model: Model) -> bool:
 
 
 def centre_in(model: Model, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_features) in scaled features: 0 where the way back to raw features is too
-    far.
+    """Points to centre on, (n, n_features) in scaled features, as single precision holds them; 0 in features
+    whose raw value would be too large.
     """
     factor = np.where(model.scaling.factor == 0, np.nan, model.scaling.factor)
     with np.errstate(all="ignore"):
@@ -64,15 +66,16 @@ def origin(model: Model) -> FloatArray:
 
 
 def product_error(model: Model) -> float:
-    """Of products of rows and centres in single precision, relative to ‖x‖‖c‖; infinite: every walk goes in
-    double precision.
+    """The error of products of rows and centres in single precision, relative to ‖x‖‖c‖; infinite where every
+    walk is in double precision.
     """
     return 2 * (len(held_features(model)) + 8) * UNIT if factors_fit(model) else np.inf
 
 
 def walks_by_distances(model: Model) -> bool:
-    """Whether products in single precision would leave too many rows between two children: by the margins of
-    `nearest_child` for rows at the centres, in the gaps from centre to centre.
+    """Whether products in single precision would leave too many rows undecided between two children. The
+    share of such rows is estimated from the margins of `nearest_child` for rows at the centres, relative to
+    the gaps between centres.
     """
     tree, error = model.tree, product_error(model)
     if tree.n_nodes == 0 or not np.isfinite(error):

@@ -1,8 +1,10 @@
 """The engine's second pass, compiled: rows in the order of their leaves, from kernel values to decision
 values.
 
-Products with landmarks are of blocks of rows, like those of the walk, or of 16 rows of one leaf where
-features are few; what follows is always of 16 rows of one leaf (row_lanes.py).
+Products with landmarks are computed for a strip of 64 sorted rows, as on the walk, or where features are few
+for 16 rows of one leaf; decision values are always computed for 16 rows of one leaf (row_lanes.py).
+
+p is Packed (packing.py), room is Room, source is Source, out is Out (engine.py).
 """
 
 import numpy as np
@@ -10,9 +12,9 @@ import numpy as np
 from dcpred_tasks.engine.centre_lanes import prefetch, prefetch_at
 from dcpred_tasks.engine.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.engine.kernel_lanes import kernel_values
-from dcpred_tasks.engine.layout import HUGE, LANES, NARROW
+from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES
 from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import ABSOLUTE, PRODUCTS, SQUARES, load, project, to_ask, touch
+from dcpred_tasks.engine.projection import ABSOLUTE, PRODUCTS, SQUARES, load, prefetch_amounts, project, touch
 from dcpred_tasks.engine.row_conversion import place_rows
 from dcpred_tasks.engine.row_lanes import (
     bounded_lanes,
@@ -21,33 +23,34 @@ from dcpred_tasks.engine.row_lanes import (
     column_sum,
     column_sums,
     column_values,
-    turn_rows,
+    transpose_rows,
     write_columns,
 )
 
-BLOCK = 64  # rows that go through a leaf's products together
+STRIP_ROWS = 64  # sorted rows whose products with landmarks are computed together
 
 
 @compiled
-def score_leaves(p, source, start, narrow, count, out, room):
-    """Score the rows of a tile in tile_sorted: `narrow` of them by products, the others of `count` by
-    differences. How many were left to double precision: tile_sorted[: left].
+def score_leaves(p, source, start, by_products, count, out, room):
+    """Score the rows tile_sorted[:count] of the tile that begins with row `start`: the first `by_products` of
+    them by products, the others, of wide leaves, by differences. Returns n_redo: the rows
+    tile_sorted[:n_redo] are left to double precision.
     """
-    at = left = 0
+    at = n_redo = 0
     while at < count:
-        apart = at >= narrow
-        rows = min(BLOCK, (count if apart else narrow) - at)
-        if rows == BLOCK and at + rows < count:
-            rows = _whole(room, at, rows)
-        left = _leaf_block(p, source, start, at, rows, count, left, out, room, apart)
+        wide = at >= by_products
+        rows = min(STRIP_ROWS, (count if wide else by_products) - at)
+        if rows == STRIP_ROWS and at + rows < count:
+            rows = _whole_groups(room, at, rows)
+        n_redo = _score_strip(p, source, start, at, rows, count, n_redo, out, room, wide)
         at += rows
-    return left
+    return n_redo
 
 
 @inlined
-def _whole(room, at, n):
-    """How many of n sorted rows to take so that the last leaf's are a multiple of 16 if not all of them are
-    taken.
+def _whole_groups(room, at, n):
+    """How many of the n sorted rows from `at` on to take: where the leaf of the last ones goes on behind
+    them, it takes part with a multiple of 16 rows.
     """
     leaf = room.leaf[room.tile_sorted[at + n]]
     own = 0
@@ -57,74 +60,74 @@ def _whole(room, at, n):
 
 
 @inlined
-def _leaf_block(p, source, start, at, n, count, left, out, room, apart):
-    """Score n rows, tile_sorted[at : at + n] of `count` of the tile that starts with row `start`; see
-    _rows_of_leaf.
-    """
+def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
+    """Score the rows tile_sorted[at : at + n] of `count`; returns the new n_redo, as score_leaves."""
     if CHECKED:
         touch(room.tile_sorted, at, n)
         touch(room.node, 0, n)
-    narrow = p.even <= NARROW
+    few = p.group_features <= FEW_FEATURES
     place_rows(
         room.tile_sorted,
         at,
         n,
-        min(at + BLOCK, count - n),
+        min(at + STRIP_ROWS, count - n),
         room.leaf,
         source.address + start * source.stride,
         source.stride,
-        source.itemsize * p.n_features if narrow else 0,
-        p.places,
+        source.itemsize * p.n_features if few else 0,
+        p.n_converted,
         room.node,
         room.address,
         room.centre_at,
     )
-    most = 0 if narrow else _look_ahead(p, source, start, at, n, count, room)
+    most_groups = 0 if few else _prepare_groups(p, source, start, at, n, count, room)
     load(
         p,
         source,
         n,
-        p.means,
-        p.means_rest,
+        p.means_high,
+        p.means_low,
         p.means_centre,
         room.centre_at,
-        p.n_features if len(p.reach) == 0 else 0,
+        p.n_features if len(p.radius) == 0 else 0,
         room,
     )
-    if most > 0:
-        _values_of_rows(p, source, n, most, room, apart)
+    if most_groups > 0:
+        _kernel_values_of_strip(p, source, n, most_groups, room, wide)
     first = 0
     for r in range(1, n + 1):
         if r == n or r - first == LANES or room.node[r] != room.node[first]:
-            left = _rows_of_leaf(p, start, at + first, first, r - first, left, out, room, apart)
+            n_redo = _score_rows_of_leaf(p, start, at + first, first, r - first, n_redo, out, room, wide)
             first = r
-    return left
+    return n_redo
 
 
 @inlined
-def _look_ahead(p, source, start, at, n, count, room):
-    """Where the rows of the block after this one lie; their landmarks are asked for. The most groups of
-    landmarks of a row.
+def _prepare_groups(p, source, start, at, n, count, room):
+    """The most groups of landmarks that a leaf of these n rows has. Sets the addresses of the rows that come
+    a strip later, and prefetches the first landmarks of their leaves.
     """
-    size = p.even * LANES
-    most = 0
+    size = p.group_features * LANES
+    most_groups = 0
     for r in range(n):
         leaf = room.node[r]
-        most = max(most, p.group_at[leaf + 1] - p.group_at[leaf])
-        ahead = room.tile_sorted[min(at + r + BLOCK, count - 1)]
-        room.ahead[r] = source.address + (start + ahead) * source.stride
-        if room.leaf[ahead] != leaf:
-            prefetch(p.groups, p.group_at[room.leaf[ahead]] * size, min(size * 4, LINE))
-    return most
+        most_groups = max(most_groups, p.group_at[leaf + 1] - p.group_at[leaf])
+        following = room.tile_sorted[min(at + r + STRIP_ROWS, count - 1)]
+        room.upcoming[r] = source.address + (start + following) * source.stride
+        if room.leaf[following] != leaf:
+            prefetch(p.groups, p.group_at[room.leaf[following]] * size, min(size * 4, LINE))
+    return most_groups
 
 
 @inlined
-def _values_of_rows(p, source, n, most, room, apart):
-    """room.e[r · p.room : …], the kernel values of n rows with the landmarks of their leaves."""
-    size = p.even * LANES
-    by_products, at_once = to_ask(p, source)
-    kind = ABSOLUTE if p.absolute else (SQUARES if apart else PRODUCTS)
-    for g in range(most):
+def _kernel_values_of_strip(p, source, n, most_groups, room, wide):
+    """room.e[r · p.row_values : …]: the kernel values e of n rows at the landmarks of their leaves,
+    `most_groups` groups of 16 at most.
+    """
+    size = p.group_features * LANES
+    by_products, at_once = prefetch_amounts(p, source)
+    kind = ABSOLUTE if p.absolute else (SQUARES if wide else PRODUCTS)
+    for g in range(most_groups):
         for r in range(n):
             leaf = room.node[r]
             room.row_at[r] = r * p.width
@@ -135,15 +138,15 @@ def _values_of_rows(p, source, n, most, room, apart):
             if group < p.group_at[room.node[r] + 1]:
                 if CHECKED:
                     touch(p.constants, group * p.n_constants * LANES, p.n_constants * LANES)
-                    touch(room.e, r * p.room + g * LANES, LANES)
+                    touch(room.e, r * p.row_values + g * LANES, LANES)
                 if g == 0:
-                    prefetch_at(room.ahead[r], 0, at_once)
-                own = r * p.room + g * LANES
+                    prefetch_at(room.upcoming[r], 0, at_once)
+                own = r * p.row_values + g * LANES
                 kernel_values(
                     room.products,
                     r,
                     p.form,
-                    apart,
+                    wide,
                     room.norm[r],
                     p.constants,
                     p.n_constants,
@@ -154,82 +157,95 @@ def _values_of_rows(p, source, n, most, room, apart):
 
 
 @inlined
-def _rows_of_leaf(p, start, at, row, n, left, out, room, apart):
+def _score_rows_of_leaf(p, start, at, row, n, n_redo, out, room, wide):
     """Decision values of at most 16 rows of one leaf: tile_sorted[at : at + n], in the buffers from `row` on.
-    Those that are not finite, or whose squares overflow, are put to tile_sorted[left :], which rows that are
-    done have left; returns its end.
+
+    Rows whose results are not finite, or whose squares overflow, are done again in double precision: they are
+    added to tile_sorted[:n_redo], over rows that are done. Returns the new n_redo.
     """
     leaf = np.int64(room.node[row])
     first, last = p.group_at[leaf], p.group_at[leaf + 1]
     pairs, end = p.pair_at[leaf], p.pair_at[leaf + 1]
-    here, stop = p.present_at[leaf], p.present_at[leaf + 1]
-    m, weight = p.landmarks[leaf], p.weight_at[leaf]
+    first_output, last_output = p.present_at[leaf], p.present_at[leaf + 1]
+    m, weight = p.n_landmarks[leaf], p.weight_at[leaf]
     if CHECKED:
         _check_leaf(p, leaf, row, room)
-    if p.even <= NARROW:
-        turn_rows(room.rows, row * p.width, p.width, p.width // LANES, room.x_columns)
+    if p.group_features <= FEW_FEATURES:
+        transpose_rows(room.rows, row * p.width, p.width, p.width // LANES, room.feature_columns)
         column_values(
-            room.x_columns,
-            p.even,
+            room.feature_columns,
+            p.group_features,
             p.groups,
             first,
             last,
             p.form,
-            apart,
+            wide,
             room.norm,
             row,
             p.constants,
             p.n_constants,
-            room.columns,
+            room.value_columns,
         )
     else:
-        turn_rows(room.e, row * p.room, p.room, last - first, room.columns)
+        transpose_rows(room.e, row * p.row_values, p.row_values, last - first, room.value_columns)
     if p.n_outputs == 1:
-        column_sum(room.columns, m, p.left, p.right, pairs, end, p.weights, weight, room.sums)
+        column_sum(room.value_columns, m, p.left, p.right, pairs, end, p.weights, weight, room.sums)
     else:
         column_sums(
-            room.columns, m, p.left, p.right, pairs, end, p.weights, weight, p.stride, stop - here, room.sums
+            room.value_columns,
+            m,
+            p.left,
+            p.right,
+            pairs,
+            end,
+            p.weights,
+            weight,
+            p.term_weights,
+            last_output - first_output,
+            room.sums,
         )
     if p.regression:
         low, high = (p.bounds[leaf, 0], p.bounds[leaf, 1]) if p.bounded[leaf] else (-np.inf, np.inf)
-        fine = column_bounded(room.sums, p.constant[leaf, 0], low, high, room.double_results)
+        finite = column_bounded(room.sums, p.constant[leaf, 0], low, high, room.double_results)
         write_columns(room.double_results, 1, room.tile_sorted, at, n, start, out.doubles)
     else:
         own = leaf * p.n_outputs
-        fine = column_results(room.sums, p.n_outputs, p.present, here, stop, p.constant, own, room.results)
+        finite = column_results(
+            room.sums, p.n_outputs, p.present, first_output, last_output, p.constant, own, room.results
+        )
         write_columns(room.results, p.n_outputs, room.tile_sorted, at, n, start, out.singles)
-    fine &= bounded_lanes(room.norm, row, HUGE)
-    if fine & ((1 << n) - 1) == (1 << n) - 1:
-        return left
+    finite &= bounded_lanes(room.norm, row, HUGE)
+    if finite & ((1 << n) - 1) == (1 << n) - 1:
+        return n_redo
     for r in range(n):
-        if not fine & (1 << r):
-            room.tile_sorted[left] = room.tile_sorted[at + r]
-            left += 1
-    return left
+        if not finite & (1 << r):
+            room.tile_sorted[n_redo] = room.tile_sorted[at + r]
+            n_redo += 1
+    return n_redo
 
 
 @compiled
 def _check_leaf(p, leaf, row, room):
-    """Touch what the decision values of a leaf reach."""
+    """Touch everything that the decision values of a leaf are read from (with bounds checks only)."""
     first, last = p.group_at[leaf], p.group_at[leaf + 1]
     pairs, end = p.pair_at[leaf], p.pair_at[leaf + 1]
-    here, stop = p.present_at[leaf], p.present_at[leaf + 1]
-    m = p.landmarks[leaf]
-    touch(p.groups, first * p.even * LANES, (last - first) * p.even * LANES)
-    known = p.n_constants * LANES
-    touch(p.constants, first * known, (last - first) * known)
-    touch(p.weights, p.weight_at[leaf], (m + end - pairs) * p.stride)
+    first_output, last_output = p.present_at[leaf], p.present_at[leaf + 1]
+    m = p.n_landmarks[leaf]
+    touch(p.groups, first * p.group_features * LANES, (last - first) * p.group_features * LANES)
+    size = p.n_constants * LANES
+    touch(p.constants, first * size, (last - first) * size)
+    touch(p.weights, p.weight_at[leaf], (m + end - pairs) * p.term_weights)
     touch(room.norm, row, LANES)
-    touch(room.columns, 0, (last - first) * LANES * LANES)
-    if p.even <= NARROW:
+    touch(room.value_columns, 0, (last - first) * LANES * LANES)
+    if p.group_features <= FEW_FEATURES:
         touch(room.rows, row * p.width, LANES * p.width)
-        touch(room.x_columns, 0, p.width * LANES)
+        touch(room.feature_columns, 0, p.width * LANES)
     else:
-        touch(room.e, row * p.room, LANES * p.room)
+        touch(room.e, row * p.row_values, LANES * p.row_values)
     for k in range(pairs, end):
-        touch(room.columns, p.left[k] * LANES, LANES)
-        touch(room.columns, p.right[k] * LANES, LANES)
-    for k in range(here, stop):
+        touch(room.value_columns, p.left[k] * LANES, LANES)
+        touch(room.value_columns, p.right[k] * LANES, LANES)
+    for k in range(first_output, last_output):
         touch(room.results, p.present[k] * LANES, LANES)
         touch(p.constant[leaf], p.present[k], 1)
-    touch(room.sums, 0, (stop - here) * LANES)
+    touch(room.sums, 0, (last_output - first_output) * LANES)

@@ -14,7 +14,7 @@ from numba import types
 
 from dcpred_tasks.engine.layout import LANES
 
-LINE = 64  # bytes that come from memory at once
+LINE = 64  # bytes of a cache line: what comes from memory at once
 
 _F32, _F64, _I8, _I16, _I32, _I64 = (
     ir.FloatType(),
@@ -34,7 +34,7 @@ def constant(value: float) -> ir.Constant:
 
 
 def splat(b: Any, scalar: Any, lanes: int = LANES) -> Any:
-    """As many times the same."""
+    """A vector whose lanes all hold the scalar."""
     vector = ir.VectorType(scalar.type, lanes)
     one = b.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(_I32, 0))
     return b.shuffle_vector(
@@ -62,7 +62,8 @@ def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
     return call(b, f"llvm.fma.v{x.type.count}f32", x.type, x, y, z)
 
 
-def turned(b: Any, vector: Any, by: int) -> Any:
+def rotated(b: Any, vector: Any, by: int) -> Any:
+    """The vector with lane i + by in lane i, around its end."""
     n = vector.type.count
     order = ir.Constant(ir.VectorType(_I32, n), [(i + by) % n for i in range(n)])
     return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), order)
@@ -72,7 +73,7 @@ def lane_sum(b: Any, vector: Any) -> Any:
     """The sum of all lanes, always in the same order."""
     width = vector.type.count // 2
     while width:
-        vector = b.fadd(vector, turned(b, vector, width))
+        vector = b.fadd(vector, rotated(b, vector, width))
         width //= 2
     return b.extract_element(vector, ir.Constant(_I32, 0))
 
@@ -87,8 +88,8 @@ def takes(returned: Any, *kinds: Any) -> Any:
     return returned(*(types.int64 if isinstance(kind, types.Integer) else kind for kind in kinds))
 
 
-def ask(b: Any, where: Any) -> None:
-    """Prefetch one line."""
+def prefetch_line(b: Any, where: Any) -> None:
+    """Ask for the cache line at an address, without waiting for it."""
     read, near, data = (ir.Constant(_I32, v) for v in (0, 2, 1))
     call(b, "llvm.prefetch.p0", ir.VoidType(), where, read, near, data)
 
@@ -102,8 +103,13 @@ def operands(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
 
 
 class Loop:
-    """`with Loop(b, stop, start) as (i, values, following)`: append what `values` become; `.values` are the
-    last ones.
+    """A counted loop in LLVM code: `with Loop(b, stop, start) as (i, values, following)` generates the body
+    of
+
+        values = start
+        for i in range(first, stop, step): values = following
+
+    where the body appends to `following` what each value becomes; after the loop `.values` are the last ones.
     """
 
     def __init__(self, b: Any, stop: Any, start: list[Any], step: int = 1, first: Any = None) -> None:

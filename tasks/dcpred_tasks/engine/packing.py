@@ -38,134 +38,191 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.kernel_lanes import form_of
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
+    HUGE,
     LANES,
     UNROLLED,
     centre_in,
-    even,
     factors_fit,
+    group_features,
     held_features,
     origin,
     product_error,
     walks_by_distances,
 )
-from dcpred_tasks.engine.row_layout import Places, aligned, halves, held_places
+from dcpred_tasks.engine.row_layout import Conversion, aligned, halves, held_conversion
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import LeafPoints, Sum
 
-MUCH = 1e30  # squares and γ from which on sums and products of single precision may overflow
-FAR = 3e38  # half norm of a lane that holds no centre
-WIDE = 16.0  # width (an rbf's γ‖v‖²) from which on squares in a leaf are summed of differences, and
-TOO_WIDE = 1e4  # rows go one by one in double precision, as in a leaf with large terms:
-# Terms add up to so many scales of decision values, times 1 + √(γ‖v‖²). Without a limit errors on covtype (64
-# leaves, default settings) reach 3e-3 standard deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or
-# cal_housing to double precision.
-TOO_LARGE = 2e4
+NO_CENTRE = 3e38  # half norm of a lane that holds no centre
+# A leaf whose width (of an rbf γ‖v‖²) is larger than this is a wide leaf: differences are squared in it.
+WIDE_LEAF = 16.0
+TOO_WIDE_LEAF = 1e4  # Rows of a leaf that is wider still go one by one in double precision.
+# Largest sum of a leaf's terms, in scales of decision values and times 1 + √width, that single precision is
+# trusted with. Without a limit errors on covtype (64 leaves, default settings) reach 3e-3 standard
+# deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or cal_housing to double precision.
+LARGE_TERMS = 2e4
 
 
 class Terms(NamedTuple):
     """What a leaf's decision values are sums of: landmarks, then products e[left] · e[right]."""
 
     n_landmarks: int
+    """Landmarks, padded to a multiple of UNROLLED."""
     left: IntArray
+    """int64 (n_products,), the first landmark of each product, counted within the leaf; padded as landmarks
+    are.
+    """
     right: IntArray
-    weights: FloatArray  # (terms, outputs)
+    """int64 (n_products,), the second landmark."""
+    weights: FloatArray
+    """float64 (n_landmarks + n_products, n_outputs), output weights; 0 in padding."""
 
 
 class Packed(NamedTuple):
-    """What the compiled functions take. Offsets count elements, not bytes."""
+    """A model as the compiled functions take it, who call it `p`.
+
+    Arrays are flat where the shape has a `·`. Offsets (`*_at`) count elements, not bytes. "Held" features are
+    those that rows are held with (layout.held_features); a group is 16 lanes: centres of a node, or
+    landmarks.
+    """
 
     n_features: int
+    """Features of a raw row."""
     n_outputs: int
-    places: int  # of features in what follows: n_features, or `width` where some are skipped
-    width: int  # row length in buffers: features that are held, padded to a multiple of 16
-    even: int  # padded to a multiple of 2, as in groups
-    stride: int  # output weights of a term
-    room: int  # kernel values of a row: landmarks of the largest leaf padded to groups, and 16 more
+    """Decision values of a row."""
+    n_converted: int
+    """Entries of the arrays that convert a row: n_features, or `width` where features are skipped."""
+    width: int
+    """Length of a converted row in its buffer: held features, padded to a multiple of 16."""
+    group_features: int
+    """Features of a group: held features, padded to an even number."""
+    term_weights: int
+    """Output weights of a term in `weights`: the most outputs of a leaf, padded to a multiple of 8; or 1."""
+    row_values: int
+    """Length of a row's kernel values in room.e: lanes of the leaf with most groups, and 16 more."""
     regression: bool
-    picks: NDArray[np.int32]  # (places,), the features that are held, where some are skipped; else empty
-    factor: SingleArray  # (places,), s
-    shift: FloatArray  # (places,), μ
+    """Whether decision values are float64 and bounded, and not float32."""
+    picks: NDArray[np.int32]
+    """int32 (n_converted,), the held features, where some are skipped; else empty."""
+    factor: SingleArray
+    """float32 (n_converted,), s in 1 / raw units."""
+    shift: FloatArray
+    """float64 (n_converted,), μ in raw units."""
     double_factor: FloatArray
-    origin: SingleArray  # (places,), μ + m / s and what single precision lost of it
-    origin_rest: SingleArray
-    origin_centre: SingleArray  # m
-    error: np.float32  # of products with centres, relative to ‖x‖‖c‖
-    apart: bool  # walk down by squared distances instead of products
-    nodes: SingleArray  # (n_nodes · even · 16,)
-    half_norms: (
-        SingleArray  # (n_nodes · 16,); where apart, what features that are left out add to squared distances
-    )
-    reach: SingleArray  # (n_nodes,), the largest ‖c − m‖
-    children: NDArray[np.int32]  # (n_nodes · 16,)
-    # (n_leaves,), the order in which leaves are scored: those computed by products, then those by differences
+    """float64 (n_converted,), s in double precision."""
+    origin_high: SingleArray
+    """float32 (n_converted,), μ + m / s in raw units, the part that one single number holds."""
+    origin_low: SingleArray
+    """float32 (n_converted,), the rest of μ + m / s."""
+    origin_centre: SingleArray
+    """float32 (n_converted,), m in scaled units: the point that the tree is centred on."""
+    error: np.float32
+    """Error of products with centres, relative to ‖x‖‖c‖ (layout.product_error)."""
+    by_distances: bool
+    """Whether rows walk down by squared distances, and not by products."""
+    nodes: SingleArray
+    """float32 (n_nodes · group_features · 16,), the centres of each node less m, feature by feature."""
+    half_norms: SingleArray
+    """float32 (n_nodes · 16,), ‖c − m‖² / 2, and NO_CENTRE in lanes without a centre; where rows walk by
+    distances, what skipped features add to the squared distance.
+    """
+    radius: SingleArray
+    """float32 (n_nodes,), the largest ‖c − m‖ of a node."""
+    children: NDArray[np.int32]
+    """int32 (n_nodes · 16,), the node that a centre leads to, or ~leaf."""
     rank: IntArray
-    n_narrow: int  # of the first kind
-    means: SingleArray  # (n_leaves · places,), μ + μ_l / s and what single precision lost of it
-    means_rest: SingleArray
-    means_centre: SingleArray  # μ_l
-    group_at: IntArray  # (n_leaves + 1,)
-    groups: SingleArray  # (n_groups · even · 16,), w
-    constants: SingleArray  # (n_groups · n_constants · 16,), of the family's formula
+    """int64 (n_leaves,), the place of a leaf in the order of scoring: leaves by products before wide leaves.
+    """
+    n_by_products: int
+    """Leaves whose kernel values come from products: all but the wide ones."""
+    means_high: SingleArray
+    """float32 (n_leaves · n_converted,), μ + μ_l / s in raw units, as origin_high."""
+    means_low: SingleArray
+    """float32 (n_leaves · n_converted,), as origin_low."""
+    means_centre: SingleArray
+    """float32 (n_leaves · n_converted,), μ_l in scaled units: the mean of a leaf's landmarks."""
+    group_at: IntArray
+    """int64 (n_leaves + 1,), the first group of landmarks of each leaf; none where rows go in double
+    precision.
+    """
+    groups: SingleArray
+    """float32 (n_groups · group_features · 16,), what rows are multiplied with or subtracted from (w)."""
+    constants: SingleArray
+    """float32 (n_groups · n_constants · 16,), constants of the landmarks in the family's formula."""
     n_constants: int
-    form: int  # of the family: see kernel_lanes.FORMS
-    absolute: bool  # sums over features are of |z − v|
-    landmarks: IntArray  # (n_leaves,), padded to a multiple of 4, as are products
-    pair_at: IntArray  # (n_leaves + 1,), products e_i · e_j
+    """Constants of a landmark."""
+    form: int
+    """The number of the family's form in kernel_lanes.FORMS."""
+    absolute: bool
+    """Whether the kernel is a function of Σ |z − v|."""
+    n_landmarks: IntArray
+    """int64 (n_leaves,), landmarks of each leaf, padded to a multiple of 4."""
+    pair_at: IntArray
+    """int64 (n_leaves + 1,), offsets of products e_i · e_j, padded to a multiple of 4 in each leaf."""
     left: IntArray
+    """int64 (n_products,), i of each product, counted within the leaf."""
     right: IntArray
-    # (n_leaves,), where the weights of a leaf start: landmarks, then products, `stride` to a term
+    """int64 (n_products,), j of each product."""
     weight_at: IntArray
+    """int64 (n_leaves + 1,), where a leaf's weights begin: landmarks, then products, term_weights to a term.
+    """
     weights: SingleArray
-    present_at: IntArray  # (n_leaves + 1,), outputs that a leaf has weights for, which come first
+    """float32, output weights of e_j and of e_i · e_j, in units of decision values."""
+    present_at: IntArray
+    """int64 (n_leaves + 1,), offsets into `present`."""
     present: IntArray
-    constant: FloatArray  # (n_leaves, n_outputs)
-    bounds: FloatArray  # (n_leaves, 2)
-    bounded: NDArray[np.bool_]  # (n_leaves,)
+    """int64, the outputs that a leaf has weights for; they come first among the weights of a term."""
+    constant: FloatArray
+    """float64 (n_leaves, n_outputs), what is added to the sums, in units of decision values."""
+    bounds: FloatArray
+    """float64 (n_leaves, 2), the least and the largest value of a regression in a leaf; 0 for classes."""
+    bounded: NDArray[np.bool_]
+    """bool (n_leaves,), whether `bounds` hold in a leaf."""
 
 
 def pack(model: Model) -> Packed:
     """Lay a model out for the engine."""
     held = held_features(model)
-    n_held, places = len(held), held_places(model, held)
+    n_held, conversion = len(held), held_conversion(model, held)
     in_lanes = len(model.triangle) == 0 and factors_fit(model)
     means, width = _centred(model)
-    wide = (width > WIDE) & (model.kernel.family.sum == Sum.SQUARES)
-    counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE) * in_lanes
+    wide = (width > WIDE_LEAF) & (model.kernel.family.sum == Sum.SQUARES)
+    counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE_LEAF) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
         size = _terms_at_landmarks(model, held, leaf, means[leaf], bool(wide[leaf]))
-        counts[leaf] *= size * (1 + np.sqrt(width[leaf])) <= TOO_LARGE
+        counts[leaf] *= size * (1 + np.sqrt(width[leaf])) <= LARGE_TERMS
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, constants, constant, terms = _pack_leaves(model, held, counts, group_at, means, wide)
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
-    stride = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
+    term_weights = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
     weights = [
-        np.pad(t.weights[:, own], ((0, 0), (0, stride - len(own))))
+        np.pad(t.weights[:, own], ((0, 0), (0, term_weights - len(own))))
         for t, own in zip(terms, present, strict=True)
     ]
-    high, low, middle = halves(places, means)
+    high, low, middle = halves(conversion, means)
     has_bounds = model.bounds.shape[1] > 0
-    apart = walks_by_distances(model)
+    by_distances = walks_by_distances(model)
     return Packed(
         n_features=model.n_features,
         n_outputs=model.n_outputs,
-        places=len(places.feature),
+        n_converted=len(conversion.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,
-        even=even(held),
-        stride=stride,
-        room=(int(np.diff(group_at).max()) + 1) * LANES,
+        group_features=group_features(held),
+        term_weights=term_weights,
+        row_values=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
-        picks=aligned(places.feature[: 0 if n_held == model.n_features else None]),
-        factor=aligned(places.factor.astype(np.float32)),
-        shift=aligned(places.shift),
-        double_factor=aligned(places.factor),
-        **_pack_tree(model, held, places, apart),
+        picks=aligned(conversion.feature[: 0 if n_held == model.n_features else None]),
+        factor=aligned(conversion.factor.astype(np.float32)),
+        shift=aligned(conversion.shift),
+        double_factor=aligned(conversion.factor),
+        **_pack_tree(model, held, conversion, by_distances),
         error=np.float32(product_error(model)),
-        apart=apart,
+        by_distances=by_distances,
         rank=np.argsort(np.argsort(wide, kind="stable"), kind="stable"),
-        n_narrow=int((~wide).sum()),
-        means=high,
-        means_rest=low,
+        n_by_products=int((~wide).sum()),
+        means_high=high,
+        means_low=low,
         means_centre=middle,
         group_at=group_at,
         groups=aligned(groups.ravel()),
@@ -173,7 +230,7 @@ def pack(model: Model) -> Packed:
         n_constants=constants.shape[1],
         form=form_of(model.kernel.family),
         absolute=model.kernel.family.sum == Sum.ABSOLUTE,
-        landmarks=np.array([t.n_landmarks for t in terms]),
+        n_landmarks=np.array([t.n_landmarks for t in terms]),
         pair_at=_offsets(len(t.left) for t in terms),
         left=left,
         right=right,
@@ -187,39 +244,43 @@ def pack(model: Model) -> Packed:
     )
 
 
-def _pack_tree(model: Model, held: IntArray, places: Places, apart: bool) -> dict[str, NDArray[Any]]:
+def _pack_tree(
+    model: Model, held: IntArray, conversion: Conversion, by_distances: bool
+) -> dict[str, NDArray[Any]]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    # where single precision holds centres exactly
-    middle = np.zeros(model.n_features) if apart else origin(model)
-    groups = np.zeros((tree.n_nodes, even(held), LANES), np.float32)
-    half_norms = np.full((tree.n_nodes, LANES), FAR)
+    # Distances need no common origin: the differences from centres are small enough.
+    middle = np.zeros(model.n_features) if by_distances else origin(model)
+    groups = np.zeros((tree.n_nodes, group_features(held), LANES), np.float32)
+    half_norms = np.full((tree.n_nodes, LANES), NO_CENTRE)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
-    reach = np.zeros(tree.n_nodes, np.float32)
+    radius = np.zeros(tree.n_nodes, np.float32)
     for node in range(tree.n_nodes):
         own = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
         moved = (centres[own] - middle).astype(np.float32)
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
         groups[node, :d, : len(moved)] = moved[:, held].T
-        left_out = np.delete(moved, held, axis=1)  # in which every row is 0
-        half_norms[node, : len(moved)] = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1) if apart else norms / 2
+        left_out = np.delete(moved, held, axis=1)  # Every row is 0 in these features.
+        half_norms[node, : len(moved)] = (
+            (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1) if by_distances else norms / 2
+        )
         children[node, : len(moved)] = tree.children[own]
-        reach[node] = np.sqrt(norms.max())
-    high, low, centre = halves(places, middle)
+        radius[node] = np.sqrt(norms.max())
+    high, low, centre = halves(conversion, middle)
     return {
-        "origin": high,
-        "origin_rest": low,
+        "origin_high": high,
+        "origin_low": low,
         "origin_centre": centre,
         "nodes": aligned(groups.ravel()),
-        "half_norms": aligned(np.minimum(half_norms, FAR).astype(np.float32).ravel()),
-        "reach": reach,
+        "half_norms": aligned(np.minimum(half_norms, NO_CENTRE).astype(np.float32).ravel()),
+        "radius": radius,
         "children": children.ravel(),
     }
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_features), and the largest width of its landmarks:
-    infinite where exponents of rows whose squares are finite may overflow single precision.
+    """The point that each leaf is centred on, (n_leaves, n_features), and the largest width of its landmarks,
+    (n_leaves,): infinite where a row whose square is finite may have an exponent that is not.
     """
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
     held = np.arange(model.n_features)
@@ -227,13 +288,13 @@ def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
         if start < stop:
             means[leaf] = centre_in(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
             points = _points(model, held, leaf, means[leaf], False)
-            fits = max(points.square.max(), points.gamma.max()) < MUCH
+            fits = max(points.square.max(), points.gamma.max()) < HUGE
             width[leaf] = model.kernel.family.width(points).max() if fits else np.inf
     return means, width
 
 
 def _points(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> LeafPoints:
-    """The landmarks of a leaf from its mean on, in double precision."""
+    """The landmarks of a leaf less its mean, in double precision."""
     own = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
     v = model.landmarks[own].astype(ACC_DTYPE) - mean
     return LeafPoints(v=v, mean=mean, held=held, gamma=model.gamma[own].astype(ACC_DTYPE), wide=wide)
@@ -247,9 +308,11 @@ def _pack_leaves(
     means: FloatArray,
     wide: NDArray[np.bool_],
 ) -> tuple[SingleArray, SingleArray, FloatArray, list[Terms]]:
-    """(groups, constants, constant, terms): weights and constants of lanes, constants of leaves."""
+    """(groups, constants, constant, terms): weights and constants of the lanes, constants and terms of
+    leaves.
+    """
     n_groups, kernel = int(group_at[-1]), model.kernel
-    groups = np.zeros((n_groups, even(held), LANES), np.float32)
+    groups = np.zeros((n_groups, group_features(held), LANES), np.float32)
     constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
@@ -276,12 +339,12 @@ def _terms_at_landmarks(model: Model, held: IntArray, leaf: int, mean: FloatArra
     """
     kernel = model.kernel
     points = _points(model, held, leaf, mean, wide)
-    with np.errstate(all="ignore"):  # what is not finite is left to double precision
+    with np.errstate(all="ignore"):  # A leaf whose terms are not finite is left to double precision.
         lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)
         e = kernel.family.magnitudes(points, lanes, kernel.degree, kernel.coef0)
         first, second, pairs, _ = _in_differences(model, leaf, lanes.factor, lanes.shift)
         terms = e @ np.abs(first) + e[:, pairs[:, 0]] * e[:, pairs[:, 1]] @ np.abs(second)
-        largest = float(terms.max()) if (np.abs(lanes.constants) < MUCH).all() else np.inf
+        largest = float(terms.max()) if (np.abs(lanes.constants) < HUGE).all() else np.inf
     scale = float(np.ptp(model.bounds[leaf])) / 4 if model.bounds.shape[1] else 1.0
     return largest / scale if scale > 0 else 0.0
 

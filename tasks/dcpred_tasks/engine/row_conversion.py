@@ -1,4 +1,4 @@
-"""Raw rows of any real dtype, converted, scaled and centred into a buffer of single precision: numba
+"""Raw rows of any real dtype, converted, scaled and centred into a buffer of single precision, by numba
 intrinsics.
 
     z = (x − a) ∘ s,   a = μ + centre / s,   which is x' − centre without rounding x' first
@@ -29,23 +29,23 @@ from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.llvm import (
     LINE,
     Loop,
-    ask,
     constant,
     fma,
     integer,
     lane_sum,
     number_at,
     operands,
+    prefetch_line,
     splat,
     takes,
 )
 
 
-def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any, raw: Any = None) -> Any:
-    """z of n elements from place j on, stored and returned; of the elements `raw`, if they are not those of
-    the row from j on.
+def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, pointers: list[Any], j: Any, raw: Any = None) -> Any:
+    """z of n elements from element j on, stored and returned. `raw` holds the elements where they are picked,
+    and do not lie side by side in the row.
     """
-    source, high, low, factor, target, shift, double_factor, centre = places
+    source, high, low, factor, target, shift, double_factor, centre = pointers
 
     def part(where: Any, align: int) -> Any:
         return load_part(b, where, j, n, align)
@@ -61,7 +61,7 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, places: list[Any], j: Any, ra
 
 
 def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
-    """See load_rows: by vectors of 16 features, or by fewer where there are not so many."""
+    """The code of load_rows: vectors of 16 features, or of 8, 4 or 1 where a row has fewer."""
     d, after = operands[2], b.append_basic_block("converted")
     for lanes in (LANES, 8, 4):
         enough, fewer = b.append_basic_block("enough"), b.append_basic_block("fewer")
@@ -76,14 +76,14 @@ def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
 
 
 def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int) -> None:
-    """A row is read in whole vectors and nothing past it: the last features once more where their number is
-    no multiple.
+    """A row is read in whole vectors, and nothing past its end: where the number of features is no multiple
+    of the lanes, the last vector reads some features once more.
     """
     address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
     tail, stop = b.sub(d, integer(lanes)), b.and_(d, integer(-lanes))
     vector = ir.VectorType(F32, lanes)
     numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
-    # features of the tail not summed before
+    # Lanes of the last vector whose features were not summed before.
     fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail), lanes))
     rest = b.icmp_signed("!=", stop, d)
     zeros = ir.Constant(vector, [0.0] * lanes)
@@ -91,7 +91,7 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
         source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
         centre = b.load(b.gep(at, [r]))
         near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        places = [
+        pointers = [
             source,
             near[0],
             near[1],
@@ -103,12 +103,12 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
         ]
         whole = Loop(b, stop, [zeros], step=lanes)
         with whole as (j, (total,), following):
-            z = _chunk(b, dtype, lanes, places, j)
+            z = _chunk(b, dtype, lanes, pointers, j)
             following.append(b.fadd(b.fmul(z, z), total) if lanes == 1 else fma(b, z, z, total))
         before, more, done = b.block, b.append_basic_block("more"), b.append_basic_block("done")
         b.cbranch(rest, more, done)
         b.position_at_end(more)
-        z = b.select(fresh, _chunk(b, dtype, lanes, places, tail), zeros)
+        z = b.select(fresh, _chunk(b, dtype, lanes, pointers, tail), zeros)
         added = fma(b, z, z, whole.values[0])
         b.branch(done)
         b.position_at_end(done)
@@ -119,8 +119,8 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
 
 
 def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
-    """The 16 elements that index[j : j + 16] names. One by one: as fast as an instruction that gathers, where
-    there is one, and faster where a processor's mends make it slow.
+    """The 16 elements that index[j : j + 16] names, loaded one by one: as fast as a gather instruction, where
+    there is one, and faster where microcode against side channels makes that slow.
     """
     raw = ir.Constant(ir.VectorType(source.type.pointee, LANES), ir.Undefined)
     for lane in range(LANES):
@@ -131,7 +131,7 @@ def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
 
 
 def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
-    """See load_some: whole vectors, the last one filled up by whoever made the index and the factors."""
+    """The code of load_some: whole vectors, for Conversion pads the index and the factors."""
     address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres = (
         operands
     )
@@ -145,7 +145,7 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
                 _look(b, dtype, source, d, spoilt)
         centre = b.load(b.gep(at, [r]))
         near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        places = [
+        pointers = [
             source,
             near[0],
             near[1],
@@ -157,15 +157,16 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         ]
         whole = Loop(b, length, [constant(0.0)], step=LANES)
         with whole as (j, (total,), following):
-            z = _chunk(b, dtype, LANES, places, j, _picked(b, source, index, j))
+            z = _chunk(b, dtype, LANES, pointers, j, _picked(b, source, index, j))
             following.append(fma(b, z, z, total))
         norm = b.select(b.load(spoilt), ir.Constant(F32, float("nan")), lane_sum(b, whole.values[0]))
         b.store(norm, b.gep(norms, [r]))
 
 
 def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
-    """Whether one of d numbers is not finite, or in double precision so large that a shift may overflow: the
-    largest of their bits without sign, as integers, which are in the order of the numbers.
+    """Store in `spoilt` whether one of d numbers is not finite, or in double precision so large that a shift
+    may overflow. Found by the largest of their bits without sign, as integers: these have the order of the
+    numbers.
     """
     bits = 8 * dtype.itemsize
     kind = ir.IntType(bits)
@@ -184,13 +185,13 @@ def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> N
         b.store(b.icmp_unsigned("!=", above, ir.Constant(above.type, 0)), spoilt)
 
     tail = b.sub(d, integer(LANES))
-    with b.if_else(b.icmp_signed(">=", tail, integer(0))) as (wide, narrow):
-        with wide:  # the last 16 of them once more
+    with b.if_else(b.icmp_signed(">=", tail, integer(0))) as (many, few):
+        with many:  # The last vector reads some numbers once more.
             whole = Loop(b, tail, [every(0, LANES)], step=LANES)
             with whole as (j, (largest,), following):
                 following.append(larger(j, LANES, largest))
             keep(larger(tail, LANES, whole.values[0]), LANES)
-        with narrow:
+        with few:
             single = Loop(b, d, [every(0, 1)])
             with single as (j, (largest,), following):
                 following.append(larger(j, 1, largest))
@@ -276,8 +277,8 @@ def _read_row(_, code, address, n, out):
 
 @compiled
 def load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
-    """z of n rows of d features at address[r] into out[width r : …]; a = high + low, and the centre, from
-    element at[r] on.
+    """z of n rows of d features at address[r] into out[width r : …], float32; a = high + low and the centre
+    of row r begin at element at[r].
 
     norms[r] becomes ‖z‖², which is not finite where a feature is not.
     """
@@ -303,10 +304,10 @@ def load_some(
     double_factor,
     centres,
 ):
-    """The same for features index[:length] of a row, a multiple of 16; element k of all other arrays belongs
-    to feature index[k].
+    """The same for the features index[:length] of a row, `length` a multiple of 16; element k of all other
+    arrays belongs to feature index[k].
 
-    norms[r] is NaN, too, where any of the first d features is not finite or nearly too large for double
+    norms[r] is NaN, too, where one of the first d features is not finite, or nearly too large for double
     precision.
     """
     _load_some(
@@ -331,32 +332,57 @@ def load_some(
 
 @compiled
 def read_row(code, address, n, out):
-    """The n features at an address in double precision."""
+    """The n features of the raw row at an address into out (n,), float64."""
     _read_row(code, address, n, out)
 
 
 @intrinsic
 def place_rows(
-    _, numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at
+    _, numbers, at, n, upcoming, leaf, address, stride, n_bytes, n_converted, own_leaf, addresses, centre_at
 ):
-    """Of n rows numbers[at : at + n] their leaves, where they lie in memory, and where what their leaf is
-    centred on does. Asks for n_bytes of each of the rows numbers[ahead : ahead + n].
+    """For the n rows numbers[at : at + n]: their leaves into own_leaf, their addresses in memory, and the
+    offsets of what their leaf is centred on into centre_at. Prefetches n_bytes of each of the rows
+    numbers[upcoming : upcoming + n].
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at = (
-            operands(context, b, signature, args)
-        )
+        (
+            numbers,
+            at,
+            n,
+            upcoming,
+            leaf,
+            address,
+            stride,
+            n_bytes,
+            n_converted,
+            own_leaf,
+            addresses,
+            centre_at,
+        ) = operands(context, b, signature, args)
         with Loop(b, n, []) as (r, _, _):
             i = number_at(b, numbers, b.add(at, r))
             number = b.load(b.gep(leaf, [i]))
             b.store(number, b.gep(own_leaf, [r]))
             b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
-            b.store(b.mul(b.zext(number, I64), places), b.gep(centre_at, [r]))
-            following = b.add(address, b.mul(number_at(b, numbers, b.add(ahead, r)), stride))
+            b.store(b.mul(b.zext(number, I64), n_converted), b.gep(centre_at, [r]))
+            following = b.add(address, b.mul(number_at(b, numbers, b.add(upcoming, r)), stride))
             with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
-                ask(b, b.inttoptr(b.add(following, byte), I8.as_pointer()))
+                prefetch_line(b, b.inttoptr(b.add(following, byte), I8.as_pointer()))
         return context.get_dummy_value()
 
-    kinds = (numbers, at, n, ahead, leaf, address, stride, n_bytes, places, own_leaf, addresses, centre_at)
+    kinds = (
+        numbers,
+        at,
+        n,
+        upcoming,
+        leaf,
+        address,
+        stride,
+        n_bytes,
+        n_converted,
+        own_leaf,
+        addresses,
+        centre_at,
+    )
     return takes(types.void, *kinds), generate

@@ -36,19 +36,20 @@ _DOUBLES = ir.VectorType(_F64, LANES)
 
 
 def _column(b: Any, where: Any, number: Any) -> Any:
-    """16 numbers of one landmark, feature or output."""
+    """The 16 lanes, rows, of one landmark, feature or output."""
     return load(b, where, b.mul(number, integer(LANES)))
 
 
 def every(b: Any, where: Any, index: Any) -> Any:
+    """The number where[index] in every lane."""
     return splat(b, b.load(b.gep(where, [index])))
 
 
 # -- rows into columns ---------------------------------------------------------------------------------------
 
 
-def _turn(b: Any, vectors: list[Any]) -> list[Any]:
-    """The transpose of 16 vectors: blocks of 8, 4, 2 and 1 change places."""
+def _transpose(b: Any, vectors: list[Any]) -> list[Any]:
+    """The transpose of 16 vectors of 16 lanes, by exchanges of squares of 8, 4, 2 and 1."""
     for step in (8, 4, 2, 1):
         first = ir.Constant(
             ir.VectorType(_I32, LANES), [i if not i & step else LANES + i - step for i in range(LANES)]
@@ -62,46 +63,58 @@ def _turn(b: Any, vectors: list[Any]) -> list[Any]:
     return vectors
 
 
-def turn_block(b: Any, rows: Any, stride: Any, block: Any, out: Any) -> None:
-    """out[16 j + r] = rows[stride r + j], r < 16, 16 block ≤ j < 16 block + 16."""
-    column = b.mul(block, integer(LANES))
+def transpose_square(b: Any, rows: Any, stride: Any, square: Any, out: Any) -> None:
+    """out[16 j + r] = rows[stride r + j], r < 16, 16 square ≤ j < 16 square + 16."""
+    column = b.mul(square, integer(LANES))
     vectors = [load(b, rows, b.add(column, b.mul(stride, integer(r)))) for r in range(LANES)]
-    for j, vector in enumerate(_turn(b, vectors)):
-        store(b, vector, out, b.add(b.mul(block, integer(LANES * LANES)), integer(LANES * j)))
+    for j, vector in enumerate(_transpose(b, vectors)):
+        store(b, vector, out, b.add(b.mul(square, integer(LANES * LANES)), integer(LANES * j)))
 
 
 @intrinsic
-def turn_rows(_, rows, at, stride, blocks, out):
-    """out[16 j + r] = rows[at + stride r + j], r < 16, j < 16 blocks."""
+def transpose_rows(_, rows, at, stride, squares, out):
+    """out[16 j + r] = rows[at + stride r + j], r < 16, j < 16 squares."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        rows, at, stride, blocks, out = operands(context, b, signature, args)
-        with Loop(b, blocks, []) as (block, _, _):
-            turn_block(b, b.gep(rows, [at]), stride, block, out)
+        rows, at, stride, squares, out = operands(context, b, signature, args)
+        with Loop(b, squares, []) as (square, _, _):
+            transpose_square(b, b.gep(rows, [at]), stride, square, out)
         return context.get_dummy_value()
 
-    return takes(types.void, rows, at, stride, blocks, out), generate
+    return takes(types.void, rows, at, stride, squares, out), generate
 
 
 # -- kernel values -------------------------------------------------------------------------------------------
 
 
 @intrinsic
-def column_values(_, x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out):
-    """Columns of kernel values, as kernel_lanes.kernel_values has them, of landmarks in groups first to last.
+def column_values(_, x, d, groups, first, last, form, wide, norm, at, constants, n_constants, out):
+    """Columns of kernel values, as kernel_lanes.kernel_values gives them, for the landmarks of groups first
+    to last and 16 rows of few features.
 
-    x       columns of features; `even` of them
-    norm    ‖x‖² of the rows, from `at` on"""
+    x     columns of features, 16 · d
+    norm  ‖x‖² of the rows, from `at` on
+
+    The loop that is generated:
+
+        for eight landmarks t of a group:                 # as many sums as keep two units busy
+            for j in range(d):
+                for t in eight: total[t] += x[j] * groups[16 j + t]      # or squared or absolute differences
+            for t in eight: out[t] = e(total[t], norm, constants of t)   # see kernel_families
+
+    Landmarks are the outer loop, so that their sums stay in registers; x is at most 2 KiB and is read from
+    first-level cache again for each eight.
+    """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out = operands(
+        x, d, groups, first, last, form, wide, norm, at, constants, n_constants, out = operands(
             context, b, signature, args
         )
         lengths = load(b, norm, at)
-        size, known = (b.mul(n, integer(LANES)) for n in (even, n_constants))
+        size, known = (b.mul(n, integer(LANES)) for n in (d, n_constants))
 
-        def all_landmarks(family: Family, apart: bool) -> None:
-            kind = Sum.PRODUCTS if family.sum == Sum.SQUARES and not apart else family.sum
+        def all_landmarks(family: Family, wide: bool) -> None:
+            kind = Sum.PRODUCTS if family.sum == Sum.SQUARES and not wide else family.sum
             stop = b.mul(last, integer(LANES))
             with Loop(b, stop, [out], step=AT_ONCE, first=b.mul(first, integer(LANES))) as (
                 landmark,
@@ -111,9 +124,9 @@ def column_values(_, x, even, groups, first, last, form, apart, norm, at, consta
                 number, lane = b.lshr(landmark, integer(4)), b.and_(landmark, integer(LANES - 1))
                 group = b.gep(b.gep(groups, [b.mul(number, size)]), [lane])
                 own = b.gep(b.gep(constants, [b.mul(number, known)]), [lane])
-                for t, total in enumerate(against(b, x, group, even, kind)):
+                for t, total in enumerate(against(b, x, group, d, kind)):
                     k = [every(b, own, integer(LANES * k + t)) for k in range(family.n_constants)]
-                    value = kernel_input(b, family, total, lengths, k[0], apart)
+                    value = kernel_input(b, family, total, lengths, k[0], wide)
                     store(b, family.in_lanes(Vectors(b), value, k), target, integer(LANES * t))
                 following.append(b.gep(target, [integer(LANES * AT_ONCE)]))
 
@@ -121,7 +134,7 @@ def column_values(_, x, even, groups, first, last, form, apart, norm, at, consta
             if family.sum != Sum.SQUARES:
                 all_landmarks(family, False)
                 return
-            with b.if_else(apart) as (then, otherwise):
+            with b.if_else(wide) as (then, otherwise):
                 with then:
                     all_landmarks(family, True)
                 with otherwise:
@@ -130,13 +143,13 @@ def column_values(_, x, even, groups, first, last, form, apart, norm, at, consta
         for_form(b, form, values)
         return context.get_dummy_value()
 
-    kinds = (x, even, groups, first, last, form, apart, norm, at, constants, n_constants, out)
+    kinds = (x, d, groups, first, last, form, wide, norm, at, constants, n_constants, out)
     return takes(types.void, *kinds), generate
 
 
-def against(b: Any, x: Any, group: Any, even: Any, kind: Sum) -> list[Any]:
-    """Sums over features of columns x and 8 landmarks."""
-    loop = Loop(b, even, [constant(0.0)] * AT_ONCE)
+def against(b: Any, x: Any, group: Any, d: Any, kind: Sum) -> list[Any]:
+    """Sums over features of the 16 rows with columns x and each of 8 centres or landmarks."""
+    loop = Loop(b, d, [constant(0.0)] * AT_ONCE)
     with loop as (j, sums, following):
         value = _column(b, x, j)
         for t, total in enumerate(sums):
@@ -150,8 +163,11 @@ def against(b: Any, x: Any, group: Any, even: Any, kind: Sum) -> list[Any]:
 
 @intrinsic
 def column_sum(_, e, m, left, right, first, last, weights, at, out):
-    """out = Σ_j e_j · weights[at + j] + Σ_q e[left[q]] · e[right[q]] · weights[at + m + q − first], j < m,
-    first ≤ q < last; the numbers of both are multiples of 4.
+    """The sums of one output, out = Σ_j e_j · weights[at + j] + Σ_q e[left[q]] · e[right[q]] · weights[at + m
+    + q − first] over landmarks j < m and products first ≤ q < last; the numbers of both are multiples of 4.
+
+        for four terms: total[u] += e[j + u] * weights[at + j + u]       # 4 chains, for one would wait
+        out = (total[0] + total[1]) + (total[2] + total[3])
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -178,8 +194,19 @@ def column_sum(_, e, m, left, right, first, last, weights, at, out):
 
 @intrinsic
 def column_sums(_, e, m, left, right, first, last, weights, at, stride, n, out):
-    """The same for outputs k < n rounded up to a multiple of 8: column k of `out`, with weights[at + stride …
-    + k].
+    """The same for the outputs k < n, n rounded up to a multiple of 8: column k of `out`, with the weights
+    [at + stride · term + k]. The loop that is generated:
+
+        for eight outputs k:                               # as many sums as keep two units busy
+            for j in range(m):
+                for k in eight: total[k] += e[j] * weights[at + stride j + k]
+            for q in range(first, last):
+                product = e[left[q]] * e[right[q]]
+                for k in eight: total[k] += product * weights[at + stride (m + q − first) + k]
+            out[k] = total[k]
+
+    Outputs are the outer loop, so that their sums stay in registers; a kernel value or a product is loaded
+    once for eight outputs, and a weight is one number for 16 rows.
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -206,14 +233,14 @@ def column_sums(_, e, m, left, right, first, last, weights, at, stride, n, out):
 
 
 def _finite(b: Any, values: Any) -> Any:
-    """Which lanes are finite: no difference from itself but 0."""
+    """Which lanes are finite: only those differ from themselves by 0."""
     return b.fcmp_ordered("==", b.fsub(values, values), ir.Constant(values.type, [0.0] * LANES))
 
 
 @intrinsic
 def column_results(_, sums, n_outputs, present, first, last, constants, at, out):
-    """Columns of results: constants[at + k], and to those of present[first:last] the columns of `sums`, added
-    in double precision. The lanes that are finite, as bits.
+    """Columns of results: constants[at + k] for every output k, plus the columns of `sums` for the outputs
+    present[first:last], added in double precision. Returns the rows whose results are all finite, as bits.
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -226,28 +253,28 @@ def column_results(_, sums, n_outputs, present, first, last, constants, at, out)
             value = b.fptrunc(b.fadd(b.fpext(_column(b, sums, k), _DOUBLES), every(b, own, output)), VECTOR)
             store(b, value, out, b.mul(output, integer(LANES)))
         loop = Loop(b, n_outputs, [ir.Constant(ir.VectorType(ir.IntType(1), LANES), [1] * LANES)])
-        with loop as (k, (fine,), following):
-            following.append(b.and_(fine, _finite(b, _column(b, out, k))))
+        with loop as (k, (finite,), following):
+            following.append(b.and_(finite, _finite(b, _column(b, out, k))))
         return b.zext(b.bitcast(loop.values[0], ir.IntType(LANES)), _I64)
 
     return takes(types.int64, sums, n_outputs, present, first, last, constants, at, out), generate
 
 
 @intrinsic
-def column_bounded(_, sums, value, least, most, out):
-    """One column of results in double precision: sums + value, from `least` to `most`. The lanes that are
-    finite, as bits.
+def column_bounded(_, sums, value, low, high, out):
+    """One column of results in double precision: sums + value, clipped to low ≤ result ≤ high. Returns the
+    rows whose sums are finite, as bits.
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        sums, value, least, most, out = operands(context, b, signature, args)
+        sums, value, low, high, out = operands(context, b, signature, args)
         values = b.fadd(b.fpext(load(b, sums, integer(0)), _DOUBLES), splat(b, value))
-        fine = b.zext(b.bitcast(_finite(b, values), ir.IntType(LANES)), _I64)
-        values = call(b, "llvm.maxnum.v16f64", _DOUBLES, values, splat(b, least))
-        store(b, call(b, "llvm.minnum.v16f64", _DOUBLES, values, splat(b, most)), out, integer(0))
-        return fine
+        finite = b.zext(b.bitcast(_finite(b, values), ir.IntType(LANES)), _I64)
+        values = call(b, "llvm.maxnum.v16f64", _DOUBLES, values, splat(b, low))
+        store(b, call(b, "llvm.minnum.v16f64", _DOUBLES, values, splat(b, high)), out, integer(0))
+        return finite
 
-    return takes(types.int64, sums, value, least, most, out), generate
+    return takes(types.int64, sums, value, low, high, out), generate
 
 
 @intrinsic

@@ -1,5 +1,5 @@
-"""How the engine holds rows: which features, in which order, from which point on; and arrays on cache
-lines.
+"""How the engine holds rows: which features, in which order, centred on which point; and arrays that start on
+cache lines.
 """
 
 from typing import Any, NamedTuple
@@ -12,16 +12,21 @@ from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.model.compact_model import Model
 
 
-class Places(NamedTuple):
-    """What a row is converted with, in the order in which it is held."""
+class Conversion(NamedTuple):
+    """How raw features become held ones: n_converted entries, in the order in which a row is held."""
 
     feature: NDArray[np.int32]
-    used: NDArray[np.bool_]  # False where a vector is filled up: with a feature that is there, times 0
+    """int32 (n_converted,), the number of the raw feature."""
+    used: NDArray[np.bool_]
+    """bool (n_converted,), False in padding, which repeats a real feature with the factor 0."""
     factor: FloatArray
+    """float64 (n_converted,), s in 1 / raw units."""
     shift: FloatArray
+    """float64 (n_converted,), μ in raw units."""
 
 
-def held_places(model: Model, held: IntArray) -> Places:
+def held_conversion(model: Model, held: IntArray) -> Conversion:
+    """The conversion to these features; where some are skipped, padded to a multiple of 16."""
     n = len(held)
     length = n if n == model.n_features else -(-max(n, 1) // LANES) * LANES
     feature = np.pad(held, (0, length - n), constant_values=held[-1] if n else 0)
@@ -29,15 +34,15 @@ def held_places(model: Model, held: IntArray) -> Places:
     factor, shift = (
         np.where(used, values[feature], 0.0) for values in (model.scaling.factor, model.scaling.shift)
     )
-    return Places(feature.astype(np.int32), used, factor, shift)
+    return Conversion(feature.astype(np.int32), used, factor, shift)
 
 
 def aligned_empty(length: int, dtype: type[np.generic]) -> NDArray[Any]:
     """An array that starts on a cache line: a vector load across two lines takes twice as long."""
     n_bytes = length * np.dtype(dtype).itemsize
-    room = np.empty(n_bytes + 64, np.uint8)
-    start = -room.__array_interface__["data"][0] % 64
-    return room[start : start + n_bytes].view(dtype)
+    space = np.empty(n_bytes + 64, np.uint8)
+    start = -space.__array_interface__["data"][0] % 64
+    return space[start : start + n_bytes].view(dtype)
 
 
 def aligned(values: NDArray[Any]) -> NDArray[Any]:
@@ -47,14 +52,17 @@ def aligned(values: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def halves(places: Places, centres: FloatArray) -> tuple[SingleArray, SingleArray, SingleArray]:
-    """μ + centre / s in two parts of single precision, and the centre, by places, flat."""
-    factor = np.where(places.factor == 0, 1.0, places.factor)
-    centres = np.where(places.used, centres[..., places.feature], 0.0)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # an infinite part makes the engine leave the row to double precision
-        a = places.shift + centres / factor
+def halves(conversion: Conversion, centres: FloatArray) -> tuple[SingleArray, SingleArray, SingleArray]:
+    """(high, low, centre), each float32 and flat, n_converted numbers for every centre: a = μ + centre / s as
+    the sum of two single numbers, and the centre itself.
+
+    centres  float64 (n_features,) or (n, n_features), scaled
+    """
+    factor = np.where(conversion.factor == 0, 1.0, conversion.factor)
+    centres = np.where(conversion.used, centres[..., conversion.feature], 0.0)
+    # The engine leaves rows to double precision where a part is infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        a = conversion.shift + centres / factor
         high = a.astype(np.float32)
         low = (a - high).astype(np.float32)
     return aligned(high.ravel()), aligned(low.ravel()), aligned(centres.astype(np.float32).ravel())

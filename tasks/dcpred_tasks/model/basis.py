@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.model.kernels import Kernel, Rows
+from dcpred_tasks.model.kernels import Kernel, RowArray
 
 Pull = Callable[[RealArray], tuple[RealArray, RealArray, RealArray]]
 Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
@@ -66,9 +66,9 @@ class Basis(Protocol):
 
     @property
     def size(self) -> int:
-        """How many functions."""
+        """The number of functions."""
 
-    def __call__(self, X: Rows) -> FloatArray:
+    def __call__(self, X: RowArray) -> FloatArray:
         """c̄ of scaled rows (n, n_features): float64 (n, size)."""
 
     def weighted(self, X: RealArray) -> Weighted | None:
@@ -86,7 +86,8 @@ class Basis(Protocol):
 class Landmarks:
     """K(x, u_j), each with a γ of its own.
 
-    points  float32 (m, n_features), scaled · gamma float32 (m,)
+    points  float32 (m, n_features), scaled
+    gamma   float32 (m,)
     """
 
     kernel: Kernel
@@ -97,7 +98,7 @@ class Landmarks:
     def size(self) -> int:
         return len(self.points)
 
-    def __call__(self, X: Rows) -> FloatArray:
+    def __call__(self, X: RowArray) -> FloatArray:
         return self.kernel(X, self.points, self.gamma)
 
     def weighted(self, X: RealArray) -> Weighted | None:
@@ -118,7 +119,7 @@ class Products:
     def size(self) -> int:
         return len(self.pairs)
 
-    def __call__(self, X: Rows) -> FloatArray:
+    def __call__(self, X: RowArray) -> FloatArray:
         return self.of_values(self.landmarks(X))
 
     def of_values(self, c: FloatArray) -> FloatArray:
@@ -157,7 +158,7 @@ class TrianglePoints:
     def size(self) -> int:
         return len(self.distances)
 
-    def __call__(self, X: Rows) -> FloatArray:
+    def __call__(self, X: RowArray) -> FloatArray:
         if self.size == 0:
             return np.empty((len(X), 0))
         return self.of_distances(self.landmarks.kernel.distances(X, self.landmarks.points))
@@ -206,7 +207,7 @@ class LeafBasis:
     def size(self) -> int:
         return sum(member.size for member in self.members)
 
-    def __call__(self, X: Rows) -> FloatArray:
+    def __call__(self, X: RowArray) -> FloatArray:
         landmarks, products, triangle = self.members
         if triangle.size == 0:
             c = landmarks(X)
@@ -264,7 +265,7 @@ def sample_pairs(m: int, n_products: int, rng: np.random.Generator) -> NDArray[n
     return np.column_stack([i[chosen], j[chosen]]).astype(np.int32)
 
 
-def triangle_distances(kernel: Kernel, points: Rows, landmarks: SingleArray) -> SingleArray:
+def triangle_distances(kernel: Kernel, points: RowArray, landmarks: SingleArray) -> SingleArray:
     """s_tj of the points v_t, float32 (len(points), m)."""
     if len(points) == 0:
         return np.empty((0, len(landmarks)), MODEL_DTYPE)

@@ -2,7 +2,7 @@
 
     x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x') + b_leaf
 
-(Hsieh et al. 2014, algorithm 1)
+This is algorithm 1 of Hsieh et al. 2014.
 
 Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]` are those of one leaf.
 """
@@ -30,13 +30,13 @@ from dcpred_tasks.dtypes import (
 )
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
-from dcpred_tasks.model.kernels import Kernel, Rows
+from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
-TILE_BYTES = 64 * 2**20
+TILE_BYTES = 64 * 2**20  # float64 rows of a tile
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Support:
 
 @dataclass(frozen=True)
 class Reference:
-    """The training rows feature by feature, raw: what scored rows are compared with. Prediction does not need
-    it.
+    """Raw features of the training rows, which those of scored rows are compared with. Prediction does not
+    need them.
     """
 
     mean: FloatArray  # (n_features,)
-    sd: FloatArray
+    sd: FloatArray  # (n_features,), standard deviations
 
 
-# Compared by identity: the scorer keeps one engine for each Model object.
+# Models are compared by identity: the scorer caches one engine for each Model object.
 @dataclass(frozen=True, eq=False)
 class Model(LeafArrays):
     """Everything that prediction needs. `classes` is empty for regression; n_outputs is 1 for two classes.
@@ -179,9 +179,8 @@ def _score_tile(
     leaves: LeafNumbers | None,
 ) -> None:
     """Score one tile in place."""
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # a value too large for float32 becomes a status, not a warning
+    # A value too large for float32 becomes a status, not a warning.
+    with np.errstate(over="ignore", invalid="ignore"):
         rows = model.scaling.exact(X)
         finite = np.isfinite(rows.astype(MODEL_DTYPE)).all(axis=1)
         rows[~finite] = 0.0
@@ -209,7 +208,7 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
     return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
-def _values(model: Model, leaf: int, rows: Rows) -> FloatArray:
+def _values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     own = _span(model.beta_at, leaf)
     if own.start == own.stop:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
@@ -239,7 +238,7 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
     return terms, intercept
 
 
-def _early_values(model: Model, leaf: int, rows: Rows) -> FloatArray:
+def _early_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
     if model.support is None:
         raise DataError(
             "early prediction was asked for, but the model was saved without its support vectors; "

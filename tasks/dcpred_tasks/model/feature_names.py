@@ -109,7 +109,7 @@ def _column_labels(X: Any) -> list[Any]:
     other arrays.
     """
     if is_a(X, "xarray.DataArray"):
-        # coords.get would number a dimension that has no labels
+        # `coords.get` would number a dimension that has no labels.
         labelled = X.ndim == 2 and X.dims[1] in X.coords
         return list(X.coords[X.dims[1]].values.tolist()) if labelled else []
     return list(X.column_names if is_a(X, "pyarrow.Table") else getattr(X, "columns", ()))
@@ -133,8 +133,8 @@ def _attribute_names(X: Any) -> Names | None:
 
 def _check_columns(given: Names, trained: Names) -> None:
     """Raise DataError unless the columns are those of training in some order."""
-    here, wanted = set(given), set(trained)
-    missing = [name for name in trained if name not in here]
+    found, wanted = set(given), set(trained)
+    missing = [name for name in trained if name not in found]
     if missing:
         raise DataError(
             f"X lacks {_listed(missing)}, which the model was trained with; add what is in"

@@ -27,9 +27,9 @@ import numpy as np
 from dcpred_tasks.dtypes import FloatArray, RealArray
 
 LOG2_E = float(np.log2(np.e))
-NEAR = 2.0  # exponent at the leaf's mean up to which a kernel value is written as a difference from there
-LARGEST = 1e6  # a² of a Matérn kernel from which on its value is 0, in double precision
-LARGEST_IN_LANES = 1e4  # and in single precision
+NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
+LARGEST = 1e6  # limit of a² of a Matérn kernel: its value is 0 there, in double precision
+LARGEST_IN_LANES = 1e4  # the same limit in single precision
 SMALLEST = 1e-30  # keeps 0 / 0 away
 
 
@@ -42,7 +42,7 @@ class Sum(IntEnum):
 
 
 class Lanes(Protocol):
-    """Arithmetic of vectors of single precision, of LLVM or of NumPy."""
+    """Arithmetic of vectors of single precision, by LLVM or by NumPy."""
 
     def number(self, value: float) -> Any: ...
     def add(self, x: Any, y: Any) -> Any: ...
@@ -53,8 +53,8 @@ class Lanes(Protocol):
         """x · y + z, rounded once."""
 
     def sqrt(self, x: Any) -> Any: ...
-    def least(self, x: Any, y: Any) -> Any: ...
-    def most(self, x: Any, y: Any) -> Any: ...
+    def minimum(self, x: Any, y: Any) -> Any: ...
+    def maximum(self, x: Any, y: Any) -> Any: ...
     def where_less(self, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
         """`then` in lanes where x < y, else `otherwise`."""
 
@@ -71,8 +71,8 @@ class LeafLanes:
 
     weights    float64 (m, n_held), what rows are multiplied with or subtracted from
     constants  float64 (n_constants, m)
-    factor     float64 (m,), and
-    shift      float64 (m,): kernel value = factor · (e + shift)
+    factor     float64 (m,), in kernel value = factor · (e + shift)
+    shift      float64 (m,)
     """
 
     weights: FloatArray
@@ -85,11 +85,11 @@ class LeafLanes:
 class LeafPoints:
     """The m landmarks of a leaf, in double precision.
 
-    v     (m, n_features), from the leaf's mean on
-    mean  (n_features,), in scaled features; 0 where rows are not held
-    held  numbers of the features that rows are held with; in the others every row is 0
-    gamma (m,)
-    wide  whether squares are of differences, feature by feature, and not from products
+    v      (m, n_features), landmarks less the leaf's mean
+    mean   (n_features,), in scaled features; 0 in features that are not held
+    held   numbers of the features that rows are held with; in the others every row is 0
+    gamma  (m,)
+    wide   whether differences are squared, feature by feature, and not products summed
     """
 
     v: FloatArray
@@ -109,7 +109,7 @@ class LeafPoints:
 
 
 class Family(ABC):
-    """A kernel without its γ, degree and coef0; without state."""
+    """A kernel without its γ, degree and coef0. A family has no state."""
 
     name: ClassVar[str]
     sum: ClassVar[Sum]
@@ -220,10 +220,10 @@ class Laplacian(Rbf):
         )
 
     def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
-        apart = np.zeros((len(points.v),) * 2)
+        distances = np.zeros((len(points.v),) * 2)
         for feature in points.v.T:
-            apart += np.abs(feature[:, None] - feature)
-        return self.value(points.gamma * apart, degree, coef0)
+            distances += np.abs(feature[:, None] - feature)
+        return self.value(points.gamma * distances, degree, coef0)
 
 
 class Matern32(Family):
@@ -245,11 +245,11 @@ class Matern32(Family):
     steepest = 3.0
     n_constants = 7
     group_ns = 3.5
-    by: ClassVar[float] = 6.0  # a² / t
-    k: ClassVar[float] = 0.0
+    a2_of_t: ClassVar[float] = 6.0  # a² / t
+    k: ClassVar[float] = 0.0  # factor of a² in P(a)
 
     def value(self, t: RealArray, degree: int, coef0: float) -> RealArray:
-        t *= self.by
+        t *= self.a2_of_t
         np.minimum(t, LARGEST, out=t)
         a = np.sqrt(t)
         t *= self.k
@@ -267,14 +267,14 @@ class Matern32(Family):
         return (1.0 + a) * math.exp(-a)
 
     def leaf_lanes(self, points: LeafPoints, degree: int, coef0: float) -> LeafLanes:
-        scale = self.by * points.gamma
+        scale = self.a2_of_t * points.gamma
         square, v = scale * points.square, points.v[:, points.held]
         A = np.sqrt(square)
         near = A < NEAR
         A = np.where(near, A, 0.0)
         P = np.where(near, 1.0 + A + self.k * square, 0.0)
         offset = np.zeros(len(v))
-        if points.wide:  # x holds the whole of a², but for features that are not held
+        if points.wide:  # x is the whole of a², except for features that are not held.
             offset = np.where(near, -scale * points.held_square, 0.0)
             square = np.where(near, square, square - scale * points.held_square)
         return LeafLanes(
@@ -289,8 +289,8 @@ class Matern32(Family):
     @staticmethod
     def in_lanes(o: Lanes, x: Any, constants: list[Any]) -> Any:
         _, offset, near, square, A, P, k = constants
-        q = o.least(o.sub(offset, x), o.number(LARGEST_IN_LANES))  # a² − A²
-        a2 = o.most(o.add(q, square), o.number(0.0))
+        q = o.minimum(o.sub(offset, x), o.number(LARGEST_IN_LANES))  # a² − A²
+        a2 = o.maximum(o.add(q, square), o.number(0.0))
         a = o.sqrt(a2)
         numerator = o.where_less(o.number(0.0), near, q, a2)
         delta = o.div(numerator, o.add(o.add(a, A), o.number(SMALLEST)))
@@ -307,7 +307,7 @@ class Matern52(Matern32):
 
     name = "matern52"
     steepest = 5 / 3
-    by = 10.0
+    a2_of_t = 10.0
     k = 1 / 3
 
     def fall(self, t: RealArray, K: RealArray, degree: int, coef0: float) -> RealArray:
@@ -355,7 +355,7 @@ class Polynomial(Family):
         )
 
     def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
-        """Of what a product sums on its way, not of the product, which may be small by cancelling."""
+        """As of every family, with the sums of magnitudes of a product: the product itself may cancel."""
         products = np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
         at_mean = np.abs(lanes.constants[0])
         return np.asarray((products + at_mean) ** degree - at_mean**degree)

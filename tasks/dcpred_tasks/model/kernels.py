@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.model.kernel_families import BY_NAME, Family, Sum
 
-Rows = NDArray[np.float32] | NDArray[np.float64]
+RowArray = NDArray[np.float32] | NDArray[np.float64]
 Slope = Callable[[RealArray], tuple[RealArray, RealArray]]
 Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
@@ -38,11 +38,11 @@ class Kernel:
     def stationary(self) -> bool:
         return self.family.stationary
 
-    def __call__(self, X: Rows, U: Rows, gamma: SingleArray | None = None) -> FloatArray:
+    def __call__(self, X: RowArray, U: RowArray, gamma: SingleArray | None = None) -> FloatArray:
         """float64 (len(X), len(U)); `gamma` (len(U),) is a γ of its own for each row of U."""
         return self._value(_SUMS[self.family.sum](X, U), gamma)
 
-    def distances(self, X: Rows, U: Rows) -> FloatArray:
+    def distances(self, X: RowArray, U: RowArray) -> FloatArray:
         """The distance of a stationary kernel, float64 (len(X), len(U))."""
         if not self.stationary:
             raise ValueError(f"the {self.name} kernel is not a function of a distance")
@@ -75,19 +75,19 @@ def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
     digits.
     """
     middle = X.mean(axis=0)
-    near = X - middle
-    wide = np.column_stack([near, np.einsum("ij,ij->i", near, near), np.ones(len(X), X.dtype)])
+    centred = X - middle
+    extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(len(X), X.dtype)])
 
-    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
         V = U - middle
         v2 = (V * V).sum(axis=1)
         factor = np.column_stack([2 * gamma[:, None] * V, -gamma, -gamma * v2])
-        t = wide @ factor.T
+        t = extended @ factor.T
         np.minimum(t, 0, out=t)
         K, fall = kernel._falling(np.negative(t, out=t))
 
         def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
-            sums = (dK * fall()).T @ wide
+            sums = (dK * fall()).T @ extended
             D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
             return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (
                 2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D
@@ -95,11 +95,11 @@ def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
 
         return K, slope
 
-    return of
+    return value_and_slope
 
 
 def _of_absolute(kernel: Kernel, X: RealArray) -> Differentiable:
-    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
         r = np.zeros((len(X), len(U)), X.dtype)
         for f in range(X.shape[1]):
             r += np.abs(X[:, f, None] - U[None, :, f])
@@ -112,11 +112,11 @@ def _of_absolute(kernel: Kernel, X: RealArray) -> Differentiable:
 
         return K, slope
 
-    return of
+    return value_and_slope
 
 
 def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
-    def of(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
+    def value_and_slope(U: RealArray, gamma: RealArray) -> tuple[RealArray, Slope]:
         products = X @ U.T
         K, fall = kernel._falling(gamma * products)
 
@@ -126,30 +126,32 @@ def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
 
         return K, slope
 
-    return of
+    return value_and_slope
 
 
-MEDIAN_ROWS = 200
-SMALLEST_APART = 1e-30  # γ of a landmark is kept in single precision
+MEDIAN_ROWS = 200  # most rows that the median distance is taken from
+SMALLEST_DISTANCE = 1e-30  # Its inverse, γ of a landmark, is kept in single precision.
 
 
-def median_gamma(kernel: Kernel, X: Rows) -> float:
+def median_gamma(kernel: Kernel, X: RowArray) -> float:
     """1 / the median squared distance (laplacian: distance) of different rows, of at most 200: the median
     heuristic.
     """
     some = X[:: -(-len(X) // MEDIAN_ROWS)].astype(ACC_DTYPE)
     absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []
-    # From differences: |x|² − 2x·u + |u|² leaves more than 0 between rows that are the same.
+    # Distances are summed of differences: |x|² − 2x·u + |u|² leaves more than 0 between equal rows.
     for i in range(1, len(some)):
         off = np.abs(some[:i] - some[i])
         between.append((off if absolute else off * off).sum(axis=1))
-    apart = np.concatenate([*between, np.empty(0)])
-    gamma = 1.0 / max(float(np.median(apart[apart > 0])), SMALLEST_APART) if apart.any() else kernel.gamma
+    distances = np.concatenate([*between, np.empty(0)])
+    if not distances.any():
+        return float(np.float32(kernel.gamma))
+    gamma = 1.0 / max(float(np.median(distances[distances > 0])), SMALLEST_DISTANCE)
     return float(np.float32(gamma))
 
 
-def squared_distances(X: Rows, U: Rows) -> FloatArray:
+def squared_distances(X: RowArray, U: RowArray) -> FloatArray:
     """‖x−u‖² as |x|² − 2x·u + |u|², never negative."""
     X, U = np.asarray(X, ACC_DTYPE), np.asarray(U, ACC_DTYPE)
     out = X @ U.T
@@ -159,7 +161,7 @@ def squared_distances(X: Rows, U: Rows) -> FloatArray:
     return np.maximum(out, 0.0, out=out)
 
 
-def city_block_distances(X: Rows, U: Rows) -> FloatArray:
+def city_block_distances(X: RowArray, U: RowArray) -> FloatArray:
     """Σ_f |x_f − u_f|, feature by feature, so that no array of rows × landmarks × features is made."""
     X, U = np.asarray(X, ACC_DTYPE), np.asarray(U, ACC_DTYPE)
     out = np.zeros((len(X), len(U)), ACC_DTYPE)
@@ -168,7 +170,7 @@ def city_block_distances(X: Rows, U: Rows) -> FloatArray:
     return out
 
 
-def _products(X: Rows, U: Rows) -> FloatArray:
+def _products(X: RowArray, U: RowArray) -> FloatArray:
     return np.asarray(X, ACC_DTYPE) @ np.asarray(U, ACC_DTYPE).T
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
 
-BASES = ("none", "standard", "minmax")  # those that do not look at targets, which `fit_scaling` knows
+BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets
 SCALINGS = (*BASES, "learned")
 
 
@@ -43,13 +43,13 @@ def fit_scaling(
     if name == "minmax":
         return Scaling(minimum.copy(), _inverse(maximum - minimum))
     origin = sample[0].astype(ACC_DTYPE)
-    # exactly 0 in a constant column, whose mean would be off by rounding
+    # A constant column becomes exactly 0; its mean would be off by rounding.
     rows = sample.astype(ACC_DTYPE) - origin
-    reach = 1.0 / _inverse(np.abs(rows).max(axis=0))
-    rows /= reach  # so that no square overflows
+    largest = 1.0 / _inverse(np.abs(rows).max(axis=0))
+    rows /= largest  # No square overflows then.
     mean = np.average(rows, axis=0, weights=weight)
     spread = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weight))
-    return Scaling(origin + reach * mean, _inverse(reach * spread))
+    return Scaling(origin + largest * mean, _inverse(largest * spread))
 
 
 def _inverse(width: FloatArray) -> FloatArray:

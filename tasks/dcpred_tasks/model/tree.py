@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.model.kernels import Rows
+from dcpred_tasks.model.kernels import RowArray
 
 
 @dataclass(frozen=True)
 class Tree:
-    starts: IntArray  # (n_nodes + 1,)
-    children: NDArray[np.int32]  # (n_centres,)
+    """The arrays of a tree; every row walks from node 0 to a leaf."""
+
+    starts: IntArray  # (n_nodes + 1,), the first centre of each node
+    children: NDArray[np.int32]  # (n_centres,), the node that a centre leads to, or ~leaf
     centres: SingleArray  # (n_centres, n_features), scaled
 
     @property
@@ -35,7 +37,7 @@ class Tree:
     def levels(self) -> IntArray:
         """Levels that a walk has taken with the step from each centre, int64 (n_centres,)."""
         of_node = np.ones(max(self.n_nodes, 1), INDEX_DTYPE)
-        for node in range(self.n_nodes):  # a node comes before its children
+        for node in range(self.n_nodes):  # A node comes before its children.
             below = self.children[self.starts[node] : self.starts[node + 1]]
             of_node[below[below >= 0]] = of_node[node] + 1
         return np.repeat(of_node[: self.n_nodes], np.diff(self.starts))
@@ -48,11 +50,11 @@ class Tree:
         leads = np.bincount(~self.children[at_leaf], minlength=self.n_leaves)
         below = np.zeros(len(self.children))
         below[at_leaf] = (leaf_rows / np.maximum(leads, 1))[~self.children[at_leaf]]
-        for node in range(self.n_nodes - 1, 0, -1):  # a node comes before its children
+        for node in range(self.n_nodes - 1, 0, -1):  # A node comes before its children.
             below[self.children == node] = below[self.starts[node] : self.starts[node + 1]].sum()
         return below
 
-    def descend(self, X: Rows) -> NDArray[np.int32]:
+    def descend(self, X: RowArray) -> NDArray[np.int32]:
         """The leaf of each scaled row, int32 (n_samples,).
 
         Products are summed in double precision and compared in single precision: a row as near to one centre
@@ -69,8 +71,8 @@ class Tree:
             own = slice(self.starts[node], self.starts[node + 1])
             scores = rows @ centres[own].T
             scores -= half_norms[own]
-            # −‖x−c‖²/2, which is not near 0 on a border: single precision then hides what BLAS sums
-            # differently.
+            # Scores are now −‖x−c‖²/2, far from 0 on a border: single precision hides in which order BLAS
+            # sums.
             scores -= np.einsum("ij,ij->i", rows, rows)[:, None] / 2
             target = self.children[own][scores.astype(np.float32).argmax(axis=1)]
             at_leaf = target < 0

@@ -18,7 +18,7 @@ from dcpred_tasks.scratch.training_job import Source, TrainJob, file_stamp
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import new_directory, partial_name
 
-# a leaf's rows are read in such pieces: 1.27 × the ideal bytes at 128 rows of covtype
+# Rows of a leaf are read in chunks of this size: 128 rows of covtype then cost 1.27 times their own bytes.
 INNER_CHUNK_BYTES = 16 * 2**10
 
 
@@ -26,8 +26,10 @@ INNER_CHUNK_BYTES = 16 * 2**10
 class Rows:
     """Rows on their way to a leaf, in the order of their numbers.
 
-    X raw (n, n_features) · target float64 (n,), a class number or a value · weight float64 (n,) · number
-    int64 (n,)
+    X       (n, n_features), raw
+    target  float64 (n,), class numbers or values
+    weight  float64 (n,)
+    number  int64 (n,), row numbers in the input
     """
 
     X: NDArray[Any]
@@ -51,7 +53,7 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) 
     order = np.argsort(leaf, kind="stable")
     counts = np.bincount(leaf, minlength=n_leaves).astype(np.int64)
     X, n = rows.X[order], len(order)
-    # row numbers < 2⁵³
+    # Row numbers are below 2⁵³, so that float64 holds them.
     side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]
     with new_directory(path) as partial:
         group = zarr_arrays.create_group(partial)

@@ -33,7 +33,7 @@ from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 
-Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their labels or values, their weights
+Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their targets, their weights
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,19 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """A file as it is now: another training may have written the same name since."""
+    """A file as it is now: what is kept of it in memory is looked up by its name and this.
+
+    1. A worker reads division.npz of one training, and keeps it.
+    2. The training is given up, and its scratch directory removed.
+    3. Another training writes its own division.npz at the same path, and gives the same worker a task.
+    4. The stamp differs, so that the worker reads the file again.
+    """
     stat = path.stat()
     return str(path), stat.st_ino, stat.st_mtime_ns
 
 
 def read_division(job: TrainJob) -> StoredDivision:
-    """Once per process."""
+    """The division, read once per process."""
     return _division(file_stamp(job.division_file))
 
 

@@ -25,8 +25,10 @@ from dcpred_tasks.training.trial import TrialRows
 class TrialTree:
     """A tree that is tried.
 
-    leaves  int64 (L,), those looked at · kept float64 (L,), the share of their rows that is read
-    classes, class_factors  as in training_job.StoredDivision
+    leaves         int64 (L,), the leaves that are looked at
+    kept           float64 (L,), the share of their rows that is read
+    classes        as in training_job.StoredDivision
+    class_factors  as in training_job.StoredDivision
     """
 
     scaling: Scaling
@@ -76,9 +78,12 @@ def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Of each leaf that is looked at: its rows, the different targets among them and their neighbours', their
-    mean weight, and the overlap from which on its rows differ in their target (below, the leaf is a
-    constant).
+    """What is known of the L leaves that are looked at.
+
+    rows        int64 (L,), the rows of each leaf, without its halo
+    targets     int64 (L,), different targets among its rows and its halo
+    weight      float64 (L,), mean weight of its rows
+    mixed_from  int64 (L,), the least overlap with two different targets: with less, the leaf is a constant
     """
 
     rows: IntArray

@@ -27,7 +27,7 @@ MAX_AUTO_LEAVES = 4_096
 @dataclass(frozen=True)
 class Division:
     """How space is divided, learned from a sample: scaling, first tree, and the kernels in scaled features.
-    `reference` says what the sample was like.
+    `reference` holds the means and standard deviations of the sample's features.
     """
 
     scaling: Scaling
@@ -43,8 +43,11 @@ def learn_division(
     survey: Survey,
     settings: Settings,
 ) -> Division:
-    """sample  raw rows drawn by `sampling.drawn`, in the order of their numbers, with their targets (class
-    numbers or values) and their sample weights > 0.
+    """Learn the division from a sample of the rows.
+
+    sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0, sample weights
     """
     scaling = learn_scaling(sample, target, weight, survey, settings)
     return divide(scaling, sample, weight, survey, settings)
@@ -93,12 +96,12 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
 
 
 def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kernels:
-    """γ "scale" is 1 where the scaling was learned, width and all, else 1 / (n_features × variance) as in
-    scikit-learn; what stands here for "median" is replaced leaf by leaf.
+    """γ "scale" is 1 where the scaling was learned, for that has the width of the kernel in it, else
+    1 / (n_features × variance) as in scikit-learn. "median" gets the same, until each leaf replaces it.
     """
     if isinstance(settings.gamma, str):
         if settings.scaling == "learned":
-            rows = rows[:, rows.any(axis=0)]  # without the features that were left out
+            rows = rows[:, rows.any(axis=0)]  # Features that the scaling left out are 0 in every row.
         squares = BY_NAME[settings.kernel].sum == Sum.SQUARES
         gamma = 1.0 if settings.scaling == "learned" and squares else _scale(rows, weight)
     else:

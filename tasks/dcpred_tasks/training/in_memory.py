@@ -22,14 +22,14 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
 
-# Told the title of each step, how much there is to count in it (None: nothing), of what; gives what is told
-# as that is done.
+# Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
+# gives a function that is called with each amount that is done.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
 
 
 @contextmanager
 def unwatched(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
-    """For those who need not see what goes on."""
+    """A Watch that shows nothing."""
     yield lambda amount: None
 
 
@@ -51,7 +51,7 @@ def train_rows(
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty
     """
-    with threadpool_limits(1):  # BLAS sums in another order with more threads
+    with threadpool_limits(1):  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
         with watch("learning the scaling and the tree", None, ""):
@@ -66,7 +66,7 @@ def train_rows(
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
             is_halo = np.arange(len(both)) >= len(first)
-            with threadpool_limits(1, user_api="openmp"):  # a limit of the thread that sets it
+            with threadpool_limits(1, user_api="openmp"):  # The limit is that of the thread which sets it.
                 return fit_leaf(
                     rows[both],
                     target[both],
@@ -92,7 +92,9 @@ def train_rows(
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
-    """Row numbers that a leaf is trained on, its own and those of its halo, no more than max_leaf_rows."""
+    """The numbers of the rows that a leaf is trained on, (own rows, halo rows): at most max_leaf_rows
+    together.
+    """
     own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
     return own, halo[thinned(halo, settings.max_leaf_rows - len(own), settings.seed)]
 

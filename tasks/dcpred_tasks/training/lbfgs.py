@@ -12,10 +12,10 @@ import numpy as np
 from dcpred_tasks.dtypes import FloatArray
 
 MEMORY = 10  # pairs of steps and changes of the gradient that are remembered
-FIRST_STEP = 0.1  # the length of the first
-DECREASE = 1e-4  # of what the slope promises: what a step must bring (Armijo)
-SHORTER = 0.3
-HALVINGS = 20
+FIRST_STEP = 0.1  # length of the first step
+DECREASE = 1e-4  # share of the decrease that the slope promises which a step must bring (Armijo)
+SHORTER = 0.3  # factor of the length where a step does not bring it
+TRIES = 20  # lengths that are tried
 CURVED = 1e-10  # a pair with less curvature than this is forgotten
 
 Function = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -36,10 +36,10 @@ def minimise(function: Function, start: FloatArray, steps: int, tolerance: float
         if not slope < 0:
             break
         length = 1.0
-        for _ in range(HALVINGS):
+        for _ in range(TRIES):
             trial = x + length * direction
             lower, at_trial = function(trial)
-            if lower <= value + DECREASE * length * slope:  # false for NaN
+            if lower <= value + DECREASE * length * slope:  # This is false for NaN.
                 break
             length *= SHORTER
         else:
@@ -58,7 +58,7 @@ def minimise(function: Function, start: FloatArray, steps: int, tolerance: float
 
 
 def _direction(gradient: FloatArray, pairs: deque[tuple[FloatArray, FloatArray, float]]) -> FloatArray:
-    """−H g, H the inverse Hessian that the pairs tell of (the two-loop recursion)."""
+    """−H g by the two-loop recursion; the pairs define H, an approximate inverse Hessian."""
     q = gradient.copy()
     if not pairs:
         norm = float(np.sqrt(q @ q))

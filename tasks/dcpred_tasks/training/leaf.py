@@ -24,10 +24,10 @@ class LeafModel(LeafArrays):
     """A compact leaf, whose arrays are the fields of LeafArrays, and its local kernel machine where asked
     for, which Support joins. k outputs: 1 for two classes or regression.
 
-    support          float32 (s, n_features), scaled
-    dual             float32 (s, k)
-    early_intercept  float64 (k,)
-    early_gamma      float64 (1,)
+    support          float32 (s, n_features), support vectors of the local machine, scaled
+    dual             float32 (s, k), their weights
+    early_intercept  float64 (k,), of the local machine
+    early_gamma      float64 (1,), γ of the local machine
     """
 
     support: SingleArray
@@ -65,7 +65,7 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task))
-    # A feature that is 0 in every row, as one that the scaling leaves out, is in no kernel value.
+    # A feature that is 0 in every row, such as one that the scaling leaves out, changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     own = X if used.all() else np.ascontiguousarray(X[:, used])
@@ -119,7 +119,7 @@ def leaf_kernels(rows: LeafRows, kernels: Kernels, settings: Settings) -> Kernel
 
 
 def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
-    """A compact model that extrapolates can be far off; the rows of its leaf say what is plausible."""
+    """The range of the targets: a compact model that extrapolates can be far off."""
     return np.array([target.min(), target.max()] if task == "regression" else [], np.float64)
 
 
@@ -142,9 +142,8 @@ def _exact(
     are allowed.
     """
     used = np.flatnonzero(local.dual.any(axis=1))
-    if (
-        kernels.local != kernels.head or len(used) == 0
-    ):  # none: the rows that were drawn for it agree, others do not
+    # There is no support vector where the rows that were drawn for the local machine all agree.
+    if kernels.local != kernels.head or len(used) == 0:
         return None
     points, which = np.unique(X[used], axis=0, return_inverse=True)
     if len(points) > n_landmarks:

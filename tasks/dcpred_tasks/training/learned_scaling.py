@@ -23,22 +23,22 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 
-NEIGHBOURS = 32
-ROUNDS = 8  # neighbours are found anew in each
+NEIGHBOURS = 32  # K
+ROUNDS = 8  # times that neighbours are found anew
 STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
-HELD_OUT = 3_000  # rows that decide, at most a fifth of the sample
-MULTIPLICATIONS = (
-    5e10  # of one neighbour search, at most: about a second; fewer rows are searched for where data are wide
-)
-FEWEST_TO_CUT = 100  # held-out rows from which on features are left out
-FEWEST_ROWS = 40  # fewer distinct rows teach nothing
-# Squared distance, in the median, from a row to its last neighbour. Local SVMs and ridge regressions did best
-# at γ between 1/4 and 4 then: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density of all rows),
-# housing 1/4, house_16H 1.
+HELD_OUT_ROWS = 3_000  # rows that decide between candidates; at most a fifth of the sample
+# Most multiplications of one neighbour search: about a second. With many features fewer rows are searched
+# for.
+MULTIPLICATIONS = 5e10
+FEWEST_TO_LEAVE_OUT = 100  # held-out rows that it takes to leave features out
+FEWEST_ROWS = 40  # distinct rows that it takes to learn factors
+# Median squared distance from a row to its last neighbour in the scaled features. Local SVMs and ridge
+# regressions then do best at γ between 1/4 and 4: letter 2 to 4, usps 1, covtype 2 (in leaves, at the density
+# of all rows), housing 1/4, house_16H 1.
 KERNEL_REACH = {"classification": 0.5, "regression": 0.25}
-FLOOR = 1e-3  # a row whose neighbours all disagree loses −log of this
-BLOCK_ROWS = 128  # × the rows of the sample × 4 B: what a neighbour search holds
+FLOOR = 1e-3  # probability that a row loses −log of where all of its neighbours disagree
+BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
 # Step of Adam in log w, and pull towards the base scaling. The first suits few features, of which some matter
 # far more than the base tells (covtype, housing), the second many features that matter about alike (usps,
 # mnist, a9a).
@@ -56,29 +56,29 @@ class Metric:
     name: str  # "learned", or the base scaling that did best on held-out rows: "none", "standard" or "minmax"
     shift: FloatArray
     factor: FloatArray
-    # of every candidate on held-out rows: mean log-likelihood of the class, or R²; more is better
+    # Score of every candidate on held-out rows, more is better: mean log-likelihood of the class, or R².
     scores: dict[str, float]
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Distinct rows in standardised features, without the constant ones."""
 
     U: SingleArray  # (n, d)
     y: FloatArray  # (n,): class numbers, or values of mean 0 and variance 1
     weight: FloatArray  # (n,), > 0, mean 1
 
-    def take(self, rows: IntArray) -> "Rows":
-        return Rows(self.U[rows], self.y[rows], self.weight[rows])
+    def take(self, rows: IntArray) -> "LabelledRows":
+        return LabelledRows(self.U[rows], self.y[rows], self.weight[rows])
 
 
 @dataclass(frozen=True)
 class Judged:
     """A candidate on held-out rows, at the best of its kernel widths."""
 
-    w: FloatArray  # (d,), with the width
+    w: FloatArray  # (d,), factors of squared differences, the width of the kernel among them
     losses: FloatArray  # (held-out rows,), weighted so that their mean is the loss
-    reach: float  # median squared distance to the last neighbour
+    neighbour_distance: float  # median squared distance to the last neighbour
 
     @property
     def loss(self) -> float:
@@ -103,7 +103,7 @@ def learn_metric(
     minimum, maximum  float64 (n_features,), of all rows (as for `fit_scaling`)
     task              "classification" or "regression"
     """
-    sample = np.ascontiguousarray(sample)  # sums are rounded by their order
+    sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
     bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in BASES}
     unit = bases["standard"]
     varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
@@ -115,35 +115,39 @@ def learn_metric(
             "standard", unit.shift, np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0), {}
         )
     order = np.random.default_rng(seed).permutation(len(rows.y))
-    n_held = max(min(HELD_OUT, len(order) // 5, int(MULTIPLICATIONS / rows.U.size)), len(order) // 30, 1)
+    n_held = max(min(HELD_OUT_ROWS, len(order) // 5, int(MULTIPLICATIONS / rows.U.size)), len(order) // 30, 1)
     held, pool = rows.take(order[:n_held]), rows.take(order[n_held:])
     judged: dict[str, Judged] = {}
     for name, base in bases.items():
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             w = (base.factor[varies] / unit.factor[varies]) ** 2
             w /= w.sum()
-        twin = next(
+        equal = next(
             (other for other in judged.values() if np.allclose(other.w / other.w.sum(), w, rtol=1e-6)), None
         )
         if np.isfinite(w).all():
-            judged[name] = twin or judge(w, held, pool, task)
+            judged[name] = equal or judge(w, held, pool, task)
     best = min(judged, key=lambda name: judged[name].loss)
     base_loss = judged[best].loss
     starts = [(judged[best].w, pace, pull) for pace, pull in PACES]
-    if (
-        best != "standard" and judged["standard"].loss < 1.5 * base_loss
-    ):  # a base that is best by chance may hide what matters
+    # A base that is best by chance may hide the features that matter.
+    if best != "standard" and judged["standard"].loss < 1.5 * base_loss:
         starts.append((judged["standard"].w, *PACES[0]))
     tries = [
         judge(learn(pool, start, task, pace, pull, seed), held, pool, task) for start, pace, pull in starts
     ]
     judged["learned"] = min(tries, key=lambda one: one.loss)
     gain = judged[best].losses - judged["learned"].losses
-    if gain.mean() > gain.std() / np.sqrt(len(gain)):  # by one standard error: few held-out rows tell little
+    # One standard error is asked for: few held-out rows tell little.
+    if gain.mean() > gain.std() / np.sqrt(len(gain)):
         best = "learned"
-    kept = cut(judged[best], held, pool, task, base_loss) if n_held >= FEWEST_TO_CUT else judged[best]
+    kept = (
+        leave_out(judged[best], held, pool, task, base_loss)
+        if n_held >= FEWEST_TO_LEAVE_OUT
+        else judged[best]
+    )
     factor = np.zeros(len(varies))
-    factor[varies] = np.sqrt(kept.w * (KERNEL_REACH[task] / kept.reach)) * unit.factor[varies]
+    factor[varies] = np.sqrt(kept.w * (KERNEL_REACH[task] / kept.neighbour_distance)) * unit.factor[varies]
     judged[best] = kept
     return Metric(
         best,
@@ -153,18 +157,20 @@ def learn_metric(
     )
 
 
-def _score(one: Judged, held: Rows, task: str) -> float:
+def _score(one: Judged, held: LabelledRows, task: str) -> float:
     if task == "classification":
         return -one.loss
     spread = float(np.average((held.y - np.average(held.y, weights=held.weight)) ** 2, weights=held.weight))
     return 1.0 - one.loss / max(spread, 1e-12)
 
 
-def _distinct_rows(U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str) -> Rows:
+def _distinct_rows(
+    U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str
+) -> LabelledRows:
     """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
     row among its neighbours would foretell its label at any metric.
     """
-    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # −0 becomes 0
+    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # This turns −0 into 0, so that equal rows have equal bytes.
     keys = (
         U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
         if U.shape[1]
@@ -181,13 +187,13 @@ def _distinct_rows(U: SingleArray, target: NDArray[np.generic], weight: FloatArr
         )
     else:
         values = target.astype(ACC_DTYPE)
-        reach = np.abs(values).max(initial=0.0) or 1.0  # so that no square overflows
-        y = np.bincount(group, weights=weight * (values / reach)) / total
+        largest = np.abs(values).max(initial=0.0) or 1.0  # divided out, so that no square overflows
+        y = np.bincount(group, weights=weight * (values / largest)) / total
         spread = y.std()
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
     mean = total / np.bincount(group)
-    order = np.argsort(first)  # of the sample, whatever bytes rows are made of
-    return Rows(U[first[order]], y[order], np.maximum(mean[order] / mean.mean(), 1e-6))
+    order = np.argsort(first)  # the order of the sample, and not that of the rows' bytes
+    return LabelledRows(U[first[order]], y[order], np.maximum(mean[order] / mean.mean(), 1e-6))
 
 
 def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
@@ -197,32 +203,32 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     own   (m,) the numbers of these rows in the pool, which are left out, or None
     w     (d,), ≥ 0
 
-    The pool is cut into blocks of every so manieth row; the k nearest lie in the k blocks whose nearest row
-    is nearest, so that a minimum over blocks, which is fast, leaves a small part to select from.
+    The pool is cut into groups, each of every n_groups-th row. The k nearest rows lie in the k groups whose
+    nearest row is nearest, so that a minimum over groups, which is fast, leaves a small part to select from.
     """
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
-    depth = 32 if n > 64 * k else 1
-    n_blocks = -(-n // depth)
-    # |q|² in the last column: D − |a|² is then one product
-    Q = np.zeros((n_blocks * depth, len(used) + 1), MODEL_DTYPE)
+    group_rows = 32 if n > 64 * k else 1
+    n_groups = -(-n // group_rows)
+    # With |q|² in the last column, D − |a|² is one product.
+    Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
     np.multiply(pool[:, used], s, out=Q[:n, :-1])
     Q[:, -1] = np.finfo(MODEL_DTYPE).max
     Q[:n, -1] = np.einsum("ij,ij->i", Q[:n, :-1], Q[:n, :-1])
     B = np.concatenate([-2 * s * A[:, used], np.ones((len(A), 1), MODEL_DTYPE)], axis=1)
     out = np.empty((len(A), k), np.int64)
-    space = np.empty((min(BLOCK_ROWS, len(A)), len(Q)), MODEL_DTYPE)
-    for at in range(0, len(A), BLOCK_ROWS):
-        rows = B[at : at + BLOCK_ROWS]
+    space = np.empty((min(BATCH_ROWS, len(A)), len(Q)), MODEL_DTYPE)
+    for at in range(0, len(A), BATCH_ROWS):
+        rows = B[at : at + BATCH_ROWS]
         D = np.matmul(rows, Q.T, out=space[: len(rows)])
         if own is not None:
-            D[np.arange(len(D)), own[at : at + BLOCK_ROWS]] = np.inf
-        blocks = D.reshape(len(D), depth, n_blocks)
-        near = np.argpartition(blocks.min(axis=1), k - 1, axis=1)[:, :k]
-        inside = np.take_along_axis(blocks, near[:, None, :], axis=2).reshape(len(D), -1)
+            D[np.arange(len(D)), own[at : at + BATCH_ROWS]] = np.inf
+        grouped = D.reshape(len(D), group_rows, n_groups)
+        near = np.argpartition(grouped.min(axis=1), k - 1, axis=1)[:, :k]
+        inside = np.take_along_axis(grouped, near[:, None, :], axis=2).reshape(len(D), -1)
         found = np.argpartition(inside, k - 1, axis=1)[:, :k]
-        out[at : at + BLOCK_ROWS] = found // k * n_blocks + np.take_along_axis(near, found % k, axis=1)
+        out[at : at + BATCH_ROWS] = found // k * n_groups + np.take_along_axis(near, found % k, axis=1)
     return out
 
 
@@ -233,7 +239,7 @@ def soft_weights(D: SingleArray, weight: FloatArray) -> SingleArray:
 
 
 def row_losses(p: FloatArray, y: FloatArray, task: str) -> FloatArray:
-    """(m,): what rows lose whose neighbours predict p."""
+    """The losses (m,) of rows whose neighbours predict p (m,)."""
     if task == "classification":
         return np.asarray(-np.log(FLOOR + (1 - FLOOR) * p))
     return np.asarray((p - y) ** 2)
@@ -254,7 +260,8 @@ def loss_and_gradient(
     S            (m, k, d) squared differences of m rows to their k neighbours
     t            (m, k) of the module's equation
     y            (m,) values, not used for classes
-    near_weight  (m, k), weight  (m,)
+    near_weight  (m, k), weights of the neighbours
+    weight       (m,), weights of the rows
     """
     P = soft_weights(S @ w.astype(MODEL_DTYPE), near_weight).astype(ACC_DTYPE)
     p = (P * t).sum(axis=1)
@@ -265,7 +272,9 @@ def loss_and_gradient(
     return float(share @ row_losses(p, y, task)), gradient.astype(ACC_DTYPE)
 
 
-def learn(pool: Rows, start: FloatArray, task: str, pace: float, pull: float, seed: int) -> FloatArray:
+def learn(
+    pool: LabelledRows, start: FloatArray, task: str, pace: float, pull: float, seed: int
+) -> FloatArray:
     """w (d,), from `start`: Adam (Kingma and Ba, 2015) in log w, falling to 0 in the second half, with the
     mean of the last two fifths of its path in log w. `pull` · |log w − log start|² / 2 is added to the loss.
     """
@@ -297,7 +306,7 @@ def learn(pool: Rows, start: FloatArray, task: str, pace: float, pull: float, se
     return np.asarray(np.exp(mean))
 
 
-def judge(w: FloatArray, held: Rows, pool: Rows, task: str) -> Judged:
+def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> Judged:
     """What held-out rows lose when the pool predicts them, at the width that suits them best."""
     near = neighbours(held.U, None, pool.U, w, min(NEIGHBOURS, len(pool.y) // 4))
     D = _distances(held.U, pool.U, near, w)
@@ -308,20 +317,20 @@ def judge(w: FloatArray, held: Rows, pool: Rows, task: str) -> Judged:
         p = (soft_weights((D * MODEL_DTYPE(width)), pool.weight[near]) * t).sum(axis=1)
         return np.asarray(share * row_losses(p, held.y, task))
 
-    reach = max(float(np.median(D.max(axis=1))), 1e-30)
-    widths = np.geomspace(0.1, 1e4, 31) / reach
+    distance = max(float(np.median(D.max(axis=1))), 1e-30)
+    widths = np.geomspace(0.1, 1e4, 31) / distance
     best = min(widths, key=lambda width: float(losses(width).mean()))
-    return Judged(w * best, losses(best), reach * best)
+    return Judged(w * best, losses(best), distance * best)
 
 
-def cut(full: Judged, held: Rows, pool: Rows, task: str, limit: float) -> Judged:
-    """Without the features that do not matter: as few as lose at most 0.5 % more than all do, are by one
-    standard error sure to lose less than a twentieth more, and lose no more than `limit`.
+def leave_out(full: Judged, held: LabelledRows, pool: LabelledRows, task: str, limit: float) -> Judged:
+    """The candidate without the features that do not matter. As few are kept as lose at most 0.5 % more than
+    all do, are by one standard error sure to lose less than a twentieth more, and lose no more than `limit`.
 
     Features go in the order of what they add to the mean squared distance of two rows.
     """
     order = np.argsort(-full.w * pool.U.var(axis=0, dtype=ACC_DTYPE), kind="stable")
-    best, low, high = full, 0, len(order)  # `low` are too few, `high` enough
+    best, low, high = full, 0, len(order)  # `low` features are too few, `high` are enough.
     while high - low > max(1, high // 20):
         middle = (low + high) // 2 if low else max(high // 2, 1)
         w = np.zeros(len(order))
@@ -340,12 +349,12 @@ def _agreement(near: FloatArray, own: FloatArray, task: str) -> FloatArray:
 
 
 def _distances(A: SingleArray, pool: SingleArray, near: IntArray, w: FloatArray) -> SingleArray:
-    """Squared, (m, k), from differences: |a|² − 2a·b + |b|² cancels between neighbours."""
+    """Squared distances (m, k), summed of differences: |a|² − 2a·b + |b|² cancels between neighbours."""
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     Q, B = pool[:, used] * s, A[:, used] * s
     D = np.empty(near.shape, MODEL_DTYPE)
-    for at in range(0, len(A), BLOCK_ROWS):
-        part = slice(at, at + BLOCK_ROWS)
+    for at in range(0, len(A), BATCH_ROWS):
+        part = slice(at, at + BATCH_ROWS)
         D[part] = np.square(Q[near[part]] - B[part, None]).sum(axis=2)
     return D

@@ -10,7 +10,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution, kernel_ridge, kernel_svms
 
-# decision of a class that a leaf has no row of: below what a present class gets, however far the row
+# Decision value of a class without a row in the leaf: below that of a present class, however far the row.
 ABSENT = -1e30
 
 
@@ -18,8 +18,10 @@ ABSENT = -1e30
 class LeafRows:
     """The rows that one leaf is trained on, those of its halo among them.
 
-    X float32 (n, n_features), scaled · target (n,), class numbers or values · weight float64 (n,) · halo bool
-    (n,)
+    X       float32 (n, n_features), scaled
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0
+    halo    bool (n,), whether the row is one of another leaf
     """
 
     X: SingleArray
@@ -84,7 +86,7 @@ def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution
         )
     dual, intercept = np.zeros((len(rows.X), rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     constant = constant_decision(rows.target, rows.n_outputs, rows.task)
-    if constant is not None:  # the other classes of the leaf are so few that none was drawn
+    if constant is not None:  # The leaf's other classes are so small that no row of them was drawn.
         return DualSolution(dual, constant)
     problems = labellings(rows)
     solutions = kernel_svms(rows.X, [sign for _, sign in problems], rows.weight, settings.C, kernel)

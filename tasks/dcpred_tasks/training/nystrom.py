@@ -4,8 +4,10 @@ import numpy as np
 
 from dcpred_tasks.dtypes import FloatArray
 
-PINV_CUTOFF = 1e-6  # of the largest singular value; products of nearby landmarks are nearly dependent
-RANK_CUTOFF = 1e-10
+# Smallest singular value that is inverted, relative to the largest: products of near landmarks are nearly
+# dependent.
+PINV_CUTOFF = 1e-6
+RANK_CUTOFF = 1e-10  # smallest eigenvalue that is kept, relative to the largest
 
 
 def nystrom_root(C_I: FloatArray, G_II: FloatArray) -> FloatArray:

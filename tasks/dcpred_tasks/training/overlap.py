@@ -15,8 +15,8 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.tree import Tree
 
 TILE_ROWS = 16_384
-SPARE_WAYS = 2  # beyond those asked for: where leaves were merged, several ways lead to one
-NOWHERE = np.iinfo(INDEX_DTYPE).max
+EXTRA_WAYS = 2  # ways kept beyond those asked for: where leaves were merged, several ways lead to one leaf
+PADDING = np.iinfo(INDEX_DTYPE).max  # in place of a node or a leaf where a row has fewer ways
 
 
 def near_leaves(tree: Tree, X: SingleArray, n_near: int) -> NDArray[np.int32]:
@@ -29,23 +29,23 @@ def near_leaves(tree: Tree, X: SingleArray, n_near: int) -> NDArray[np.int32]:
         own = tree.descend(X)
         for start in range(0, len(X), TILE_ROWS):
             tile = slice(start, start + TILE_ROWS)
-            leaf = _beam(tree, centres, X[tile].astype(ACC_DTYPE), n_near + 1 + SPARE_WAYS)
+            leaf = _beam(tree, centres, X[tile].astype(ACC_DTYPE), n_near + 1 + EXTRA_WAYS)
             found[tile] = _first_others(leaf, own[tile], n_near)
     return found
 
 
 def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArray[np.int64]:
-    """Leaves at the end of the nearest ways, nearest first, (n, ≤ n_ways); NOWHERE fills up."""
+    """Leaves at the end of the nearest ways, nearest first, (n, ≤ n_ways); PADDING where a row has fewer."""
     n, arity = len(X), int(np.diff(tree.starts).max())
     node, away = np.zeros((n, 1), INDEX_DTYPE), np.zeros((n, 1), np.float32)
-    while ((node >= 0) & (node != NOWHERE)).any():
+    while ((node >= 0) & (node != PADDING)).any():
         ways = node.shape[1]
-        children = np.full((n * ways, arity), NOWHERE, INDEX_DTYPE)
+        children = np.full((n * ways, arity), PADDING, INDEX_DTYPE)
         distance = np.full((n * ways, arity), np.inf, np.float32)
         flat, at = node.ravel(), away.ravel()
         done = flat < 0
         children[done, 0], distance[done, 0] = flat[done], at[done]
-        pending = np.flatnonzero(~done & (flat != NOWHERE))
+        pending = np.flatnonzero(~done & (flat != PADDING))
         pending = pending[np.argsort(flat[pending], kind="stable")]
         bounds = np.flatnonzero(np.diff(flat[pending], prepend=-1, append=-1))
         for first, last in pairwise(bounds.tolist()):
@@ -58,7 +58,7 @@ def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArra
         order = np.argsort(distance.reshape(n, -1), axis=1, kind="stable")[:, :kept]
         node = np.take_along_axis(children.reshape(n, -1), order, axis=1)
         away = np.take_along_axis(distance.reshape(n, -1), order, axis=1)
-    return np.where(node < 0, ~node, NOWHERE)
+    return np.where(node < 0, ~node, PADDING)
 
 
 def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
@@ -67,13 +67,13 @@ def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
     """
     half_norms = np.einsum("ij,ij->i", centres, centres) / 2
     scores = X @ centres.T - half_norms
-    # As in Tree.descend, −‖x−c‖²/2 in single precision: what BLAS sums differently in another batch turns no
-    # comparison.
+    # As in Tree.descend, −‖x−c‖²/2 in single precision, so that rounding that depends on the batch never
+    # changes a comparison.
     scores = (scores - np.einsum("ij,ij->i", X, X)[:, None] / 2).astype(np.float32).astype(ACC_DTYPE)
     best = scores.argmax(axis=1)
-    apart = np.sqrt(np.maximum(2 * (half_norms[:, None] + half_norms - centres @ centres.T), 0.0))[best]
+    between = np.sqrt(np.maximum(2 * (half_norms[:, None] + half_norms - centres @ centres.T), 0.0))[best]
     gap = scores[np.arange(len(X)), best][:, None] - scores
-    return np.asarray(np.divide(gap, apart, out=np.zeros_like(gap), where=apart > 0) ** 2, np.float32)
+    return np.asarray(np.divide(gap, between, out=np.zeros_like(gap), where=between > 0) ** 2, np.float32)
 
 
 def _first_others(leaf: NDArray[np.int64], own: NDArray[np.int32], n_near: int) -> NDArray[np.int32]:
@@ -81,7 +81,7 @@ def _first_others(leaf: NDArray[np.int64], own: NDArray[np.int32], n_near: int) 
     out = np.full((len(leaf), n_near), -1, np.int32)
     count = np.zeros(len(leaf), INDEX_DTYPE)
     for column in leaf.T:
-        new = (column != own) & (column != NOWHERE) & (count < n_near) & ~(out == column[:, None]).any(axis=1)
+        new = (column != own) & (column != PADDING) & (count < n_near) & ~(out == column[:, None]).any(axis=1)
         out[new, count[new]] = column[new]
         count[new] += 1
     return out

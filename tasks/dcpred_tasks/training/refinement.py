@@ -1,11 +1,11 @@
-"""Refined landmarks: from the landmarks of k-means and a least-squares fit on, all move downhill together, γ
-of each among them.
+"""Refined landmarks: beginning with those of k-means and a least-squares fit, landmarks, the γ of each, and
+output weights move downhill together.
 
 The compact leaf f(x) = Σ_q β_q c̄_q(x) + b, with c_j = K(x, u_j; γ_j) and products c_i·c_j, is trained by
 L-BFGS on
 
     Σ_i w_i ℓ_i(f(x_i))  +  ridge ⟨β²⟩ / ⟨|β₀|⟩²  +  pull ‖U − U₀‖² γ₀
-      +  narrow Σ_j log²(γ_j / γ₀) / m,   Σ w_i = 1
+      +  spread Σ_j log²(γ_j / γ₀) / m,   Σ w_i = 1
 
 with ⟨·⟩ the mean over all output weights. ℓ is the squared hinge for classes (one against the rest for
 several), the squared error for a regression, or for classes the distance to the decision values of the local
@@ -29,25 +29,26 @@ from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.settings import Settings
 
-PULL = 1e-5
-NARROW = 1e-3
-LOG_GAMMA = 3.0  # a γ moves by no more than a factor of e³
-DONE = 1e-6  # relative gain of a step below which there is no other
-# Stochastic steps: of landmarks, in widths of the kernel; of output weights, in their mean magnitude; of
-# intercepts; of log γ.
-RATE, OTHER_RATES = 0.1, (0.3, 0.03, 0.06)
-BATCH = 128  # rows of a step
-KEPT, KEPT_SQUARE, TINY = 0.9, 0.99, 1e-12
+PULL = 1e-5  # penalty on the way of landmarks
+SPREAD = 1e-3  # penalty on the spread of log γ
+LOG_GAMMA = 3.0  # limit of |log γ/γ₀|: a γ moves by no more than a factor of e³
+DONE = 1e-6  # relative gain of the last step
+RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
+# The same of output weights, in their mean magnitude; of intercepts; of log γ.
+OTHER_RATES = (0.3, 0.03, 0.06)
+BATCH = 128  # rows of a stochastic step
+MEAN_DECAY, SQUARE_DECAY, TINY = 0.9, 0.99, 1e-12  # β₁, β₂ and ε of Adam
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What the decision values of n rows are to come near, k outputs.
+    """What the decision values of n rows, k outputs, are to come near.
 
     target   (n, k): ±1 for classes, values of mean 0 and variance 1 for a regression
     guide    (n, k): decision values of the local machine
-    share    of the loss that is by `guide` (classes only)
+    share    part of the loss, 0 to 1, that is the distance to `guide` (classes only)
     weight   (n,), of sum 1
+    squared  whether the loss is the squared error (a regression), and not the squared hinge
     """
 
     target: RealArray
@@ -57,7 +58,7 @@ class Goal:
     squared: bool
 
     def take(self, rows: IntArray) -> "Goal":
-        """That of some rows, whose weights stand for all."""
+        """The goal of some rows, whose weights stand for all."""
         more = self.weight.dtype.type(len(self.weight) / len(rows))
         return Goal(self.target[rows], self.guide[rows], self.share, self.weight[rows] * more, self.squared)
 
@@ -68,13 +69,13 @@ class Goal:
         if self.share == 0.0 or self.squared:
             slope = w * off
             return float((slope * off).sum()), 2.0 * slope
-        apart = np.where(
+        off_guide = np.where(
             self.guide > 1,
             np.minimum(f - 1, 0),
             np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide),
         )
-        slope = w * ((1 - self.share) * off + self.share * apart)
-        value = float((w * ((1 - self.share) * off**2 + self.share * apart**2)).sum())
+        slope = w * ((1 - self.share) * off + self.share * off_guide)
+        value = float((w * ((1 - self.share) * off**2 + self.share * off_guide**2)).sum())
         return value, 2.0 * slope
 
 
@@ -98,9 +99,9 @@ class Objective:
         self.origin = np.concatenate(
             [self.start.ravel(), beta.ravel() / self.scale, intercept, np.zeros(m)]
         ).astype(ACC_DTYPE)
-        # The terms beside the loss: stiff · (θ − rest)²
-        self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, NARROW / m], sizes)
-        self.rest = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
+        # The terms beside the loss: stiff · (θ − rest_point)²
+        self.stiff = np.repeat([PULL * float(basis.kernel.gamma), ridge / beta.size, 0.0, SPREAD / m], sizes)
+        self.rest_point = np.where(np.arange(len(self.origin)) < self.at[1], self.origin, 0.0)
 
     def parts(self, theta: RealArray) -> tuple[RealArray, RealArray, RealArray, RealArray]:
         """Landmarks (m, d), β (m + p, k), intercepts (k,) and γ (m,)."""
@@ -123,7 +124,7 @@ class Objective:
         return self._at(theta, self._values, self.goal)
 
     def some(self, theta: RealArray, rows: IntArray) -> RealArray:
-        """The gradient as some of the rows tell it."""
+        """The gradient, estimated from some of the rows."""
         return self._at(theta, self._weighted(self.X[rows]), self.goal.take(rows))[1]
 
     def _at(self, theta: RealArray, values: Weighted, goal: Goal) -> tuple[float, RealArray]:
@@ -131,7 +132,7 @@ class Objective:
         sums, pull = values(U, gamma, beta)
         value, df = goal(sums + b)
         dU, d_log_gamma, d_beta = pull(df)
-        off = theta - self.rest
+        off = theta - self.rest_point
         pulled = self.stiff * off
         gradient = 2.0 * pulled
         first, second, third, last = self.at[1:]
@@ -157,7 +158,7 @@ def refine(
     X  float32 (n, n_features), scaled
     """
     objective = Objective(X, basis, beta, intercept, goal, settings.refine_ridge)
-    with np.errstate(over="ignore", invalid="ignore"):  # a trial step that goes too far
+    with np.errstate(over="ignore", invalid="ignore"):  # A trial step may go too far.
         if settings.refine_epochs:
             found = stochastic(objective, settings.refine_epochs, [settings.seed, seed])
         else:
@@ -174,8 +175,8 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
     rng = np.random.default_rng(seed)
     n, d = objective.X.shape
     theta = objective.origin.copy()
-    reach = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # of a kernel value, feature by feature
-    rates = np.repeat([RATE * reach, *OTHER_RATES], objective.sizes)
+    width = 1.0 / np.sqrt(float(objective.gamma.mean()) * d)  # width of the kernel, in each feature
+    rates = np.repeat([RATE * width, *OTHER_RATES], objective.sizes)
     mean, square = np.zeros_like(theta), np.zeros_like(theta)
     n_batches = max(n // BATCH, 1)
     total = epochs * n_batches
@@ -183,8 +184,8 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
         if step % n_batches == 1 or n_batches == 1:
             batches = iter(np.array_split(rng.permutation(n), n_batches))
         gradient = objective.some(theta, next(batches))
-        mean += (1 - KEPT) * (gradient - mean)
-        square += (1 - KEPT_SQUARE) * (gradient * gradient - square)
-        rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - KEPT**step)
-        theta -= rate * rates * mean / (np.sqrt(square / (1 - KEPT_SQUARE**step)) + TINY)
+        mean += (1 - MEAN_DECAY) * (gradient - mean)
+        square += (1 - SQUARE_DECAY) * (gradient * gradient - square)
+        rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - MEAN_DECAY**step)
+        theta -= rate * rates * mean / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + TINY)
     return theta if np.isfinite(theta).all() else objective.origin

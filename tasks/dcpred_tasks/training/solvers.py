@@ -13,11 +13,11 @@ from sklearn.svm import SVC
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel
 
-SVM_TOLERANCE = 1e-3  # LIBSVM's own; 1e-2 saves a tenth of the time
-EXACT_ROWS = 200  # so few rows are solved to rounding level, at no cost that counts
+SVM_TOLERANCE = 1e-3  # LIBSVM's own default; 1e-2 would save a tenth of the time
+EXACT_ROWS = 200  # most rows that are solved to rounding level: the cost does not count
 EXACT_TOLERANCE = 1e-9
 SVM_CACHE_MB = 200  # enough up to 8,000 rows; 20 takes twice the time there
-JOINT_ROWS = 8_000  # whose features are held at a time
+JOINT_ROWS = 8_000  # rows whose features are held at a time
 NEWTON_STEPS = 50
 NEWTON_TOLERANCE = 1e-10
 
@@ -87,7 +87,7 @@ def linear_svm(Z: FloatArray, sign: FloatArray, weight: FloatArray, C: float) ->
     n, r = Z.shape
     A = np.column_stack([Z, np.ones(n)])
     penalty = np.ones(r + 1)
-    penalty[-1] = 1e-10  # the intercept is free; this keeps the system regular when no row is active
+    penalty[-1] = 1e-10  # The intercept is free; this keeps the system regular when no row is active.
     theta = np.zeros(r + 1)
     margin = np.ones(n)  # 1 − sign·f
     cost = 2.0 * C * weight
@@ -154,6 +154,6 @@ def _solve_positive(A: FloatArray, b: NDArray[np.float64]) -> FloatArray:
     """A⁻¹ b for a symmetric matrix that is positive definite up to rounding."""
     try:
         solution: FloatArray = cho_solve(cho_factor(A, lower=True, check_finite=False), b, check_finite=False)
-    except LinAlgError:  # rounding took the smallest eigenvalue below zero
+    except LinAlgError:  # Rounding took the smallest eigenvalue below zero.
         solution = np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], np.float64)
     return solution

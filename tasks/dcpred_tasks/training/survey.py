@@ -19,14 +19,14 @@ LARGEST_TARGET = 1e34
 
 @dataclass(frozen=True)
 class Survey:
-    """Of some rows or all of them. Class counts are sums of row weights."""
+    """What was found in some rows, or in all of them."""
 
     n_rows: int
     n_used: int  # rows of weight > 0
-    minimum: FloatArray
-    maximum: FloatArray
-    classes: NDArray[np.generic]
-    class_weights: FloatArray
+    minimum: FloatArray  # (n_features,), in raw units
+    maximum: FloatArray  # (n_features,)
+    classes: NDArray[np.generic]  # (n_classes,), ascending; empty for a regression
+    class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
 
 

@@ -19,8 +19,8 @@ from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.tree import Tree
 
-MAX_ARITY = 16  # one group of lanes of the engine
-SAMPLE_ROWS_PER_CENTRE = 8  # fewer, and a centre is noise
+MAX_ARITY = 16  # most children of a node: one group of lanes of the engine
+SAMPLE_ROWS_PER_CENTRE = 8  # fewest sample rows of a centre; with fewer it is noise
 TREE_ITERATIONS = 50
 
 
@@ -53,9 +53,9 @@ def k_means(
     """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows."""
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
+        warnings.simplefilter("ignore", ConvergenceWarning)  # There may be fewer distinct rows than centres.
         if weight is not None:
-            weight = weight / max(weight.max(), 1e-300)  # in single precision from here on
+            weight = weight / max(weight.max(), 1e-300)  # KMeans holds weights in single precision.
         fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
             X, sample_weight=weight
         )

@@ -14,10 +14,12 @@ from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution
 
-HELD_OUT, FOLDS = 0.25, 4  # of the rows of a leaf, and how often without taking one twice
-FEWEST_HELD_OUT = 2
-FEWEST_ROWS = 6  # of a leaf that is judged at all
-# of the soft error: 1 / (1 + exp(STEEP · margin)) varies less from leaf to leaf than the share of wrong rows
+HELD_OUT_SHARE = 0.25  # share of a leaf's rows that is held out in a fold
+FOLDS = 4  # folds whose held-out rows are disjoint
+FEWEST_HELD_OUT = 2  # rows that are held out at least
+FEWEST_ROWS = 6  # rows of the smallest leaf that is judged
+# Slope of the soft error 1 / (1 + exp(STEEP · margin)), which varies less from leaf to leaf than the share of
+# wrong rows does.
 STEEP = 4.0
 
 
@@ -25,9 +27,11 @@ STEEP = 4.0
 class TrialRows:
     """The rows that may train one leaf.
 
-    X      float32 (n, used features), scaled
-    target (n,) class numbers or values · weight float64 (n,) · number int64 (n,)
-    rank   (n,), 0 for rows of the leaf, 1 for rows whose nearest other leaf it is, and so on
+    X       float32 (n, used features), scaled
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0
+    number  int64 (n,), row numbers in the input
+    rank    (n,), 0 for rows of the leaf, 1 for rows whose nearest other leaf it is, and so on
     """
 
     X: SingleArray
@@ -44,12 +48,12 @@ class TrialRows:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Means over the held-out rows of a leaf: of the soft error and of the share of wrong rows; of the
-    squared error, twice.
-    """
+    """Errors, means over the held-out rows of a leaf. For a regression both are the mean squared error."""
 
     soft: float
+    """Mean of 1 / (1 + exp(STEEP · margin))."""
     hard: float
+    """Share of rows with the wrong class."""
 
 
 def try_leaf(
@@ -72,7 +76,7 @@ def try_leaf(
 
 def _held_out(rows: TrialRows, seed: int, fold: int) -> NDArray[np.bool_]:
     own = np.flatnonzero(rows.rank == 0)
-    n_held = max(int(HELD_OUT * len(own)), min(FEWEST_HELD_OUT, len(own) - 1))
+    n_held = max(int(HELD_OUT_SHARE * len(own)), min(FEWEST_HELD_OUT, len(own) - 1))
     held = np.zeros(len(rows.X), bool)
     order = np.argsort(row_hash(rows.number[own], seed + 1), kind="stable")
     held[own[order[fold * n_held : (fold + 1) * n_held]]] = True
