@@ -356,7 +356,7 @@ def with_skipped(d: int, pattern: str, **more: Any) -> Model:
 @pytest.fixture
 def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features are skipped however few there are."""
-    monkeypatch.setattr(layout, "MANY", 0)
+    monkeypatch.setattr(layout, "SKIP_FEATURES", 0)
 
 
 @pytest.mark.usefixtures("skipping")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training import overlap
-from dcpred_tasks.training.overlap import SPARE_WAYS, near_leaves
+from dcpred_tasks.training.overlap import EXTRA_WAYS, near_leaves
 from support.models import random_tree
 
 
@@ -40,7 +40,7 @@ def check_row(tree: Tree, x: NDArray[np.float32], own: int, found: NDArray[np.in
     for distance, leaf in ways:
         away.setdefault(leaf, distance)
     expected = {}  # leaf: distance, of the nearest ways
-    for distance, leaf in ways[: len(found) + 1 + SPARE_WAYS]:
+    for distance, leaf in ways[: len(found) + 1 + EXTRA_WAYS]:
         if leaf != own:
             expected.setdefault(leaf, distance)
     distances = list(expected.values())[: len(found)]

@@ -29,7 +29,7 @@ def to_float(b: Any, raw: Any, dtype: "np.dtype[Any]", n: int) -> Any:
     """n raw elements in single precision where that is exact, else in double."""
     exact = dtype.itemsize <= 2 or dtype == np.float32
     vector = ir.VectorType(F32 if exact else F64, n)
-    if dtype.kind == "b":  # true is whatever is not 0, as NumPy reads it
+    if dtype.kind == "b":  # Whatever is not 0 is true, as NumPy reads it.
         return b.uitofp(b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * n)), vector)
     if dtype.kind == "f":
         return _from_half(b, raw, n) if dtype.itemsize == 2 else raw

@@ -42,7 +42,7 @@ from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
 LEAF_ROWS = 16  # rows of each leaf that a leaf tile aims at
-LEAF_BYTES = 2**22  # A leaf tile grows up to four times that, while its rows fit in so many bytes.
+LEAF_BYTES = 2**22  # A leaf tile grows to at most four times that, while its rows fit in this many bytes.
 LEAF_TILE = (2**13, 2**16)  # fewest and most rows of a leaf tile
 COPY_BYTES = 2**23  # size of a copy of rows whose features do not lie side by side
 

@@ -26,7 +26,7 @@ from dcpred_tasks.engine.llvm import (
 from dcpred_tasks.engine.row_lanes import against, every, transpose_square
 from dcpred_tasks.model.kernel_families import Sum
 
-UNDECIDED = 1 << 40  # in place of a child: the row is walked down in double precision
+UNDECIDED = 1 << 40  # the child of a row that has to be walked down in double precision
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _INTS = ir.VectorType(_I32, LANES)
 _ZEROS, _NONE = ir.Constant(_INTS, [0] * LANES), ir.Constant(ir.VectorType(ir.IntType(1), LANES), [0] * LANES)

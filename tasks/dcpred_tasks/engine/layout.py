@@ -32,7 +32,7 @@ def held_features(model: Model) -> IntArray:
     """
     factor, shift = model.scaling.factor, model.scaling.shift
     held = np.flatnonzero(factor)
-    # x − μ of a skipped feature is never computed, and so must not be able to overflow (see load_some).
+    # With such a shift x − μ may overflow for an x that load_some lets pass: no feature is skipped then.
     overflow = (np.abs(shift[factor == 0]) >= 1e300).any()
     few = len(factor) >= SKIP_FEATURES and len(held) <= SKIP_SHARE * len(factor)
     return held if few and not overflow else np.arange(len(factor))

@@ -79,7 +79,7 @@ class Terms(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A model as the compiled functions take it, who call it `p`.
+    """A model as the compiled functions take it; they call it `p`.
 
     Arrays are flat where the shape has a `·`. Offsets (`*_at`) count elements, not bytes. "Held" features are
     those that rows are held with (layout.held_features); a group is 16 lanes: centres of a node, or
@@ -249,7 +249,8 @@ def _pack_tree(
 ) -> dict[str, NDArray[Any]]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
-    # Distances need no common origin: the differences from centres are small enough.
+    # Distances are taken to the centres themselves: single precision holds them exactly, but not less an
+    # origin.
     middle = np.zeros(model.n_features) if by_distances else origin(model)
     groups = np.zeros((tree.n_nodes, group_features(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), NO_CENTRE)

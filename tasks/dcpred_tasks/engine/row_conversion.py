@@ -338,51 +338,27 @@ def read_row(code, address, n, out):
 
 @intrinsic
 def place_rows(
-    _, numbers, at, n, upcoming, leaf, address, stride, n_bytes, n_converted, own_leaf, addresses, centre_at
+    _, numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at
 ):
     """For the n rows numbers[at : at + n]: their leaves into own_leaf, their addresses in memory, and the
-    offsets of what their leaf is centred on into centre_at. Prefetches n_bytes of each of the rows
-    numbers[upcoming : upcoming + n].
+    offsets of what their leaf is centred on into centre_at, `length` numbers to a leaf. Prefetches n_bytes of
+    each of the rows numbers[upcoming : upcoming + n].
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (
-            numbers,
-            at,
-            n,
-            upcoming,
-            leaf,
-            address,
-            stride,
-            n_bytes,
-            n_converted,
-            own_leaf,
-            addresses,
-            centre_at,
-        ) = operands(context, b, signature, args)
+        numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at = (
+            operands(context, b, signature, args)
+        )
         with Loop(b, n, []) as (r, _, _):
             i = number_at(b, numbers, b.add(at, r))
             number = b.load(b.gep(leaf, [i]))
             b.store(number, b.gep(own_leaf, [r]))
             b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
-            b.store(b.mul(b.zext(number, I64), n_converted), b.gep(centre_at, [r]))
+            b.store(b.mul(b.zext(number, I64), length), b.gep(centre_at, [r]))
             following = b.add(address, b.mul(number_at(b, numbers, b.add(upcoming, r)), stride))
             with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
                 prefetch_line(b, b.inttoptr(b.add(following, byte), I8.as_pointer()))
         return context.get_dummy_value()
 
-    kinds = (
-        numbers,
-        at,
-        n,
-        upcoming,
-        leaf,
-        address,
-        stride,
-        n_bytes,
-        n_converted,
-        own_leaf,
-        addresses,
-        centre_at,
-    )
+    kinds = (numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at)
     return takes(types.void, *kinds), generate

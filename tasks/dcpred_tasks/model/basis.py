@@ -129,7 +129,7 @@ class Products:
     def weighted(self, X: RealArray) -> Weighted | None:
         m, both = self.landmarks.size, weighted_sums(self.landmarks.kernel, X, self.pairs)
 
-        def of(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
+        def sums_and_pull(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
             f, pull = both(U, gamma, np.vstack([np.zeros((m, beta.shape[1]), X.dtype), beta]))
 
             def own(df: RealArray) -> tuple[RealArray, RealArray, RealArray]:
@@ -138,7 +138,7 @@ class Products:
 
             return f, own
 
-        return of
+        return sums_and_pull
 
     def predicted_ns(self, prices: Prices) -> float:
         return float(prices.products(self.size))
@@ -230,7 +230,7 @@ def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Wei
     values = kernel.differentiable(X)
     i, j = pairs[:, 0], pairs[:, 1]
 
-    def of(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
+    def sums_and_pull(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
         m = len(U)
         c, slope_of = values(U, gamma)
         first, mixed = beta[:m], []
@@ -252,7 +252,7 @@ def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Wei
 
         return f, pull
 
-    return of
+    return sums_and_pull
 
 
 # -- making them ---------------------------------------------------------------------------------------------

@@ -56,8 +56,8 @@ class Support:
 
 @dataclass(frozen=True)
 class Reference:
-    """Raw features of the training rows, which those of scored rows are compared with. Prediction does not
-    need them.
+    """Mean and standard deviation of the raw features of the training rows: scored rows are compared with
+    them. Prediction does not need them.
     """
 
     mean: FloatArray  # (n_features,)

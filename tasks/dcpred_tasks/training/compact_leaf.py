@@ -109,7 +109,7 @@ def _refined(
     if rows.task == "regression":
         value = rows.target.astype(np.float64)
         mean = float(share @ value)
-        largest = float(np.abs(value - mean).max()) or 1.0  # divided out, so that no square overflows
+        largest = float(np.abs(value - mean).max()) or 1.0  # It is divided out, so that no square overflows.
         spread = largest * float(np.sqrt(share @ ((value - mean) / largest) ** 2)) or 1.0
         outputs, target = np.array([0]), ((value - mean) / spread)[:, None]
     else:

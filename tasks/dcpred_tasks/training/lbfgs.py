@@ -25,7 +25,7 @@ def minimise(function: Function, start: FloatArray, steps: int, tolerance: float
     """The lowest point that at most `steps` steps from `start` find; start itself where none is lower.
 
     function   value and gradient
-    tolerance  relative gain of a step below which there is no other
+    tolerance  least relative gain of a step that another one follows
     """
     x = start
     value, gradient = function(x)

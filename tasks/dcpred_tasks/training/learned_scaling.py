@@ -28,8 +28,7 @@ ROUNDS = 8  # times that neighbours are found anew
 STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
 HELD_OUT_ROWS = 3_000  # rows that decide between candidates; at most a fifth of the sample
-# Most multiplications of one neighbour search: about a second. With many features fewer rows are searched
-# for.
+# Most multiplications of one neighbour search, about a second: it is of fewer rows where features are many.
 MULTIPLICATIONS = 5e10
 FEWEST_TO_LEAVE_OUT = 100  # held-out rows that it takes to leave features out
 FEWEST_ROWS = 40  # distinct rows that it takes to learn factors
@@ -187,7 +186,7 @@ def _distinct_rows(
         )
     else:
         values = target.astype(ACC_DTYPE)
-        largest = np.abs(values).max(initial=0.0) or 1.0  # divided out, so that no square overflows
+        largest = np.abs(values).max(initial=0.0) or 1.0  # It is divided out, so that no square overflows.
         y = np.bincount(group, weights=weight * (values / largest)) / total
         spread = y.std()
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))

@@ -16,7 +16,7 @@ from dcpred_tasks.model.tree import Tree
 
 TILE_ROWS = 16_384
 EXTRA_WAYS = 2  # ways kept beyond those asked for: where leaves were merged, several ways lead to one leaf
-PADDING = np.iinfo(INDEX_DTYPE).max  # in place of a node or a leaf where a row has fewer ways
+PADDING = np.iinfo(INDEX_DTYPE).max  # the node or leaf of a way that a row does not have
 
 
 def near_leaves(tree: Tree, X: SingleArray, n_near: int) -> NDArray[np.int32]:

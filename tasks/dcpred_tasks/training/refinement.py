@@ -32,7 +32,7 @@ from dcpred_tasks.training.settings import Settings
 PULL = 1e-5  # penalty on the way of landmarks
 SPREAD = 1e-3  # penalty on the spread of log γ
 LOG_GAMMA = 3.0  # limit of |log γ/γ₀|: a γ moves by no more than a factor of e³
-DONE = 1e-6  # relative gain of the last step
+DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
 # The same of output weights, in their mean magnitude; of intercepts; of log γ.
 OTHER_RATES = (0.3, 0.03, 0.06)
