@@ -14,7 +14,7 @@ VALUE_DTYPE = np.float64  # values of a regression: a target far from 0 would lo
 STATUS_DTYPE = np.uint8
 INDEX_DTYPE = np.int64  # rows, offsets
 LEAF_DTYPE = np.int32
-NO_LEAF = -1  # where a row has none, for it could not be scaled
+NO_LEAF = -1  # leaf number of a row that could not be scaled
 
 FloatArray = NDArray[np.float64]
 RealArray = NDArray[Any]  # single or double precision, as it comes

@@ -40,6 +40,7 @@ STILL_HALF_SENTENCES = {
     "pipeline/dcpred/tuning/trial_plan.py",
     "pipeline/dcpred/verification/verify.py",
     "tasks/dcpred_tasks/artifacts/commit_records.py",
+    "tasks/dcpred_tasks/scoring/outputs.py",
     "tasks/dcpred_tasks/scoring/statistics.py",
     "tasks/dcpred_tasks/storage/atomic_files.py",
     "tasks/dcpred_tasks/storage/zarr_arrays.py",

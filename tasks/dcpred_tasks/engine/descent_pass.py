@@ -31,16 +31,17 @@ OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
 
 
 @compiled_and_kept
-def score_tiles(p, q, source, n, out, room, small, large):
-    """Score n rows, `small` at a time down the tree and `large` at a time in the leaves."""
-    for start in range(0, n, large):
-        stop = min(start + large, n)
-        for a in range(start, stop, small):
-            _descend(p, q, source, a, min(a + small, stop) - a, room.leaf[a - start :], out.status, room)
-        narrow, count = _sort_by_leaf(p, stop - start, room)
-        left = score_leaves(p, source, start, narrow, count, out, room)
-        for k in range(left + stop - start - count):
-            i = room.tile_sorted[k if k < left else k - left + count]
+def score_tiles(p, q, source, n, out, room, descent_rows, leaf_rows):
+    """Score n rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves."""
+    for start in range(0, n, leaf_rows):
+        stop = min(start + leaf_rows, n)
+        for a in range(start, stop, descent_rows):
+            last = min(a + descent_rows, stop)
+            _descend(p, q, source, a, last - a, room.leaf[a - start :], out.status, room)
+        by_products, count = _sort_by_leaf(p, stop - start, room)
+        n_redo = score_leaves(p, source, start, by_products, count, out, room)
+        for k in range(n_redo + stop - start - count):
+            i = room.tile_sorted[k if k < n_redo else k - n_redo + count]
             leaf = room.leaf[i]
             if not finish_constant(p, q, leaf, start + i, out):
                 finish_plain(p, q, source, leaf, start + i, out, room)

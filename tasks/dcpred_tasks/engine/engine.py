@@ -63,10 +63,14 @@ class Source(NamedTuple):
 class Out(NamedTuple):
     """Where results go: decision values into the one of two that the task has."""
 
-    singles: NDArray[np.float32]  # (n, n_outputs), or (0, n_outputs)
+    singles: NDArray[np.float32]
+    """float32 (n, n_outputs), decision values of classes; (0, n_outputs) for a regression."""
     doubles: NDArray[np.float64]
+    """float64 (n, n_outputs), values of a regression; (0, n_outputs) for classes."""
     status: NDArray[np.uint8]
-    leaf: NDArray[np.uint32]  # (n,), or (0,) where nobody asks
+    """uint8 (n,), a number of Status."""
+    leaf: NDArray[np.uint32]
+    """uint32 (n,), the leaf of each row, or NOWHERE; (0,) where nobody asks for it."""
 
 
 class Room(NamedTuple):
