@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.execution import progress
-from dcpred.execution.course import MEANS_SECONDS, MEANS_SHARE, Course, Shares
+from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, Course, Shares
 from dcpred.execution.progress import (
     LINE_COLUMNS,
     SILENT,
@@ -229,10 +229,10 @@ def test_progress_is_between_0_and_1_and_never_goes_backwards(
 
 def test_the_time_left_is_known_late_and_does_not_jump() -> None:
     course = Course(0.0)
-    course.reach(0.5, MEANS_SECONDS / 2)
-    assert course.seconds_left(MEANS_SECONDS / 2) is None, "too early"
+    course.reach(0.5, FIRST_GUESS_SECONDS / 2)
+    assert course.seconds_left(FIRST_GUESS_SECONDS / 2) is None, "too early"
     course = Course(0.0)
-    course.reach(MEANS_SHARE / 2, 100.0)
+    course.reach(FIRST_GUESS_SHARE / 2, 100.0)
     assert course.seconds_left(100.0) is None, "too little is done"
     course.reach(0.2, 200.0)
     before = course.seconds_left(200.0)

@@ -1,14 +1,13 @@
-"""How far a job is, and how long it will take on: arithmetic of shares and times, told the clock by its
-callers.
-"""
+"""How far a job is, and how long it will take on: arithmetic of shares and times, told the clock."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import exp
 
-MEANS_SECONDS, MEANS_SHARE = 5.0, 0.1  # before which a guess at the time left would mean nothing
+# Before so many seconds, or so large a share of the job, a guess at the time left would mean nothing.
+FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE = 5.0, 0.1
 MEMORY = 0.05  # share of the job after which a guess is two thirds new
-LEAST = 1e-9  # share of the job below which nothing is divided by it
+LEAST = 1e-9  # smallest share of the job that anything is divided by
 
 
 class Course:
@@ -20,15 +19,15 @@ class Course:
     """
 
     def __init__(self, now: float) -> None:
-        self.begin = now
-        self.done = 0.0
+        self.begin = now  # seconds on the clock of the callers
+        self.done = 0.0  # share of the job
         self._end = 1.0  # where the part at hand ends
-        self._whole_seconds = 0.0  # a guess at what the whole job takes
+        self._whole_seconds = 0.0  # guess at what the whole job takes
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
-        """Where a part of the job begins and ends. It fills its place with `reach`; one that is cut off does
-        not.
+        """Where a part of the job begins and ends. The caller fills it with `reach` when it is done, so that
+        a part that is cut off stays unfilled.
         """
         around, self._end = self._end, self.done + share * (self._end - self.done)
         try:
@@ -50,7 +49,7 @@ class Course:
         so far allows.
         """
         spent = now - self.begin
-        if spent < MEANS_SECONDS or self.done < MEANS_SHARE:
+        if spent < FIRST_GUESS_SECONDS or self.done < FIRST_GUESS_SHARE:
             return None
         return max(self._whole_seconds - spent, (1.0 - self.done) * spent)
 

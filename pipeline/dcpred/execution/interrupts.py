@@ -35,8 +35,8 @@ def signals_handled() -> Iterator[None]:
 
 
 def leave_at_signals() -> None:
-    """End at once with the right exit code outside of `signals_handled`, as while modules are imported and
-    nothing is begun.
+    """End at once, with the right exit code, at a signal outside of `signals_handled`: while modules are
+    imported, nothing is begun.
     """
     for number in SIGNALS:
         signal.signal(number, _leave)
@@ -65,6 +65,15 @@ def interrupted(done: int, total: int) -> InterruptedRunError:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
+    """Answer a signal. It interrupts whatever Python runs in the main thread.
+
+    1. The first signal comes while somebody listens: the event is set, and work under way looks at it between
+       tasks.
+    2. A second signal comes: the process ends here and now. Nothing is cleaned up, and nothing needs to be:
+       what a commit record does not name is done again.
+
+    A first signal that nobody listens for is a KeyboardInterrupt.
+    """
     if _asked.is_set():
         os._exit(InterruptedRunError.exit_code)
     if not _listening:

@@ -27,11 +27,14 @@ SIGN_SECONDS = 10.0
 
 @dataclass
 class Lease:
-    """What a driver holds. `lost` is set when another took it over, as it may after a long suspension."""
+    """What a driver holds."""
 
     path: Path
+    """The lock file, FOLDER/lock."""
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    """What this driver wrote into the file: it is the holder as long as that stands there."""
     lost: bool = False
+    """Whether another driver took over, as it may after a long suspension."""
 
     def check(self) -> None:
         """Raise RunHeldError if another driver took over."""
@@ -108,8 +111,8 @@ def hold(folder: Path) -> Iterator[Lease]:
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
-    """Write who holds the lease. Half a name, as a full disk leaves, would keep everybody out until it
-    expires.
+    """Write who holds the lease, or nothing. Half a name, left by a full disk, would keep everybody out until
+    it expires.
     """
     os.ftruncate(file, 0)
     with resource_errors(path):
@@ -119,13 +122,34 @@ def _sign(file: int, text: bytes, path: Path) -> None:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Raise RunHeldError unless the lease is free."""
+    """Raise RunHeldError unless the lease is free.
+
+    Guarded against, where the file system carries locks:
+
+    1. Driver A locks the file, writes its name into it, and is killed.
+    2. The system releases the lock; the name stays in the file.
+    3. Driver B locks the file and finds the name of A. If A was on this machine, A is dead, for B has the
+       lock. If A was on another one, nobody knows whether locks are carried between the two machines, and the
+       last sign of life decides.
+
+    And where it does not:
+
+    1. Driver A writes its name, and touches the file every SIGN_SECONDS.
+    2. Driver B finds a name and a sign that is younger than EXPIRY_SECONDS: it leaves.
+    3. A is suspended. Driver B finds a sign that is older, and writes its own name and token.
+    4. A goes on. Its next sign finds the token of B: A marks its lease as lost, and stops.
+    5. If two drivers find a free file at the same moment, both go on, and the one that wrote its token first
+       stops at its next sign.
+
+    Between 3 and 4, and in 5, two drivers may work on the same blocks. They then do work twice, and no harm:
+    `dcpred_tasks.artifacts.commit_records.commit` says why.
+    """
     carried = True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _held(path, "") from None
-    except OSError:  # a file system without locks
+    except OSError:  # the file system has no locks
         carried = False
     name = holder(path)
     if not name or (carried and name.endswith(f" on {socket.gethostname()}")):

@@ -19,7 +19,8 @@ from dcpred.execution.course import Course
 
 LINE_SECONDS = 5.0
 LINE_COLUMNS = 80  # width of a line in a log
-BAR_COLUMNS, BAR_FROM_COLUMNS = 12, 60  # a narrower terminal has no room for it
+BAR_COLUMNS = 12
+BAR_FROM_COLUMNS = 60  # a narrower terminal has no room for a bar
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 COMPILING = "compiling the scoring engine, once per machine (half a minute if idle)"
 
@@ -33,10 +34,10 @@ class Step(Protocol):
 class Reporter(Protocol):
     """Shows jobs, their steps, and remarks.
 
-    job   several steps shown as one; inside of a job it is a part of that
-    part  of a job: `share` is what it is expected to be of what is left of the job, or of the part around it
-    step  fills the part that it is in, as far as it is counted: `total` is None where nothing is known of
-    that
+    job   several steps shown as one; a job inside of a job is a part of that
+    part  a part of a job: `share` is its expected share of what is left of the job, or of the part around it
+    step  one piece of work, which fills the part that it is in as far as it is counted: `total` units, None
+          where nobody knows how many
     """
 
     def say(self, text: str) -> None: ...
@@ -74,9 +75,8 @@ class Line:
     def __init__(self, title: str) -> None:
         self.title = title
         self.course = Course(time.monotonic())
-        self.counted: tuple[float, str] | None = (
-            None  # how many of what a step that belongs to no job has done
-        )
+        # How many of what a step has done that belongs to no job; None for a job.
+        self.counted: tuple[float, str] | None = None
         self.has_total = True
 
     def text(self) -> str:
@@ -100,9 +100,7 @@ class Line:
 
 
 class Lines:
-    """For logs: a plain line at the start of every step and every few seconds, and one at the end of a
-    job.
-    """
+    """For logs: a plain line at the start of every step, every few seconds, and at the end of a job."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -182,8 +180,8 @@ class Lines:
 
 
 class Bars(Lines):
-    """For a terminal: a line that is written anew a few times a second, so that time goes by where nothing is
-    counted, too.
+    """For a terminal: a line written anew a few times a second, so that time is seen to go by where nothing
+    is counted.
     """
 
     def say(self, text: str) -> None:

@@ -1,16 +1,26 @@
 """A bounded window of tasks on a Dask cluster, refilled as results arrive.
 
 Overhead in Dask grows with the futures that are kept, and a worker that dies takes its assigned tasks with
-it, so that only a few tasks per thread are in flight and each future is released at once. What is done about
-workers:
+it, so that only a few tasks per thread are in flight and each future is released at once. The states of a
+task, which is known by its number:
 
-- A death is counted for every task that the worker had. A task that saw two is a suspect: it waits until
-  nothing else is in flight, so that innocent neighbours are not blamed with it, and is given up after three
-  more deaths alone.
+    waiting ────── room in the window ──────▶ in flight ─────────────── result ───────────────▶ done
+       ▲                                       │    │                                            ▲
+       └────── first death of its worker ──────┘    │ second death                               │
+                                                    ▼                                            │
+                                                 suspect                                         │
+                                                  │   ▲                                          │
+                      nothing else is in flight   │   │ first or second death alone              │
+                                                  ▼   │                                          │
+                                             in flight alone ─── result, or third death alone ───┘
+
+- A death is counted for every task that the worker had. A suspect waits until nothing else is in flight, so
+  that innocent neighbours are not blamed with it. A task that is given up is done with a `Failure`.
+- A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
+  process, a hung store). The attempt that ends first counts (`Window._settle`); if a worker dies with one of
+  them, the task stays in flight with the other. Task bodies are safe to run twice.
 - A worker that we started and that was told to end (SIGTERM) is not restarted by Dask; it is started again
   here.
-- A task that takes many times as long as others is given to another worker too (a stopped process, a hung
-  store); whichever attempt ends first counts. Task bodies are safe to run twice.
 """
 
 import time
@@ -30,16 +40,16 @@ from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.guard import Failure, guarded
 
 IN_FLIGHT_PER_THREAD = 2
-RETRIES = 2  # of a task that raises: what fails for a while is tried again inside the task already
-SUSPECT_DEATHS = 2
-LONE_DEATHS = 3
-TICK_SECONDS = 1.0
-GRACE_SECONDS = 60.0  # for what is in flight after an interrupt
-SLOW_SECONDS = 30.0  # from which on a task may be slow
-SLOW_TIMES = 10.0  # of the median of those that ended
-NO_WORKERS_SECONDS = 300.0
-REVIVE_SECONDS = 2.0
-SPARE_SECONDS = 10.0  # and as long again as the first worker took, for the others to do the same
+RETRIES = 2  # Dask retries of a task that raised; transient I/O is already retried inside the task
+SUSPECT_DEATHS = 2  # a task becomes a suspect with that many deaths of its workers
+LONE_DEATHS = 3  # a suspect is given up with that many more deaths, alone in flight
+TICK_SECONDS = 1.0  # longest wait before the window looks after slow tasks and lost workers
+GRACE_SECONDS = 60.0  # time that tasks in flight have after an interrupt
+SLOW_SECONDS = 30.0  # a task that takes less is never slow
+SLOW_TIMES = 10.0  # a slow task takes that many times the median of those that ended
+NO_WORKERS_SECONDS = 300.0  # a cluster that has no workers for so long is given up
+REVIVE_SECONDS = 2.0  # time between two looks for workers to start again
+SPARE_SECONDS = 10.0  # time that other workers have beyond twice what the first one took
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -57,18 +67,19 @@ class Window(Generic[T]):
     ) -> None:
         """revive  brings back workers that ended for good, where we started them; called now and then"""
         self.client, self.body, self.tasks, self.revive = client, body, tasks, revive
-        self.revived = time.monotonic()
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
-        self.alone: int | None = None
-        self.deaths: Counter[int] = Counter()
-        self.lone_deaths: Counter[int] = Counter()
-        self.flying: dict[Future, int] = {}
-        self.begun: dict[int, float] = {}
-        self.doubled: set[int] = set()
-        self.took: deque[float] = deque(maxlen=200)
-        self.ended: SimpleQueue[Future] = SimpleQueue()
-        self.without_workers = 0.0
+        self.lone_suspect: int | None = None  # the suspect that is in flight alone
+        self.in_flight: dict[Future, int] = {}  # the task of each attempt
+        self.finished: SimpleQueue[Future] = SimpleQueue()  # filled by a thread of Dask
+        self.deaths: Counter[int] = Counter()  # all deaths, by task
+        self.lone_deaths: Counter[int] = Counter()  # deaths alone in flight, by task
+        self.with_second_attempt: set[int] = set()
+        # Times of time.monotonic, in seconds.
+        self.started_at: dict[int, float] = {}  # first attempt of a task since it last waited
+        self.revived_at = time.monotonic()
+        self.no_workers_since: float | None = None
+        self.task_seconds: deque[float] = deque(maxlen=200)  # what the last tasks took
 
     def results(self) -> Iterator[tuple[int, T | Failure]]:
         """(number, result) as tasks end. Raises InterruptedRunError."""
@@ -80,7 +91,7 @@ class Window(Generic[T]):
                         self._fill()
                     elif deadline == float("inf"):
                         deadline = time.monotonic() + GRACE_SECONDS
-                    if not self.flying or time.monotonic() > deadline:
+                    if not self.in_flight or time.monotonic() > deadline:
                         break
                     result = self._next()
                     if result is not None:
@@ -89,20 +100,20 @@ class Window(Generic[T]):
                 if asked.is_set() and n_done < len(self.tasks):
                     raise interrupted(n_done, len(self.tasks))
         finally:
-            if self.flying:
-                self.client.cancel(list(self.flying), force=True)
+            if self.in_flight:
+                self.client.cancel(list(self.in_flight), force=True)
 
     def _threads(self) -> int:
         return int(sum(self.client.nthreads().values()))
 
     def _fill(self) -> None:
-        room = IN_FLIGHT_PER_THREAD * max(self._threads(), 1) - len(self.flying)
-        while self.waiting and room > 0 and self.alone is None:
+        room = IN_FLIGHT_PER_THREAD * max(self._threads(), 1) - len(self.in_flight)
+        while self.waiting and room > 0 and self.lone_suspect is None:
             self._submit(self.waiting.popleft())
             room -= 1
-        if not self.flying and self.suspects:
-            self.alone = self.suspects.popleft()
-            self._submit(self.alone)
+        if not self.in_flight and self.suspects:
+            self.lone_suspect = self.suspects.popleft()
+            self._submit(self.lone_suspect)
 
     def _submit(self, number: int, workers: list[str] | None = None) -> None:
         future = self.client.submit(
@@ -114,22 +125,22 @@ class Window(Generic[T]):
             priority=-number,
             workers=workers,
         )
-        self.flying[future] = number
-        self.begun.setdefault(number, time.monotonic())
-        future.add_done_callback(self.ended.put)
+        self.in_flight[future] = number
+        self.started_at.setdefault(number, time.monotonic())
+        future.add_done_callback(self.finished.put)
 
     def _next(self) -> tuple[int, T | Failure] | None:
         """The result of the next task that ends for good, or None after a while."""
-        if time.monotonic() - self.revived > REVIVE_SECONDS:
+        if time.monotonic() - self.revived_at > REVIVE_SECONDS:
             self.revive()
-            self.revived = time.monotonic()
+            self.revived_at = time.monotonic()
         try:
-            future = self.ended.get(timeout=TICK_SECONDS)
+            future = self.finished.get(timeout=TICK_SECONDS)
         except Empty:
             self._look_after()
             return None
-        number = self.flying.pop(future, None)
-        if number is None:  # the other attempt at it was faster
+        number = self.in_flight.pop(future, None)
+        if number is None:  # the other attempt at the task ended first
             return None
         result, lost = self._outcome(future, number)
         if lost and self._died(number):
@@ -146,9 +157,7 @@ class Window(Generic[T]):
             if finished:
                 return future.result(), False
             error = future.exception() or CancelledError()
-        except (
-            Exception
-        ) as raised:  # of a finished task: the worker that kept the result died before it was fetched
+        except Exception as raised:  # the worker that kept the result died before it was fetched
             error = raised
         if isinstance(error, CancelledError) and self.client.status != "running":
             raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
@@ -156,27 +165,39 @@ class Window(Generic[T]):
         return Failure(error, self.deaths[number] + lost), lost
 
     def _settle(self, number: int) -> None:
-        """A task ended for good: forget other attempts at it."""
-        self.took.append(time.monotonic() - self.begun[number])
-        others = [future for future, same in self.flying.items() if same == number]
+        """A task is done: forget other attempts at it.
+
+        Guarded against:
+
+        1. Attempt A at a task is slow, and attempt B is submitted to another worker.
+        2. Both end at about the same time. Dask puts both futures into `finished`, from a thread of its own.
+        3. `_next` takes B's future out of `in_flight` and calls this, which takes out A's and cancels it. The
+           result of B is given to the caller.
+        4. `_next` gets A's future, cancelled or not, from `finished`. It is not in `in_flight`, so that it is
+           passed over: each task gives one result.
+
+        Whatever A still writes while it is cancelled are the bytes that B wrote.
+        """
+        self.task_seconds.append(time.monotonic() - self.started_at[number])
+        others = [future for future, same in self.in_flight.items() if same == number]
         for future in others:
-            del self.flying[future]
+            del self.in_flight[future]
         if others:
             self.client.cancel(others, force=True)
-        if self.alone == number:
-            self.alone = None
+        if self.lone_suspect == number:
+            self.lone_suspect = None
 
     def _died(self, number: int) -> bool:
         """Count a death, and whether the task gets another chance."""
         self.deaths[number] += 1
-        if number in self.flying.values():  # another attempt is under way
+        if number in self.in_flight.values():  # the other attempt is under way
             return True
-        self.begun.pop(number)
-        if self.alone == number:
-            self.alone = None
+        self.started_at.pop(number)
+        if self.lone_suspect == number:
+            self.lone_suspect = None
             self.lone_deaths[number] += 1
             if self.lone_deaths[number] >= LONE_DEATHS:
-                self.begun[number] = time.monotonic()
+                self.started_at[number] = time.monotonic()
                 return False
             self.suspects.appendleft(number)
         elif self.deaths[number] >= SUSPECT_DEATHS:
@@ -186,26 +207,35 @@ class Window(Generic[T]):
         return True
 
     def _look_after(self) -> None:
-        """Double what is slow, once nothing else waits; give up where no workers come."""
+        """Give slow tasks a second attempt, once nothing else waits; give up where no workers come."""
         now = time.monotonic()
         if self._threads() == 0:
-            self.without_workers = self.without_workers or now
-            if now - self.without_workers > NO_WORKERS_SECONDS:
+            if self.no_workers_since is None:
+                self.no_workers_since = now
+            if now - self.no_workers_since > NO_WORKERS_SECONDS:
                 raise InterruptedRunError(
                     f"the Dask cluster has had no workers for {NO_WORKERS_SECONDS:.0f} s; start workers and"
                     " run the same command again to go on"
                 )
             return
-        self.without_workers = 0.0
-        limit = max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.took))) if self.took else float("inf")
-        slow = {f: n for f, n in self.flying.items() if now - self.begun[n] > limit and n not in self.doubled}
+        self.no_workers_since = None
+        limit = (
+            max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.task_seconds)))
+            if self.task_seconds
+            else float("inf")
+        )
+        slow = {
+            f: n
+            for f, n in self.in_flight.items()
+            if now - self.started_at[n] > limit and n not in self.with_second_attempt
+        }
         if not slow:
             return
         where = {key: worker for worker, keys in self.client.processing().items() for key in keys}
         for future, number in slow.items():
             others = [worker for worker in self.client.nthreads() if worker != where.get(future.key)]
             if others and (not self.waiting or future.key not in where):
-                self.doubled.add(number)
+                self.with_second_attempt.add(number)
                 self._submit(number, others)
 
 
@@ -213,27 +243,27 @@ def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterat
     """Run body(*task) once on every worker that there is now, and give results as they end. A worker that
     fails or dies gives none, and one that takes far longer than the first is not waited for.
     """
-    ended: SimpleQueue[Future] = SimpleQueue()
+    finished: SimpleQueue[Future] = SimpleQueue()
     begin, deadline = time.monotonic(), float("inf")
-    flying: dict[Future, str] = {}
+    in_flight: dict[Future, str] = {}  # the worker of each attempt
     for worker in client.nthreads():
         future = client.submit(body, *task, pure=False, workers=[worker])
-        flying[future] = worker
-        future.add_done_callback(ended.put)
+        in_flight[future] = worker
+        future.add_done_callback(finished.put)
     try:
-        while flying and time.monotonic() < deadline:
+        while in_flight and time.monotonic() < deadline:
             try:
-                future = ended.get(timeout=TICK_SECONDS)
+                future = finished.get(timeout=TICK_SECONDS)
             except Empty:
                 there = client.nthreads()
-                flying = {future: worker for future, worker in flying.items() if worker in there}
+                in_flight = {future: worker for future, worker in in_flight.items() if worker in there}
                 continue
-            flying.pop(future, None)
-            with suppress(Exception):  # whatever the body raised, or what became of its worker
+            in_flight.pop(future, None)
+            with suppress(Exception):  # the body may raise anything, and its worker may die
                 result = future.result()
                 now = time.monotonic()
                 deadline = min(deadline, now + (now - begin) + SPARE_SECONDS)
                 yield result
     finally:
-        if flying:
-            client.cancel(list(flying), force=True)
+        if in_flight:
+            client.cancel(list(in_flight), force=True)

@@ -20,13 +20,14 @@ from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
 from dcpred_tasks.storage.probe import can_write
 
-PROCESS_BYTES = 300 * 2**20  # of a worker that has imported everything and holds a model
+PROCESS_BYTES = 300 * 2**20  # memory of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10
 COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
 CONFIG = {
-    # every death is told to us; dcpred.execution.task_window counts them by task
-    "distributed.scheduler.allowed-failures": (0),
-    "distributed.deploy.lost-worker-timeout": "5s",  # after which a worker that ended can be started again
+    # Every death is told to us: dcpred.execution.task_window counts them by task.
+    "distributed.scheduler.allowed-failures": 0,
+    # A worker that ended can be started again after that time.
+    "distributed.deploy.lost-worker-timeout": "5s",
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
 }
@@ -40,13 +41,11 @@ class Workers(Protocol):
     """Runs task bodies."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        """Run body(*task) for every task, in their order as far as possible, and give (number, result) as
-        they end.
-        """
+        """Run body(*task) for every task, about in their order, and give (number, result) as they end."""
 
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        """Run body(*task) once on every worker, as a task, and give results as they end: none of workers that
-        fail or die.
+        """Run body(*task) once on every worker, as a task, and give results as they end. A worker that fails
+        or dies gives none.
         """
 
     def n_threads(self) -> int:
@@ -166,12 +165,13 @@ def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[],
     # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
-        with listening() as asked, _interrupts_blocked():  # half a cluster cannot be closed in order
+        # Nothing interrupts the start: half a cluster cannot be closed in order.
+        with listening() as asked, _interrupts_blocked():
             try:
                 cluster = stack.enter_context(_processes(n_workers))
                 client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception:
-                if asked.is_set():  # the signal reached workers too, as where a whole service is stopped
+                if asked.is_set():  # a signal to a whole service reaches the workers, too
                     raise KeyboardInterrupt from None
                 raise
         if asked.is_set():
@@ -186,7 +186,7 @@ def _processes(n_workers: int) -> LocalCluster:
         processes=True,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-        silence_logs=logging.CRITICAL,  # what fails is told in a sentence
+        silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
     )
 
 
@@ -195,7 +195,7 @@ def _interrupts_blocked() -> Iterator[None]:
     """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes
     that start here inherit that SIGINT is blocked, those that they start later too.
     """
-    resource_tracker.ensure_running()  # which would unblock it
+    resource_tracker.ensure_running()  # if it started later, it would unblock SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -204,15 +204,13 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def check_versions(client: Client) -> None:
-    """Raise SchedulerError unless every worker runs the versions of this process, and there is a worker at
-    all.
-    """
+    """Raise SchedulerError where there is no worker, or one that runs other versions than this process."""
     mine = versions()
     answers = client.run(versions, on_error="return")
-    # OSError: a worker that ended while it was asked
+    # A worker that ended while it was asked gives an OSError.
     found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
     for error in found.values():
-        if isinstance(error, Exception):  # the module is not there
+        if isinstance(error, Exception):  # dcpred is not installed there
             raise SchedulerError(
                 f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error});"
                 f" install dcpred {mine.get('dcpred')} on every worker"
