@@ -1,6 +1,4 @@
-"""`dcpred demo`: the whole job on real digits, as a person would run it, beside a linear model and an exact
-SVM.
-"""
+"""`dcpred demo`: the whole job on real digits, beside a linear model and an exact SVM."""
 
 import time
 from functools import partial
@@ -24,7 +22,7 @@ from dcpred_tasks.storage.atomic_files import new_directory
 from dcpred_tasks.training.settings import Settings
 
 N_ROWS = 100_000
-RIVAL_ROWS = 20_000  # an exact SVM on all rows would take most of the demonstration
+RIVAL_ROWS = 20_000  # training an exact SVM on all rows would take most of the demonstration
 CHUNK_ROWS = 8_192
 GAMMA, C = 0.001, 10.0
 SETTINGS = Settings(
@@ -41,9 +39,7 @@ SETTINGS = Settings(
 
 
 def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
-    """Everything into the new directory `out`; a second run goes on from what is there. Returns the
-    figures.
-    """
+    """Write everything into the new directory `out`, or go on from what is there. Returns the figures."""
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
     _claim(out)
@@ -102,9 +98,7 @@ def _write(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:
-    """(accuracy on the held-out originals, µs per predicted row) of a linear model and of an exact kernel
-    SVM.
-    """
+    """(accuracy on the held-out originals, µs per predicted row) of a linear model and an exact SVM."""
     X, y = digits.X_train[:RIVAL_ROWS].astype(np.float64), digits.y_train[:RIVAL_ROWS]
     X_test = digits.X_test.astype(np.float64)
     found = {}

@@ -132,9 +132,7 @@ def _check(X: Any, target: Any, x: str, y: str) -> None:
 
 
 def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:
-    """Class numbers of labels as a data set holds them. Raises DataError for a label that training did not
-    see.
-    """
+    """Class numbers of labels as a data set holds them. Raises DataError for one that is not in the model."""
     if isinstance(names, list):
         number = {name: i for i, name in enumerate(model.classes)}
         table = np.array([number.get(str(name), -1) for name in names] + [-1], np.int64)

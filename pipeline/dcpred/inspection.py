@@ -18,9 +18,7 @@ from dcpred_tasks.storage.digests import digest_json
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
-    """A description that JSON can hold; its "kind" is data, model, scores or training. Raises
-    RefusedErrors.
-    """
+    """A description for JSON; its "kind" is data, model, scores or training. Raises RefusedErrors."""
     if (path / "model.json").exists():
         return _model(path)
     if (path / "plan.json").exists():
@@ -38,7 +36,9 @@ def inspect_path(path: Path) -> dict[str, Any]:
 
 def _model(path: Path) -> dict[str, Any]:
     artifact = open_artifact(path)
-    model = artifact.model(support=artifact.has_support)  # so that every byte is checked
+    model = artifact.model(
+        support=artifact.has_support
+    )  # support vectors are read so that every byte is checked
     rows = model.leaf_rows
     landmarks = np.diff(model.landmark_at)
     arrays = artifact.body["arrays"]

@@ -10,24 +10,25 @@ from dataclasses import dataclass
 from dcpred_tasks.model.compact_model import tile_rows
 
 MIB = 2**20
-PIECE_BYTES = 64 * MIB  # raw rows that a task holds at once
-MAX_BLOCKS = 100_000  # the driver's and the scheduler's work grows with them
-MAX_CHUNK_ROWS = 2**18  # of an output array: 1 MiB of float32
-BLOCKS = 64  # enough for an even load; more only where blocks would be larger than BLOCK_ROWS
+HELD_BYTES = 64 * MIB  # bytes of raw rows that a task holds at once
+MAX_BLOCKS = 100_000  # the work of driver and scheduler grows with the number of blocks
+MAX_CHUNK_ROWS = 2**18  # most rows of an output chunk: 1 MiB of float32
+BLOCKS = 64  # enough for an even load; there are more only where they would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """Rows in blocks, and blocks in pieces. `chunk_rows` rows are read at once and written as one output
-    chunk.
-    """
+    """Rows in blocks, and blocks in chunks."""
 
     n_rows: int
     chunk_rows: int
+    """Rows that are read at once and written as one output chunk."""
     block_rows: int
+    """Rows of a block, a whole number of chunks; the last block may have fewer."""
     task_bytes: int
+    """Most memory that a task takes beside that of its process."""
 
     @property
     def n_blocks(self) -> int:
@@ -46,13 +47,13 @@ class BlockPlan:
 def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n_outputs: int) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows."""
     row_bytes = n_features * itemsize
-    fit = max(PIECE_BYTES // max(row_bytes, 1), 1)
+    fit = max(HELD_BYTES // max(row_bytes, 1), 1)
     chunk_rows = _whole_chunks(min(fit, MAX_CHUNK_ROWS), n_rows, input_rows)
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
     block_rows = -(-wanted // chunk_rows) * chunk_rows
     tile = min(tile_rows(n_features), chunk_rows)
-    # of scoring by the plain definition: float64 rows, their copies while they are sorted by leaf, and
-    # float32 rows of one tile; the engine takes a few MiB
+    # The plain definition holds float64 rows of one tile, their copies while they are sorted by leaf, and
+    # float32 rows. The engine takes a few MiB.
     work = tile * n_features * (8 + 8 + 8 + 4)
     return BlockPlan(n_rows, chunk_rows, block_rows, chunk_rows * (row_bytes + 12 * n_outputs + 16) + work)
 
@@ -60,14 +61,12 @@ def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
 def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:
     """Blocks of whole input chunks that a task can hold: raw, scaled, and sorted."""
     row_bytes = n_features * itemsize
-    rows = max(PIECE_BYTES // max(n_features * (itemsize + 8), 1), 1)
+    rows = max(HELD_BYTES // max(n_features * (itemsize + 8), 1), 1)
     block_rows = _whole_chunks(rows, n_rows, input_rows)
     return BlockPlan(n_rows, block_rows, block_rows, block_rows * (2 * row_bytes + n_features * 24 + 64))
 
 
 def _whole_chunks(most: int, n_rows: int, input_rows: int) -> int:
-    """At most `most` rows, fewer where that would leave most workers idle, in whole input chunks and at least
-    one.
-    """
+    """At most `most` rows, fewer where that would leave workers idle: whole input chunks, one or more."""
     even = max(-(-n_rows // BLOCKS), MIN_BLOCK_ROWS)
     return min(max(min(most, even) // input_rows, 1) * input_rows, max(n_rows, 1))

@@ -46,7 +46,8 @@ class ServedModel:
     def decision_function(self, X: ArrayLike) -> Scores:
         """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
 
-        A row without a score (NaN, infinity or a value too large) gets NaN."""
+        A row without a score (NaN, infinity or a value too large) gets NaN.
+        """
         decision = self._decision(X, early=False)
         return decision if self.model.n_outputs > 1 else decision[:, 0]
 
@@ -87,7 +88,8 @@ class ServedModel:
 
 
 def load_model(path: str | Path) -> ServedModel:
-    """Open a model that `dcpred train` or an estimator's `save` wrote. Raises ModelFormatError if it cannot
-    be trusted.
+    """Open a model that `dcpred train` or an estimator's `save` wrote.
+
+    Raises ModelFormatError if it cannot be trusted.
     """
     return ServedModel(open_artifact(Path(path)))

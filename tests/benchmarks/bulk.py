@@ -66,7 +66,7 @@ def read_block(run: ScoreRun, block: int) -> int:
     source = zarr_arrays.open_array(run.x)
     return sum(
         int(zarr_arrays.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start)
-        for start, stop in run.pieces(block)
+        for start, stop in run.chunks(block)
     )
 
 

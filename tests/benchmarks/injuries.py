@@ -197,11 +197,11 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     """
     ledger = open_ledger(output)
     run = ledger.run
-    receipt = commit_records.read_receipt(run, int(rng.integers(ledger.n_blocks)))
-    assert receipt is not None
+    record = commit_records.read_record(run, int(rng.integers(ledger.n_blocks)))
+    assert record is not None
     arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
     digests, sizes, counts = [], {name: [] for name in arrays}, np.zeros(9, int)
-    for start, stop in run.pieces(receipt.block):
+    for start, stop in run.chunks(record.block):
         values = {name: array[start:stop] for name, array in arrays.items()}
         alter(values)
         for name, array in arrays.items():
@@ -210,8 +210,8 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
         digests.append(digest_values(run, values))
         counts += np.bincount(values["status"], minlength=9)
     status = {str(code): int(n) for code, n in enumerate(counts) if n}
-    new = replace(receipt, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
-    run.record(receipt.block).unlink()
+    new = replace(record, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
+    run.record_file(record.block).unlink()
     commit_records.commit(run, new)
     ledger.finish(
         make_manifest(

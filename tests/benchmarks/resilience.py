@@ -33,7 +33,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.checks import FastCheck
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, commit, list_records, read_receipt
+from dcpred_tasks.artifacts.commit_records import CommitRecord, commit, list_records, read_record
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
 
@@ -62,8 +62,8 @@ def resuming(work: Path, output: Path, counts: list[int]) -> Table:
         "of records, MB",
     )
     real = open_ledger(output)
-    receipt = read_receipt(real.run, 0)
-    assert receipt is not None
+    record = read_record(real.run, 0)
+    assert record is not None
     for n_blocks in counts:
         folder = work / f"records-{n_blocks}"
         (folder / "blocks").mkdir(parents=True)
@@ -73,7 +73,7 @@ def resuming(work: Path, output: Path, counts: list[int]) -> Table:
         stored = json.loads((folder / "plan.json").read_text())
         (folder / "plan.json").write_text(json.dumps({**stored, "n_rows": run.n_rows, "output": str(folder)}))
         shutil.copytree(output / "scores.zarr", folder / "scores.zarr")
-        _write_records(run, receipt, n_blocks)
+        _write_records(run, record, n_blocks)
         ledger = Ledger(run, n_blocks)
         begin = time.perf_counter()
         left = ledger.pending()
@@ -96,16 +96,16 @@ def resuming(work: Path, output: Path, counts: list[int]) -> Table:
     return table
 
 
-def _write_records(run: Any, receipt: BlockReceipt, n_blocks: int) -> None:
+def _write_records(run: Any, record: CommitRecord, n_blocks: int) -> None:
     """All but one in ten blocks, without waiting for the disk."""
     real = score_block.commit
     assert real is commit
     for block in range(n_blocks):
         if block % 10:
             start, stop = run.rows(block)
-            path = run.record(block)
+            path = run.record_file(block)
             path.write_text(
-                json.dumps({**vars(receipt), "block": block, "start": start, "stop": stop, "checksum": ""})
+                json.dumps({**vars(record), "block": block, "start": start, "stop": stop, "checksum": ""})
             )
 
 
@@ -116,16 +116,16 @@ def overhead(work: Path, model: Path, data: Path, name: str) -> tuple[Path, Tabl
     report = score(model, f"{data}/X", output, lambda: nullcontext(InlineWorkers()))
     total = time.perf_counter() - begin
     ledger = open_ledger(output)
-    receipts = list(ledger.receipts())
+    records = list(ledger.records())
     spent = dict(report.manifest["worker_seconds"])
     begin = time.perf_counter()
     FastCheck(ledger)
     verified = time.perf_counter() - begin
     begin = time.perf_counter()
-    for receipt in receipts:
+    for record in records:
         run = replace(ledger.run, output=str(work / "again"))
-        run.record(0).parent.mkdir(parents=True, exist_ok=True)
-        commit(run, receipt)
+        run.record_file(0).parent.mkdir(parents=True, exist_ok=True)
+        commit(run, record)
     committed = time.perf_counter() - begin
     shutil.rmtree(work / "again")
     table = Table(f"of a scoring job, blocks of {ledger.run.block_rows:,} rows", "s", "%")

@@ -311,7 +311,7 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert blocks == set(range(N_BLOCKS))
     assert all(UNNAMED.search(name) for name in others)
     assert run_status(output).failing == []
-    for mine, its in zip(ledger.receipts(), right.receipts(), strict=True):
+    for mine, its in zip(ledger.records(), right.records(), strict=True):
         assert (mine.block, mine.digest, mine.sizes, mine.status) == (
             its.block,
             its.digest,
@@ -367,10 +367,10 @@ def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(
         return task.score_block(run, block, quarantine)
 
     def losing(run: Any, block: int, quarantine: bool) -> Any:
-        receipt = task.score_block(run, block, quarantine)
+        record = task.score_block(run, block, quarantine)
         if block == 1:
             lost.unlink()
-        return receipt
+        return record
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.scoring.blocks.score_block", failing)

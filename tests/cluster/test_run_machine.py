@@ -175,7 +175,7 @@ class RunMachine(RuleBasedStateMachine):
         )
 
     def chunks(self, block: int) -> list[int]:
-        return [start // CHUNK_ROWS for start, _ in self.run.pieces(block)]
+        return [start // CHUNK_ROWS for start, _ in self.run.chunks(block)]
 
     def committed(self, n: int) -> int | None:
         """One of the blocks that have a whole record."""
@@ -187,7 +187,7 @@ class RunMachine(RuleBasedStateMachine):
         """
         for block in again:
             self.altered.discard(block)
-            self.records.setdefault(block, self.run.record(block).read_bytes())
+            self.records.setdefault(block, self.run.record_file(block).read_bytes())
             for file in (chunk_file(name, chunk) for name in ARRAYS for chunk in self.chunks(block)):
                 assert self.right(file), f"{file} was written otherwise"
                 self.deleted.discard(file)
@@ -266,9 +266,9 @@ class RunMachine(RuleBasedStateMachine):
         """A worker scores a block, the first or the hundredth time: a whole record stays, bytes are
         the same.
         """
-        receipt = task.score_block(self.run, block)
+        record = task.score_block(self.run, block)
         self.adopt({block})
-        assert asdict(receipt)["digest"] == json.loads(self.records[block])["digest"]
+        assert asdict(record)["digest"] == json.loads(self.records[block])["digest"]
 
     @rule(block=BLOCK, writes=st.integers(0, WRITES))
     def cut_off_attempt(self, block: int, writes: int) -> None:
@@ -292,10 +292,10 @@ class RunMachine(RuleBasedStateMachine):
         block = self.committed(n)
         assert block is not None
         with self.other_values():
-            receipt = task.score_block(self.run, block)
-        assert receipt.digest == json.loads(self.records[block])["digest"]
+            record = task.score_block(self.run, block)
+        assert record.digest == json.loads(self.records[block])["digest"]
         self.conflicts.add(block)
-        assert len(list(self.run.record(block).parent.glob(f"{block:06d}.conflict-*.json"))) == 1
+        assert len(list(self.run.record_file(block).parent.glob(f"{block:06d}.conflict-*.json"))) == 1
 
     def other_values(self) -> Any:
         """What an attempt in another process may come to, if that rounds otherwise."""
@@ -353,7 +353,7 @@ class RunMachine(RuleBasedStateMachine):
     def harm_a_record(self, n: int, how: str, at: float) -> None:
         block = self.committed(n)
         assert block is not None
-        path, raw = self.run.record(block), bytearray(self.records.pop(block))
+        path, raw = self.run.record_file(block), bytearray(self.records.pop(block))
         if how == "delete":
             path.unlink()
             return
@@ -388,7 +388,7 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def records_have_not_changed(self) -> None:
         for block, data in self.records.items():
-            assert self.run.record(block).read_bytes() == data
+            assert self.run.record_file(block).read_bytes() == data
 
     @invariant()
     def rows_are_right_or_not_scored(self) -> None:
@@ -504,7 +504,7 @@ def test_rule_rows_that_were_not_scored_are_nan_with_status_0(machine: RunMachin
 def test_rule_scores_before_status_before_record(machine: RunMachine, writes: int) -> None:
     machine.cut_off_attempt(0, writes)
     check(machine)
-    assert not machine.run.record(0).exists()
+    assert not machine.run.record_file(0).exists()
     machine.resume()
     check(machine)
 
@@ -529,13 +529,13 @@ def test_rule_a_record_is_never_written_over(machine: RunMachine) -> None:
 def test_rule_another_record_does_not_take_the_place_of_one(machine: RunMachine) -> None:
     """The commit itself: what is there stays, and the second is kept beside it under another name."""
     machine.attempt(0)
-    first = commit_records.read_receipt(machine.run, 0)
+    first = commit_records.read_record(machine.run, 0)
     assert first is not None
     other = replace(first, digest="f" * 32)
     assert commit_records.commit(machine.run, other) == first
     assert commit_records.commit(machine.run, replace(first, read_seconds=1e9)) == first
-    assert machine.run.record(0).read_bytes() == machine.records[0]
-    beside = machine.run.record(0).with_name("000000.conflict-ffffffff.json")
+    assert machine.run.record_file(0).read_bytes() == machine.records[0]
+    beside = machine.run.record_file(0).with_name("000000.conflict-ffffffff.json")
     assert json.loads(beside.read_bytes())["digest"] == other.digest
     assert len(list(beside.parent.iterdir())) == 2
 
@@ -544,11 +544,11 @@ def test_rule_another_record_does_not_take_the_place_of_one(machine: RunMachine)
 def test_rule_a_record_counts_only_with_its_checksum_run_and_block(machine: RunMachine, how: str) -> None:
     machine.attempt(0)
     machine.harm_a_record(0, how, 0.5)
-    assert commit_records.read_receipt(machine.run, 0) is None
-    assert list(open_ledger(machine.output).receipts()) == []
+    assert commit_records.read_record(machine.run, 0) is None
+    assert list(open_ledger(machine.output).records()) == []
     check(machine)
     machine.attempt(0)
-    assert commit_records.read_receipt(machine.run, 0) is not None
+    assert commit_records.read_record(machine.run, 0) is not None
     check(machine)
 
 

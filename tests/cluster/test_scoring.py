@@ -186,9 +186,9 @@ def test_cut_off_at_any_instant(
         array = real_open(address)
         return Stopping(array) if instant == "scores" and address.name == "status" else array
 
-    def commit(run: Any, receipt: Any) -> Any:
+    def commit(run: Any, record: Any) -> Any:
         if instant != "status":
-            real_commit(run, receipt)
+            real_commit(run, record)
         raise CutError
 
     monkeypatch.setattr(task.zarr_arrays, "open_output", open_output)
@@ -223,12 +223,12 @@ def test_damage_before_the_end_is_found_and_mended(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
     def damaging(run: Any, block: int, quarantine: bool) -> Any:
-        receipt = task.score_block(run, block)
+        record = task.score_block(run, block)
         chunk = Path(run.scores) / "decision" / "c" / "2" / "0"
         if chunk.exists() and not spoilt:
             spoilt.append(block)
             damage(chunk)
-        return receipt
+        return record
 
     spoilt: list[int] = []
     monkeypatch.setattr("dcpred.scoring.blocks.score_block", damaging)
@@ -322,7 +322,7 @@ def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
 def test_a_full_disk_is_told_apart(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(run: Any, receipt: Any) -> None:
+    def full(run: Any, record: Any) -> None:
         raise ResourceError(f"writing to {run.output} failed: No space left on device")
 
     monkeypatch.setattr(task, "commit", full)

@@ -424,7 +424,7 @@ def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
     given_up: tuple[Path, Path, bytes], made: Callable[[str], Path], scored_again: list[int]
 ) -> None:
     folder, lost, held = given_up
-    assert found(folder / "out") == [Kind.GIVEN_UP]
+    assert found(folder / "out") == [Kind.ROWS_GIVEN_UP]
     assert not verify(folder / "out", "fast", inline).ok
     lost.write_bytes(held)
     with pytest.raises(PlanConflictError, match="differs in the data"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred.cost import measured
-from dcpred.plan import MAX_BLOCKS, PIECE_BYTES, plan_routing, plan_scoring
+from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
 from dcpred.training.leaf_plan import GROUP_ROWS, leaf_groups
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scratch.training_job import LeafWork, Source
@@ -25,7 +25,7 @@ def test_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
     assert plan.n_blocks <= MAX_BLOCKS
     assert plan.block_rows % plan.chunk_rows == 0 or plan.n_blocks == 1  # an output chunk has one writer
     assert plan.chunk_rows % input_rows == 0 or plan.chunk_rows == n_rows  # an input chunk is read once
-    assert plan.chunk_rows * n_features * itemsize <= PIECE_BYTES or plan.chunk_rows <= input_rows
+    assert plan.chunk_rows * n_features * itemsize <= HELD_BYTES or plan.chunk_rows <= input_rows
     assert plan.n_blocks * plan.block_rows >= n_rows > (plan.n_blocks - 1) * plan.block_rows
     assert f"{n_rows:,} rows" in str(plan)
 

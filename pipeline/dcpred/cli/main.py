@@ -1,6 +1,4 @@
-"""The group of commands. A command's module is imported when the command is run, so that none waits for
-another's imports.
-"""
+"""The group of commands. The module of a command is imported when it is run: none waits for another's."""
 
 from importlib import import_module
 from typing import ClassVar

@@ -82,14 +82,12 @@ def emit(
 
 
 def _print(text: str) -> None:
-    """A result on standard output. Where nobody reads it any more, the command has done its work all the
-    same.
-    """
+    """Print a result on standard output. Where nobody reads it any more, the work is done all the same."""
     try:
         click.echo(text)
     except OSError as error:
         with open(os.devnull, "w") as nowhere:
-            # what is still in the buffer must go somewhere at exit
+            # The buffer is flushed at exit, and what is still in it must go somewhere.
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if error.errno != errno.EPIPE:
             raise ResourceError(
@@ -103,9 +101,7 @@ def _plain(value: Any) -> Any:
 
 
 def reports_errors(command: F) -> F:
-    """Errors become one sentence on standard error and the exit code that operations name
-    (deploy/README.md).
-    """
+    """Errors become one sentence on standard error and an exit code, as deploy/README.md lists them."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from dcpred.execution.progress import counted, duration
 
 MIB = 2**20
-NAMED = 5  # rows and features of data that are not finite
+NAMED = 5  # most rows, and most features, that are named where data are not finite
 
 
 def rows(pairs: list[tuple[str, str]]) -> str:
@@ -292,9 +292,7 @@ def imported(r: dict[str, Any]) -> str:
 
 
 def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is not finite in data that were imported, where it is, and what follows; nothing where all is
-    finite.
-    """
+    """What is not finite in imported data, where it is, and what follows; nothing where all is finite."""
     said = []
     if found["n_rows"]:
         named = [
@@ -315,7 +313,7 @@ def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _first(numbers: list[int], n: int) -> str:
-    """The first rows of n."""
+    """The first of n rows, in words."""
     return (
         f"{'row' if n == 1 else 'rows'} {_and_more([f'{number:,}' for number in numbers[:NAMED]], n)},"
         " counted from 0"

@@ -4,8 +4,8 @@ Time per row of the model divided by the time per row of a float32 `X @ w` on th
 thread of the same process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the
 ratio in cache is measured too. The linear prediction reads rows that are filled up with zeros to a multiple
 of 16 bytes: BLAS takes up to three times as long where rows start elsewhere, and a unit that jumps from 7 to
-8 features is none. The model reads the rows as they are. predicted.py predicts the same from a model's
-arrays.
+8 features is none. The model reads the rows as they are. predicted.py predicts the same cost from the arrays
+of a model.
 """
 
 import time
@@ -30,14 +30,20 @@ LOOP_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Cost:
-    """Microseconds per row and their ratio, streaming and in cache."""
+    """What a prediction costs, and what a linear one does."""
 
     us_per_row: float
+    """Microseconds per row of the model, streaming from memory."""
     linear_us_per_row: float
+    """Microseconds per row of a linear prediction, streaming from memory."""
     cost_ratio: float
+    """The cost: the first divided by the second."""
     cached_us_per_row: float
+    """Microseconds per row of the model, on rows in cache."""
     cached_linear_us_per_row: float
+    """Microseconds per row of a linear prediction, on rows in cache."""
     cached_cost_ratio: float
+    """The ratio of the two in cache."""
 
 
 def measure_cost(
@@ -51,8 +57,8 @@ def measure_cost(
     """X  some raw rows, (n_samples, n_features), repeated to fill the stream.
 
     repeats         timings of which the median is taken
-    budget_seconds  about what the model takes in all of them together, and at most so long again for those in
-    cache
+    budget_seconds  about what the model takes in all timings together, and at most so long again for those in
+                    cache
     """
     rows = np.ascontiguousarray(X, np.float32)
     with threadpool_limits(1):
@@ -70,9 +76,9 @@ def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) 
     padded = padded_rows(X)
     w = np.linspace(-1, 1, padded.shape[1], dtype=np.float32)
     probe = X[: max(len(X) // 64, 1)]
-    score_rows(model, probe)  # what the first call alone costs
+    score_rows(model, probe)  # the first call does work that later ones do not
     per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
-    # _loops calls twice
+    # Two more calls than repeats: _loops makes them.
     part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))
     linear_loops = _loops(lambda: padded @ w)
     loops = _loops(lambda: score_rows(model, X[:part]))
@@ -85,9 +91,7 @@ def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) 
 
 
 def padded_rows(rows: SingleArray) -> SingleArray:
-    """Rows whose bytes are a multiple of 16, filled up with zeros; the same array where they are one
-    already.
-    """
+    """Rows filled up with zeros until their bytes are a multiple of 16; the same array where they are."""
     n_features = padded_features(rows.shape[1])
     if n_features == rows.shape[1]:
         return rows

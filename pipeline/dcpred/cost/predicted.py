@@ -20,19 +20,24 @@ from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.tree import Tree
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
-ABSOLUTE_COST = 1.4  # a feature of a sum of |x − u|, in features of a product
-NEAR_BYTES = 2**20  # of centres and landmarks that a core keeps near
+ABSOLUTE_COST = 1.4  # cost of a feature in a sum of |x − u|, where one in a product costs 1
+NEAR_BYTES = 2**20  # bytes of centres and landmarks that a core keeps near
 
 
 @dataclass(frozen=True)
 class PredictedCost:
-    """Nanoseconds per row by what they go into, and of a linear prediction; their ratio is the cost."""
+    """What a row will cost, in nanoseconds."""
 
     convert: float
+    """ns per row to scale it into single precision."""
     descend: float
+    """ns per row to walk down the tree and sort rows by leaf."""
     landmarks: float
+    """ns per row for the kernel values of its leaf."""
     outputs: float
+    """ns per row for the sums of all outputs over them."""
     linear: float
+    """ns per row of a linear prediction: the unit of costs."""
 
     @property
     def ns_per_row(self) -> float:

@@ -41,16 +41,16 @@ from dcpred.datasets.table import (
 )
 from dcpred_tasks.errors import DataError
 
-# bytes of text; Arrow reads some 32 blocks of CSV ahead, and importing takes 100 MiB (2026-11)
+# Bytes of text read at once. Arrow reads some 32 times as many ahead: importing takes 100 MiB (2026-11).
 BATCH_BYTES = 2**20
-HEADER_LENGTHS = (
-    32  # a CSV row may be this many times as long as its first line, where BATCH_BYTES are too few
-)
+# A row may be this many times as long as the first line, where BATCH_BYTES are too few.
+HEADER_LENGTHS = 32
 CSV_NO_NUMBER = re.compile(
     r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S
 )
-CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")  # a number, or missing
-CSV_WHOLE = r"^-?\d{1,300}$"  # longer ones are infinite in float64
+# A number, or what stands for a missing one.
+CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
+CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
 
 
 class NotANumberError(DataError):
@@ -76,7 +76,7 @@ class CsvFile:
         longest = HEADER_LENGTHS * sum(len(name) + 1 for name in self.names)
         keys = {str(i): t for i, t in self.types.items()}
         read = pa_csv.ReadOptions(
-            use_threads=False,  # rows then have numbers in messages, and memory is a few blocks
+            use_threads=False,  # messages then have row numbers, and memory is a few batches
             block_size=max(BATCH_BYTES, longest),
             column_names=[str(i) for i in range(len(self.names))],
         )
@@ -142,7 +142,7 @@ def read_csv(path: Path, target: str | None) -> Table:
     except NotANumberError as error:
         if error.column != position:
             raise
-        file = replace(file, types=file.types | {position: pa.string()})  # the target is made of labels
+        file = replace(file, types=file.types | {position: pa.string()})  # the target holds labels
         n_samples, spread, goal, labels = _survey_csv(file, features, position)
     wide = [features[j] for j in spread.wide()]
     if position is not None and goal.wide().size:
@@ -164,9 +164,7 @@ def read_csv(path: Path, target: str | None) -> Table:
 def _survey_csv(
     file: CsvFile, features: list[int], position: int | None
 ) -> tuple[int, Spread, Spread, tuple[str, ...] | None]:
-    """Number of rows, the values of the features and of a numeric target, and the labels of a target of
-    strings.
-    """
+    """Number of rows, spread of the features and of a numeric target, and labels of a target of strings."""
     n_samples, spread, goal = 0, Spread(len(features)), Spread(1)
     survey = TargetSurvey(
         "the target" if position is None else f"column {file.names[position]!r} of {file.path.name}"

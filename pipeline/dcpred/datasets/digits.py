@@ -18,9 +18,7 @@ MAX_ROTATION = np.deg2rad(12)
 
 @dataclass(frozen=True)
 class Digits:
-    """uint8 rows of 64 grey levels 0…16 and labels: deformed ones to train on, originals held out to
-    test on.
-    """
+    """Rows of 64 grey levels 0…16, and labels: deformed ones to train on, held-out originals to test on."""
 
     X_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -29,9 +27,7 @@ class Digits:
 
 
 def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
-    """About n_rows training rows: every original that is not held out, under as many deformations as that
-    takes.
-    """
+    """About n_rows training rows: every original that is not held out, deformed as often as that takes."""
     rng = np.random.default_rng(seed)
     data = load_digits()
     order = rng.permutation(len(data.target))
@@ -50,8 +46,10 @@ def enlarged_digits(n_rows: int, seed: int = 0) -> Digits:
 
 
 def deformation(shift: NDArray[np.float64], angle: float) -> NDArray[np.float64]:
-    """The 64 × 64 matrix that rotates an image about its middle and shifts it, with bilinear
-    interpolation.
+    """The 64 × 64 matrix that rotates an image about its middle and shifts it, by bilinear interpolation.
+
+    shift  (2,), rows and columns in pixels
+    angle  radians
     """
     middle = (SIDE - 1) / 2
     row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)

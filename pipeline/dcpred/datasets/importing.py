@@ -1,4 +1,4 @@
-"""Data files into Zarr: a group with the arrays X (n_samples, n_features) and, where there is a target, y
+"""Data files into Zarr: a group with the array X (n_samples, n_features) and, for data with a target, y
 (n_samples,).
 
 Every format is read as a `Table` (table.py), which a writer cuts into chunks. Text finds its dtypes in a
@@ -36,19 +36,14 @@ from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, new_directory, re
 from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array, create_group, local_path
 
 DATASET_VERSION = 1
-CHUNK_BYTES = 8 * 2**20  # of X, before compression
-CHUNK_MULTIPLE = 1024  # of rows
+CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression
+CHUNK_MULTIPLE = 1024  # rows: longer chunks are a multiple of it
 SVMLIGHT = (".svm", ".libsvm", ".svmlight")
 SUFFIXES = (".csv", *SVMLIGHT, ".parquet", ".npy", ".npz")
-COMPRESSED = (".gz", ".bz2")  # for the text formats
+COMPRESSED = (".gz", ".bz2")  # endings of compressed text
 DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
-# the formats that have them
-OPTIONS = {
-    "x": (".npz",),
-    "y": (".npz",),
-    "target": (".csv", ".parquet"),
-    "features": SVMLIGHT,
-}
+# The formats that each option is for.
+OPTIONS = {"x": (".npz",), "y": (".npz",), "target": (".csv", ".parquet"), "features": SVMLIGHT}
 
 
 @dataclass(frozen=True)
@@ -60,10 +55,14 @@ class Imported:
     n_features: int
     dtype: str
     chunk_rows: int
-    target: str | None  # the array that holds it: "y"
+    """Rows of a chunk of X and y."""
+    target: str | None
+    """The array that holds the target, "y"; None without a target."""
     target_dtype: str | None
-    n_classes: int | None  # where the target is made of strings
-    not_finite: NotFinite  # what training will refuse
+    n_classes: int | None
+    """Classes of a target of strings, else None."""
+    not_finite: NotFinite
+    """Rows that training will refuse."""
 
 
 def import_data(
@@ -177,7 +176,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, *DAMAGE) as error:
-        number = getattr(error, "errno", None)  # of the system's errors; those of decompressors have none
+        number = getattr(error, "errno", None)  # errors of decompressors have none
         if number in RESOURCE_ERRNOS:
             raise ResourceError(f"reading {path} failed: {error}; get permission, then run again") from error
         if number is not None:
@@ -187,8 +186,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _scratch(place: Path) -> Iterator[Path]:
-    """A directory beside `place` while the block runs: a place that cannot be written to shows before a long
-    pass.
+    """A directory beside `place`, removed at the end. It shows before a long pass where nothing can be
+    written.
     """
     beside = next(parent for parent in place.absolute().parents if parent.exists())
     with resource_errors(place):
@@ -241,7 +240,7 @@ def _new_array(
     attribute: str,
     strings: tuple[str, ...] | None,
 ) -> zarr.Array[Any]:
-    # a float chunk that is lost must not read as data
+    # A chunk of floats that is lost must not read as data.
     fill_value = np.nan if dtype.kind == "f" else dtype.type(0)
     attributes = None if strings is None else {attribute: list(strings)}
     names = DATA_DIMENSIONS[: len(shape)]

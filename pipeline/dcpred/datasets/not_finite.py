@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LISTED = 20  # rows, and features, that are named
+LISTED = 20  # most rows, and most features, that are named
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ class NotFinite:
 
 
 class NotFiniteSurvey:
-    """Counts from the first row to the last, chunk by chunk. Integers cost nothing, and finite chunks one
-    look.
-    """
+    """Counts rows that are not finite, chunk by chunk. Integers cost nothing, and finite chunks one look."""
 
     def __init__(self, n_features: int, names: tuple[str, ...] | None) -> None:
         self.names = names
@@ -51,8 +49,10 @@ class NotFiniteSurvey:
         self.target_rows: list[int] = []
 
     def add(self, first_row: int, X: NDArray[Any], y: NDArray[Any] | None) -> None:
-        """X  (n_rows, n_features), of which the first is row `first_row` of the data; y  (n_rows,). Neither
-        is written.
+        """Count the rows of a chunk; nothing is written to X and y.
+
+        X  (n_rows, n_features), its first row being row `first_row` of the data
+        y  (n_rows,)
         """
         if X.dtype.kind == "f" and not (finite := np.isfinite(X)).all():
             self.by_feature += len(X) - finite.sum(axis=0)

@@ -29,8 +29,8 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.storage.atomic_files import resource_errors
 
-BATCH_VALUES = 2**21  # of a Parquet file: 16 MiB of float64
-SURVEY_ROWS = 2**20  # of y in a NumPy file
+BATCH_VALUES = 2**21  # values of a Parquet file read at once: 16 MiB of float64
+SURVEY_ROWS = 2**20  # rows of y in a NumPy file surveyed at once
 
 
 # -- Parquet -------------------------------------------------------------------------------------------------

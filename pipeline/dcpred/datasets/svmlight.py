@@ -24,7 +24,8 @@ from dcpred.datasets.table import (
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 
-SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")  # labels and values with so many digits
+# Labels and values that are whole numbers of 16 digits or more, which float64 may round.
+SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")
 
 
 def read_svmlight(path: Path, n_features: int | None = None) -> Table:
@@ -35,7 +36,7 @@ def read_svmlight(path: Path, n_features: int | None = None) -> Table:
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
     n_values, first_index, last_index = 0, 1, 0
-    for X, y, lines in _svm_batches(path, zero_based=True):  # indices as they are written
+    for X, y, lines in _svm_batches(path, zero_based=True):  # indices stay as they are written
         spread.add(X.data[:, None])
         goal.add(y[:, None])
         survey.add(pa.array(y))
@@ -62,7 +63,7 @@ def read_svmlight(path: Path, n_features: int | None = None) -> Table:
             f"features were to be imported, but no line of {path.name} has an index:value; add them"
         )
     if n_values < survey.n_rows * n_features:
-        spread.add(np.zeros((1, 1)))  # what is not written is zero
+        spread.add(np.zeros((1, 1)))  # a value that is not written is zero
 
     def batches(rows: int) -> Iterator[Batch]:
         for X, y, _ in _svm_batches(path, zero_based=first_index == 0, n_features=n_features):

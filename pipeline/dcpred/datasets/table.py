@@ -16,29 +16,29 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 
-EXACT_LIMIT = 2**53  # up to it float64 holds every whole number
-MAX_LABELS = 2**16  # more different strings than this are no classes
+EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
+MAX_LABELS = 2**16  # most different strings that can be classes
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
 Batch = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds, known before anything is written.
-
-    `batches(rows)` yields (X, y) from the first row to the last, in pieces of any length whose values `dtype`
-    and `target_dtype` hold exactly; `rows` is how many the writer takes at once. y is None where there is no
-    target, and holds positions in `labels` where the target is made of strings. `names` are those of the
-    features, if it has them.
-    """
+    """What a file holds, known before anything is written."""
 
     n_samples: int
     n_features: int
     dtype: np.dtype[Any]
+    """A dtype that holds every value of X exactly."""
     target_dtype: np.dtype[Any] | None
+    """A dtype that holds every value of y exactly; None without a target."""
     labels: tuple[str, ...] | None
+    """The classes, sorted, where the target is made of strings: y then holds positions in them."""
     names: tuple[str, ...] | None
+    """Names of the features, if the file has them."""
     batches: Callable[[int], Iterator[Batch]]
+    """batches(rows) yields (X, y) from the first row to the last, in batches of any length; y is None without
+    a target. `rows` is how many the writer takes at once."""
 
 
 class Spread:
@@ -68,7 +68,7 @@ class Spread:
 
 
 class TargetSurvey:
-    """One pass over a target, given in Arrow arrays: no value is missing, and strings are few enough to be
+    """One pass over a target in Arrow arrays: no value may be missing, and strings must be few enough to be
     classes.
     """
 
@@ -136,8 +136,8 @@ def side_by_side(columns: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def split_columns(path: Path, names: list[str], target: str | None) -> tuple[list[int], int | None]:
-    """Where the features and the target are among the columns. Names that do not tell columns apart are
-    refused.
+    """Where the features and the target are among the columns. Raises DataError where names do not tell the
+    columns apart, or `target` is not among them.
     """
     seen: set[str] = set()
     for i, name in enumerate(names):
@@ -166,7 +166,7 @@ def split_columns(path: Path, names: list[str], target: str | None) -> tuple[lis
 
 
 def first_rounded(numbers: Iterable[int]) -> int | None:
-    """The first that float64 does not hold."""
+    """The first of the numbers that float64 does not hold, or None."""
     return next((n for n in numbers if int(float(n)) != n), None)
 
 

@@ -101,9 +101,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _values(self, X: Any, early: bool = False) -> Any:
-        """Decision values of checked rows: (n_samples, n_outputs), lazily where X is; NaN in rows without a
-        score.
-        """
+        """Decision values (n_samples, n_outputs) of rows, lazy where X is; NaN in rows without a score."""
         check_is_fitted(self, "model_")
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
         if out_of_core.is_out_of_core(rows):
@@ -113,8 +111,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def _scored(self, X: Any, early: bool = False) -> Any:
-        """As `_values`, but of rows in memory every one has a score. Raises DataError, which names the first
-        that has none.
+        """Decision values as `_values` gives them. Raises DataError for rows in memory unless every one has a
+        score.
         """
         decision = self._values(X, early)
         if not out_of_core.is_out_of_core(decision):
@@ -122,9 +120,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def save(self, path: str | Path) -> str:
-        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; returns its
-        hash.
-        """
+        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; return its hash."""
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions()}
         if hasattr(self, "feature_names_in_"):

@@ -231,15 +231,13 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                 sample_weight=weight[used],
             )
         self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
-        if self.budget is not None:  # class numbers, those with rows of some weight
+        if self.budget is not None:  # the model has numbers of classes, of those that have weight
             self.classes_ = self.classes_[np.array(self.model_.classes, np.int64)]
             self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """float32 (n_samples,) for two classes, (n_samples, n_classes) for more; a row without a score gets
-        NaN.
-        """
+        """float32 (n_samples,) for two classes, else (n_samples, n_classes); NaN in rows without a score."""
         decision = self._values(X)
         return decision[:, 0] if self.model_.n_outputs == 1 else decision
 

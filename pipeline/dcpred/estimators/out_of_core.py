@@ -26,7 +26,7 @@ from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, 
 from dcpred_tasks.training.settings import Settings, make_settings
 
 COPY_BYTES = 16 * 2**20
-# What a search for settings within a budget leaves alone.
+# Parameters that a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = frozenset(
     {
         "budget",
@@ -60,7 +60,7 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
                 f"{name} is {kind}, but X is in memory; pass X as a Dask collection or Zarr array, too, or"
                 f" {name}.compute()"
             )
-    names = feature_names(X)  # also refuses columns in memory whose names do not tell them apart
+    names = feature_names(X)  # it refuses columns in memory whose names do not tell them apart, too
     taken = [_array(data, name, lengths=True) for name, data in given.items()]
     return taken[0], taken[1], taken[2], names if is_out_of_core(taken[0]) else None
 
@@ -135,7 +135,7 @@ def current_workers() -> AbstractContextManager[Workers]:
     """The workers of the current Dask client, or this process."""
     try:
         return nullcontext(DaskWorkers(default_client()))
-    except ValueError:  # there is none
+    except ValueError:  # there is no client
         return nullcontext(InlineWorkers())
 
 
@@ -237,9 +237,7 @@ def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
 
 
 def class_numbers(decision: Any) -> Any:
-    """Class numbers (n_samples,) of decision values, lazily where these are lazy; −1 in rows without a
-    score.
-    """
+    """Class numbers (n_samples,) of decision values, lazy where these are; −1 in rows without a score."""
     if not isinstance(decision, da.Array):
         return number_block(decision)
     return decision.map_blocks(number_block, drop_axis=1, dtype=np.int64, meta=np.empty(0, np.int64))
@@ -247,14 +245,12 @@ def class_numbers(decision: Any) -> Any:
 
 def computed(*columns: Any) -> tuple[Any, ...]:
     """Columns, one value for each row, in memory; those that are no Dask collections as they are."""
-    # Dask warns where frames and arrays mix
+    # One by one: Dask warns where frames and arrays mix.
     return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 
 
 def check_budget(estimator: Any) -> None:
-    """Raise SettingsError for a budget that is none, or one beside settings that the search for it would
-    choose.
-    """
+    """Raise SettingsError for a budget that is none, and for settings beside it that a search chooses."""
     parse_budget(estimator.budget)
     for name, parameter in signature(type(estimator)).parameters.items():
         if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default:

@@ -15,15 +15,17 @@ from dcpred_tasks.storage import zarr_arrays
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row without a score. `feature` is the first that is not finite, None where none is to blame or it was
-    not noted.
-    """
+    """A row without a score."""
 
     block: int
     row: int
+    """Number of the row in X."""
     code: int
+    """Status code."""
     status: str
+    """Name of that status."""
     feature: int | None
+    """The first feature that is not finite; None where none is to blame or it was not noted."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class BadRows:
 
     output: str
     n_rows: int
+    """Rows of X."""
     n_blocks: int
+    """Blocks of the run."""
     done_blocks: int
-    n_bad: int  # in blocks that are done
-    status: dict[str, int]  # of those, rows by the name of their status
+    """Blocks that have a commit record."""
+    n_bad: int
+    """Rows without a score in those blocks."""
+    status: dict[str, int]
+    """The same rows by the name of their status."""
     rows: list[BadRow]
-    n_more: int  # that are not listed
+    """The rows that are listed."""
+    n_more: int
+    """Rows without a score that are not listed."""
 
 
 def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
@@ -49,9 +58,9 @@ def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
     names = {str(int(s)): s.name.lower() for s in Status}
     counts: dict[str, int] = {}
     done = 0
-    for receipt in ledger.receipts():
+    for record in ledger.records():
         done += 1
-        for code, n in receipt.status.items():
+        for code, n in record.status.items():
             if code != str(int(Status.OK)):
                 counts[names[code]] = counts.get(names[code], 0) + n
     found = list(islice(_rows(ledger, every), limit)) if counts else []
@@ -67,20 +76,20 @@ def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
 
 def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
     """Block, row, status code, feature or −1."""
-    for receipt in ledger.receipts():
-        listed = {row: (code, feature) for row, code, feature in receipt.bad_rows}
-        n_bad = sum(n for code, n in receipt.status.items() if code != str(int(Status.OK)))
+    for record in ledger.records():
+        listed = {row: (code, feature) for row, code, feature in record.bad_rows}
+        n_bad = sum(n for code, n in record.status.items() if code != str(int(Status.OK)))
         if every and n_bad > len(listed):
-            for row, code in _stored(ledger.run, receipt.block):
-                yield receipt.block, row, code, listed.get(row, (code, -1))[1]
+            for row, code in _stored(ledger.run, record.block):
+                yield record.block, row, code, listed.get(row, (code, -1))[1]
         else:
-            yield from ((receipt.block, row, code, feature) for row, (code, feature) in listed.items())
+            yield from ((record.block, row, code, feature) for row, (code, feature) in listed.items())
 
 
 def _stored(run: ScoreRun, block: int) -> Iterator[tuple[int, int]]:
     """Rows of a block without a score, and their status, as the status array has them."""
     array = zarr_arrays.open_array(run.scores / "status")
-    for start, stop in run.pieces(block):
+    for start, stop in run.chunks(block):
         status = zarr_arrays.read_rows(array, start, stop)
         for i in np.flatnonzero(status != Status.OK):
             yield start + int(i), int(status[i])

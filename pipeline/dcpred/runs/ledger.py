@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.lease import Lease, hold
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, list_records, read_receipt
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, read_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.atomic_files import read_json, read_own_json, resource_errors, write_json
@@ -25,7 +25,7 @@ from dcpred_tasks.storage.digests import digest_json
 
 FORMAT = "dcpred-scores"
 VERSION = 1
-MOST_BLOCKS = 10**7  # no plan has more
+MOST_BLOCKS = 10**7  # no plan has more blocks
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Ledger:
 
     @contextmanager
     def claimed(self) -> Iterator[Lease]:
-        """Make the directory this run's, or take up what it left, and hold it. Raises PlanConflictError,
-        RunHeldError.
+        """Make the directory this run's, or take up what it left, and hold it while the block of code runs.
+
+        Raises PlanConflictError, RunHeldError, ResourceError.
         """
         with resource_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -82,16 +83,16 @@ class Ledger:
         done, _ = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
-    def receipts(self) -> Iterator[BlockReceipt]:
+    def records(self) -> Iterator[CommitRecord]:
         done, _ = list_records(self.run)
         for block in sorted(done):
-            receipt = read_receipt(self.run, block)
-            if receipt is not None:
-                yield receipt
+            record = read_record(self.run, block)
+            if record is not None:
+                yield record
 
     def retract(self, block: int) -> None:
         """Withdraw a commit record whose block does not verify."""
-        path = self.run.record(block)
+        path = self.run.record_file(block)
         with resource_errors(path):
             path.unlink(missing_ok=True)
 
@@ -107,9 +108,7 @@ class Ledger:
         self._failure(block).unlink(missing_ok=True)
 
     def failures(self) -> list[dict[str, Any]]:
-        """What is known of blocks that failed, by block. A note that cannot be read is none: nothing rests on
-        it.
-        """
+        """Notes on blocks that failed, by block. One that cannot be read is passed over."""
         return [
             note
             for path in sorted((self.root / "failures").glob("*.json"))
@@ -117,7 +116,7 @@ class Ledger:
         ]
 
     def _failure(self, block: int) -> Path:
-        return self.root / "failures" / self.run.record(block).name
+        return self.root / "failures" / self.run.record_file(block).name
 
     def manifest(self) -> dict[str, Any] | None:
         path = self.root / "manifest.json"

@@ -8,7 +8,7 @@ from typing import Any
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
 from dcpred.runs.statistics import describe_run
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.storage.digests import digest, digest_json
@@ -25,17 +25,23 @@ class Done:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What came of a scoring run. `status` counts rows by status code."""
+    """What came of a scoring run."""
 
     output: str
     n_rows: int
     n_blocks: int
-    scored_blocks: int  # by this call; the others were there
-    seconds: float  # of the whole call
-    rows_per_second: float  # while scoring, without the start of the workers; 0 where there was nothing to do
+    scored_blocks: int
+    """Blocks that this call scored; the others were done before."""
+    seconds: float
+    """Time that the whole call took."""
+    rows_per_second: float
+    """Rate while scoring, without the start of the workers; 0 where there was nothing to do."""
     status: dict[str, int]
-    bad_rows: list[tuple[int, int, int]]  # row, status code, feature or -1
-    worker_peak_memory_bytes: dict[str, int]  # by process, host:pid
+    """Rows by status code."""
+    bad_rows: list[tuple[int, int, int]]
+    """The first rows without a score: row, status code, first feature to blame or -1."""
+    worker_peak_memory_bytes: dict[str, int]
+    """Most memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int
     manifest: dict[str, Any]
 
@@ -43,16 +49,18 @@ class ScoreReport:
 def make_manifest(
     ledger: Ledger, plan: BlockPlan, scored: int, input_run: str | None = None
 ) -> dict[str, Any]:
-    """The manifest, sealed. `input_run` is the hash that a plan of the input would have now, where that has
-    changed since.
+    """The manifest with its checksum.
+
+    scored     blocks that this call scored
+    input_run  the hash that a plan would have now, where input chunks were restored since the run was planned
     """
     value = {
         "format": FORMAT,
         "version": VERSION,
         **asdict(ledger.run),
         "n_blocks": plan.n_blocks,
-        **totals(ledger.receipts()),
-        **describe_run(ledger.run, ledger.receipts()),
+        **totals(ledger.records()),
+        **describe_run(ledger.run, ledger.records()),
         "plan": plan_digest(ledger),
         "metadata": metadata_digests(ledger.run),
         "input_changed": input_run not in (None, ledger.run.run),
@@ -64,26 +72,26 @@ def make_manifest(
     return {**value, "checksum": digest_json(value)}
 
 
-def totals(receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
+def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
     """What a manifest says of the commit records together. They are gone through once and not kept."""
     status: dict[str, int] = {}
     bad: list[tuple[int, int, int]] = []
     peaks: dict[str, int] = {}
     seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
     digests: list[str] = []
-    for receipt in receipts:
-        digests.append(receipt.digest)
+    for record in records:
+        digests.append(record.digest)
         spent = (
-            receipt.read_seconds,
-            receipt.score_seconds,
-            receipt.statistics.get("seconds", 0.0),
-            receipt.write_seconds,
+            record.read_seconds,
+            record.score_seconds,
+            record.statistics.get("seconds", 0.0),
+            record.write_seconds,
         )
         seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
-        peaks[receipt.process] = max(peaks.get(receipt.process, 0), receipt.peak_memory_bytes)
-        for code, n in receipt.status.items():
+        peaks[record.process] = max(peaks.get(record.process, 0), record.peak_memory_bytes)
+        for code, n in record.status.items():
             status[code] = status.get(code, 0) + n
-        bad += receipt.bad_rows[: LISTED_ROWS - len(bad)]
+        bad += record.bad_rows[: LISTED_ROWS - len(bad)]
     return {
         "status": status,
         "status_names": {str(int(s)): s.name.lower() for s in Status if str(int(s)) in status},

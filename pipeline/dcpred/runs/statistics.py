@@ -1,6 +1,4 @@
-"""What a manifest says of a run beside its rows and blocks: what went in, who computed, what came out, and
-drift.
-"""
+"""What a manifest says of a run beside rows and blocks: what went in, who computed, what came out, drift."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
@@ -20,7 +18,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 
-def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, Any]:
+def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, Any]:
     """`settings_hash` of the model's settings, `input` with the hash of its metadata, `cpus` by blocks,
     `statistics`, `drift`. The records are gone through once and not kept.
     """
@@ -28,10 +26,10 @@ def describe_run(run: ScoreRun, receipts: Iterable[BlockReceipt]) -> dict[str, A
     model = artifact.model()
     gathered = Statistics(model, run.outputs)
     cpus: dict[str, int] = {}
-    for receipt in receipts:
-        if "sampled_rows" in receipt.statistics:
-            gathered.add_packed(receipt.statistics)
-        cpu = str(receipt.statistics.get("cpu", "unknown"))
+    for record in records:
+        if "sampled_rows" in record.statistics:
+            gathered.add_packed(record.statistics)
+        cpu = str(record.statistics.get("cpu", "unknown"))
         cpus[cpu] = cpus.get(cpu, 0) + 1
     scored = raw_moments(model.scaling, gathered.moments.mean, gathered.moments.sd)
     return {

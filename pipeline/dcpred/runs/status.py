@@ -9,30 +9,32 @@ from dcpred.execution.lease import held_by
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import record_times
 
-RATE_SECONDS = 600.0  # that the rate is taken over, so that it follows workers that come and go
+RATE_SECONDS = 600.0  # time that the rate is taken over, so that it follows workers that come and go
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Of one output. `state` is finished, scoring (somebody drives it), or stopped (run the same command
-    again).
-
-    rows_per_second  over the last ten minutes of commits; 0 where fewer than two blocks were committed then
-    seconds_left     at that rate; None where it is not known
-    failing          blocks that failed and have not been done since: block, rows, error, deaths, time
-    """
+    """How far the run of one output is."""
 
     output: str
     state: str
+    """finished, scoring (somebody drives it), or stopped (run the same command again)."""
     driver: str
+    """Who drives it, in words; "" where nobody does."""
     n_rows: int
     n_blocks: int
     done_blocks: int
+    """Blocks that have a commit record."""
     done_rows: int
+    """Rows of those blocks."""
     rows_per_second: float
+    """Rate over the last RATE_SECONDS of commits; 0 where fewer than two blocks were committed then."""
     seconds_left: float | None
+    """Time left at that rate; None where it is not known."""
     seconds_since_commit: float | None
+    """Time since the last commit; None before the first."""
     failing: list[dict[str, Any]]
+    """Blocks that failed and have not been done since: block, rows, error, deaths, time (s since 1970)."""
 
 
 def run_status(output: Path) -> RunStatus:

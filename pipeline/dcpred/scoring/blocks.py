@@ -20,7 +20,7 @@ from dcpred_tasks.guard import Failure
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
 
-FIRST_FAILURES = 5  # without a success before or between: the run is wrong, and not the blocks
+FIRST_FAILURES = 5  # if the first 5 blocks all fail, the run itself is broken, and stops
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class BlockRun:
     ) -> None:
         self.lease = lease
         self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
-        self.n_bad = n_bad  # rows without a score in blocks that were done before
+        self.n_bad = n_bad  # rows without a score, from the start those of blocks that were done before
         self.failed: dict[int, Failure] = {}
         self.n_done = 0
 
@@ -93,13 +93,14 @@ class BlockRun:
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))
         known = {int(failure["block"]) for failure in self.ledger.failures()}
-        for block in known.difference(pending):  # done since, by a driver that was killed before it said so
+        # A driver that was killed may have had these blocks scored, and not yet have withdrawn its notes.
+        for block in known.difference(pending):
             self.ledger.forget_failure(block)
         tasks = [(run, block, self.tolerance.quarantine) for block in pending]
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         with self.say.step("scoring", total, "rows") as advance:
             for number, result in self.workers.each(score_block, tasks):
-                if self.lease.lost:  # after a long suspension: another driver does the rest
+                if self.lease.lost:  # another driver took over during a long suspension
                     self.lease.check()
                 block = pending[number]
                 if isinstance(result, Failure):

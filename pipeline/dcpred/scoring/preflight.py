@@ -10,7 +10,7 @@ from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
 
-RECORD_BYTES = 8 * 2**10
+RECORD_BYTES = 8 * 2**10  # bytes of a commit record, at most
 
 
 def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
@@ -20,9 +20,7 @@ def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
 
 
 def check_place(output: Path, needed: int) -> None:
-    """Raise ResourceError unless files can be created where `output` is to be, and `needed` bytes are free
-    there.
-    """
+    """Raise ResourceError unless files can be created where `output` is to be, with `needed` bytes free."""
     folder = output.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -44,11 +42,8 @@ def check_place(output: Path, needed: int) -> None:
 
 def check_apart(x: str, output: Path) -> None:
     """Raise DataError where the output would lie inside the input."""
-    # which take a loop of links as it is
-    source, place = (
-        Path(os.path.realpath(x)),
-        Path(os.path.realpath(output)),
-    )
+    # os.path.realpath, unlike Path.resolve, takes a loop of links as it is.
+    source, place = Path(os.path.realpath(x)), Path(os.path.realpath(output))
     if source.exists() and place.is_relative_to(source):
         raise DataError(
             f"scores were to be written to {output}, but that is inside the input {x}; name a place outside"

@@ -107,7 +107,7 @@ def _withdraw_what_is_wrong(
     """Make a run with wrong blocks one that was cut off before they were scored."""
     fast = FastCheck(ledger)
     named = {finding.file for finding in fast.findings if finding.kind == Kind.METADATA}
-    restored = restore_metadata(ledger.run, model, named) if fast.receipts or named else []
+    restored = restore_metadata(ledger.run, model, named) if fast.records or named else []
     if restored:
         say.say(f"wrote {', '.join(restored)} anew")
         fast = FastCheck(ledger)
@@ -119,11 +119,10 @@ def _withdraw_what_is_wrong(
     )
     if changed and (again or fast.left):
         _check_same_rows(
-            ledger.run, workers, [b for b in fast.receipts if b not in again and b not in fast.given_up], say
+            ledger.run, workers, [b for b in fast.records if b not in again and b not in fast.given_up], say
         )
-    if any(
-        finding.kind == Kind.MANIFEST for finding in findings
-    ):  # it and the plan disagree, or it is altered itself
+    # A wrong manifest may be altered itself, or disagree with a plan that is.
+    if any(finding.kind == Kind.MANIFEST for finding in findings):
         write_json(ledger.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(ledger.run)})
     for name in leftovers(findings):
         (ledger.root / name).unlink(missing_ok=True)
@@ -132,7 +131,7 @@ def _withdraw_what_is_wrong(
     for finding in conflicts:
         (ledger.root / finding.file).unlink(missing_ok=True)
     if again or restored or any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings):
-        # last: without it the run is one that was cut off
+        # The manifest goes last: without it the run is one that was cut off.
         (ledger.root / "manifest.json").unlink(missing_ok=True)
     _say(findings, len(again), say)
 
@@ -140,7 +139,7 @@ def _withdraw_what_is_wrong(
 def _worth_another_try(
     run: ScoreRun, workers: Workers, given_up: list[int], tolerance: Tolerance
 ) -> list[int]:
-    """Blocks of which rows were given up, and that can be scored now."""
+    """Blocks with rows that were given up, as far as they can be scored now."""
     if tolerance.quarantine:
         return given_up
     readable: list[int] = []

@@ -91,8 +91,10 @@ def score(
 
     pool      gives the workers, and is asked for them only when there is something to score
     repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
-    has looked at them Raises RefusedErrors before anything is written, IncompleteError if blocks failed or
-    too many rows have no score, RunHeldError, ResourceError, InterruptedRunError.
+              has looked at them
+
+    Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
+    score, RunHeldError, ResourceError, InterruptedRunError.
     """
     begin = time.perf_counter()
     run, plan, model = plan_run(
@@ -135,7 +137,7 @@ def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, to
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
         limited = tolerance.max_bad_rows is not None
-        n_bad = sum(without_score(receipt.status) for receipt in ledger.receipts()) if limited else 0
+        n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
         done = BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         findings = FastCheck(ledger, all_due=True).findings

@@ -16,7 +16,7 @@ from dcpred_tasks.training.settings import Settings
 
 
 def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
-    """Of one core, for a row in one leaf that it trains: the local machine, and the way downhill."""
+    """Seconds of one core for a row in one leaf that it trains: local machine and refinement."""
     local = 1e-7 * min(leaf_rows * settings.overlap, settings.local_rows)
     if not settings.refine:
         return local + 1e-4

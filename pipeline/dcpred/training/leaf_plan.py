@@ -1,6 +1,4 @@
-"""How the leaves of a training job are cut into tasks, and the memory that fitting one takes: arithmetic
-without I/O.
-"""
+"""How leaves of a training job are cut into tasks, and the memory that fitting one takes: pure arithmetic."""
 
 from collections.abc import Sequence
 
@@ -9,8 +7,8 @@ from dcpred_tasks.scratch.training_job import LeafWork
 from dcpred_tasks.training.settings import Settings
 
 GROUP_ROWS = 2**12  # most rows of small leaves that one task gathers and fits
-ROW_COPIES = 4  # in double precision: as read, scaled, centred, and their kernel values or gradients
-GRAM_COPIES = 3  # the matrix, its regularised copy and its factor, or the part that LIBSVM keeps
+ROW_COPIES = 4  # rows in double precision: as read, scaled, centred, and their kernel values or gradients
+GRAM_COPIES = 3  # a Gram matrix, its regularised copy, and its factor or the part that LIBSVM keeps
 
 
 def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
@@ -23,9 +21,7 @@ def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
-    """Leaves for one task each, the largest first, since they set the wall time; small neighbours go
-    together.
-    """
+    """Leaves for one task each, the largest first, for they set the wall time; small neighbours together."""
     total = sum(w.n_rows for w in work)
     room = min(GROUP_ROWS, -(-total // BLOCKS))
     groups: list[list[LeafWork]] = []

@@ -44,7 +44,7 @@ def check_scratch(scratch: Path, run: str, model: Path) -> None:
 
 
 def drop_scratch(scratch: Path) -> None:
-    """Remove the directory, what says whose it is last, so that a removal that is cut off can be taken up."""
+    """Remove the directory. The file that says whose it is goes last: a removal that is cut off goes on."""
     if scratch.exists():
         for entry in sorted(scratch.iterdir(), key=lambda e: e.name == "job.json"):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)

@@ -53,36 +53,44 @@ from dcpred_tasks.training.tree_fitting import flatten
 
 @dataclass
 class TrainReport:
-    """What came of a training job. Seconds by step; peak memory of every worker process and of the driver."""
+    """What came of a training job."""
 
     model: str
+    """The directory of the model."""
     hash: str
+    """The hash of the model."""
     n_rows: int
+    """Rows of X."""
     n_features: int
     n_leaves: int
     n_constant_leaves: int
+    """Leaves without landmarks: all their rows get the same value."""
     n_landmarks: int
+    """Landmarks of all leaves together."""
     largest_leaf_rows: int
+    """Rows of the largest leaf."""
     thinned_leaves: int
+    """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
     already_trained: bool = False
+    """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
-    worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)  # by process, host:pid
+    """Time by step."""
+    worker_peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+    """Most memory of each worker process, by host:pid."""
     driver_peak_memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a search found out from all rows, and a training would find out again.
-
-    contents  fingerprints of the data that it was found out from
-    sample    as Training.sample gives it
-    scaling   what settings would learn; None for settings that learn none
-    """
+    """What a search found out from all rows, and a training would find out again."""
 
     contents: Mapping[str, str]
+    """Fingerprints of the data that it was found out from, by x, y and weight."""
     survey: Survey
     sample: Sample
+    """Sampled rows, as `Training.sample` gives them."""
     scaling: Scaling | None
+    """What the settings would learn; None for settings that learn none."""
 
 
 class Training:
@@ -182,14 +190,16 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """What must be known of all rows; their sample lies in the scratch directory then, where that was not
-        known before.
+        """What must be known of all rows. Unless a search knew it, a sample of them is then in the scratch
+        directory.
         """
         if self.known is not None:
             return self.known.survey
         survey = self._survey_with(self.sample_rows)
         check_survey(survey, self.job.settings.task, names)
-        if survey.n_used < self.plan.n_rows // 2:  # most rows have weight 0, and so have those of the sample
+        if (
+            survey.n_used < self.plan.n_rows // 2
+        ):  # most rows have weight 0, and the sample holds too few others
             self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
             survey = self._survey_with(self.sample_rows)
         return survey

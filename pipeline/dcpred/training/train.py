@@ -50,6 +50,7 @@ def train(
 
     pool   gives the workers; asked for them only when the input has been checked and there is work
     known  what a search found out from these data; passed over where they have changed since
+
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
     x, y, weight = (
@@ -59,7 +60,7 @@ def train(
     )
     plan, names = check_training_data(x, y, weight, settings)
     contents = fingerprints(x, y, weight)
-    run = run_hash(contents, settings, plan)
+    run = training_hash(contents, settings, plan)
     known = known if known is not None and known.contents == contents else None
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
@@ -84,9 +85,8 @@ def train(
                 workers.check_sees(scratch.absolute())
                 report = Training(job, plan, workers, say, known).run(run, model, names)
             except RefusedError:
-                if (
-                    not job.division_file.exists()
-                ):  # what follows the division is work that a second call goes on from
+                # A second call goes on from the division and what follows it, and from nothing before.
+                if not job.division_file.exists():
                     drop_scratch(scratch)
                 raise
             drop_scratch(scratch)
@@ -96,8 +96,8 @@ def train(
 def check_training_data(
     x: str, y: str, weight: str | None, settings: Settings
 ) -> tuple[BlockPlan, tuple[str, ...] | None]:
-    """What can be refused from shapes, dtypes and the list of chunks; then how blocks are cut, and the label
-    names.
+    """How blocks are cut, and the label names. Raises DataError for what can be refused from shapes, dtypes
+    and the list of chunks.
     """
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
@@ -142,7 +142,7 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     }
 
 
-def run_hash(contents: Mapping[str, str], settings: Settings, plan: BlockPlan) -> str:
+def training_hash(contents: Mapping[str, str], settings: Settings, plan: BlockPlan) -> str:
     """What tells a training from any other: the fingerprints of its data, its settings, and how it is cut."""
     return digest_json(
         {

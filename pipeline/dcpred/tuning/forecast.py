@@ -1,4 +1,4 @@
-"""What the steps of a search are likely to take, in seconds: as training/forecast.py, which it builds on."""
+"""What the steps of a search are likely to take, in seconds; built on the forecast of a training."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ from dcpred.tuning.trial_plan import (
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
-# what a search starts from
+# What a search starts from.
 START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)
 LEAF_ROWS = 200  # mean rows of a leaf in trees that are tried
 
 
 def relative_effort(settings: Settings, start: Settings) -> float:
-    """Of a try, in tries of the settings that a search starts from."""
+    """The work of a try, as a multiple of a try of the settings that a search starts from."""
     if settings.refine_epochs:
         return settings.landmarks / WHOLE_LANDMARKS
     return settings.refine_steps / start.refine_steps * (12 + settings.landmarks) / (12 + start.landmarks)
@@ -41,7 +41,7 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool
         looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // n_features, n_rows)
         whole = replace(START, **WHOLE, landmarks=WHOLE_LANDMARKS)
         search += expected_tries(1, short) * looked_at * row_seconds(n_features, looked_at, whole)
-    # between what is often chosen
+    # Settings in the middle of what is often chosen.
     chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)
     return Shares(
         {
@@ -56,8 +56,8 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool
 
 
 class Headway:
-    """Of a search, whose rounds are not known beforehand: each takes its part of what is left, and never more
-    than half of it.
+    """The share of a search that is done. Nobody knows its rounds beforehand: each takes its part of what is
+    left, and never more than half of it.
     """
 
     def __init__(self, expected: float) -> None:

@@ -13,20 +13,19 @@ from dcpred.cost.predicted import PredictedCost
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import Verdict
 
-STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of γ, about that of the scaling
-FARTHER = 3  # factors of 2 beyond them, while the best is at the end
+GAMMA_STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the γ that follows from the scaling
+FARTHER_STEPS = 3  # factors of 2 that are tried beyond those, as long as the best γ is at an end
 LANDMARKS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
-WHOLE_LANDMARKS = 96  # that a search without a tree starts from, or as many as the budget has room for
+# Landmarks that a search without a tree starts from, or as many as the budget has room for.
+WHOLE_LANDMARKS = 96
 START_OVERLAP = 3
 START_C = 16.0
-LOCAL_GAMMA = 2.0  # γ of local machines, in γ of compact ones
-HELPS = 0.99  # of the soft error: what a change must leave
-# of the least error, and how many points of a tree within it: those that are judged on more rows
-AGAIN, MOST_AGAIN = (
-    1.5,
-    3,
-)
-SAME = 1.5  # of the least soft error: trees above are given up after the first round
+LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
+MAX_REMAINING_ERROR = 0.99  # a change helps if it lowers the soft error to this share or less
+# Up to 3 points of a tree, whose error is within 1.5 times the least, are judged again on more rows.
+AGAIN_WITHIN, MOST_AGAIN = 1.5, 3
+# Trees whose soft error is above so many times the least one are given up after the first round.
+KEPT_WITHIN = 1.5
 MOVES: dict[str, tuple[dict[str, Any], ...]] = {
     "classification": (
         {"overlap": 1},
@@ -58,17 +57,19 @@ MOVES: dict[str, tuple[dict[str, Any], ...]] = {
         {"refine_steps": 300},
     ),
 }
-# Of one leaf of all rows, refined by stochastic steps.
+# Moves for one leaf of all rows, refined by stochastic steps.
 WHOLE_MOVES: tuple[dict[str, Any], ...] = ({"refine_ridge": 1e-2}, {"refine_ridge": 1e-4}, {"products": 64})
-SHORT_MOVES = ("overlap", "guide", "refine_ridge", "refine_steps")  # of a shorter search
+SHORT_MOVES = ("overlap", "guide", "refine_ridge", "refine_steps")  # settings that a short search moves
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a row may cost: linear predictions, or nanoseconds."""
+    """What a row may cost at most."""
 
     ratio: float = float("inf")
+    """Cost in linear predictions."""
     ns: float = float("inf")
+    """Cost in nanoseconds."""
 
     def allows(self, cost: PredictedCost) -> bool:
         return cost.cost_ratio <= self.ratio and cost.ns_per_row <= self.ns
@@ -80,19 +81,23 @@ class Budget:
 
 
 DEFAULT_BUDGET = Budget(ratio=20.0)
-# what the cheapest model takes: the budget where nobody named one and 20 linear predictions are too few
+# The budget as a multiple of what the cheapest model takes, where nobody named a budget and 20 linear
+# predictions are too few.
 LEAST_TIMES = 2.0
 
 
 @dataclass(frozen=True)
 class Point:
-    """Settings that were judged: of which tree, at which cost, with which errors on held-out rows."""
+    """Settings that were judged."""
 
     tree: int
+    """Number of the tree that they were judged in."""
     settings: Settings
     cost: PredictedCost
     verdict: Verdict
-    folds: int = 1  # of held-out rows
+    """Errors on held-out rows."""
+    folds: int = 1
+    """How often rows were held out for the verdict."""
 
     @property
     def error(self) -> float:
@@ -103,12 +108,20 @@ def expected_tries(trees: int, short: bool) -> float:
     """What a search over so many trees is likely to judge, in tries of the settings that it starts from on
     all leaves that are looked at. The last rounds depend on what is found: it may be half of that, or twice.
     """
-    widths, kept = (0.25, 2) if short else (0.5, 3)
-    return trees * 6 * widths + min(trees, kept) * (16 if short else 42)
+    share_of_leaves, kept = (0.25, 2) if short else (0.5, 3)
+    return trees * 6 * share_of_leaves + min(trees, kept) * (16 if short else 42)
 
 
-class Arena(Protocol):
-    """Judges settings on leaves of data."""
+class Trials(Protocol):
+    """Judges settings on leaves of data, and predicts their cost. Trees are told by their numbers.
+
+    start         settings that the search in a tree starts from
+    most_overlap  most leaves that a row may help to train
+    gamma         γ that follows from the scaling of the tree
+    cost          predicted cost of a model with these settings
+    judge         errors of each of the tries, on a share of the leaves that are looked at, over some folds
+    folds         how often rows are held out until there are enough to choose by
+    """
 
     def start(self, tree: int) -> Settings: ...
 
@@ -125,31 +138,35 @@ class Arena(Protocol):
     def folds(self, tree: int) -> int: ...
 
 
-def search(arena: Arena, trees: Sequence[int], budget: Budget, short: bool) -> list[Point]:
+def search(trials: Trials, trees: Sequence[int], budget: Budget, short: bool) -> list[Point]:
     """Every point of the last round, over all trees that were kept. Empty where the budget allows no tree."""
-    starts = {tree: _first(arena, tree, budget) for tree in trees}
+    starts = {tree: _affordable_start(trials, tree, budget) for tree in trees}
     ahead = sorted(
-        ((tree, *_widths(arena, tree, start, short)) for tree, start in starts.items() if start is not None),
+        (
+            (tree, *_best_gamma(trials, tree, start, short))
+            for tree, start in starts.items()
+            if start is not None
+        ),
         key=lambda found: found[2],
     )
-    kept = [found for found in ahead if found[2] <= SAME * ahead[0][2]][: 2 if short else 3]
+    kept = [found for found in ahead if found[2] <= KEPT_WITHIN * ahead[0][2]][: 2 if short else 3]
     points: list[Point] = []
     for tree, settings, _ in kept:
-        points += _last_round(arena, tree, _changed(arena, tree, settings, budget, short), budget, short)
-    return _judged_again(arena, points)
+        points += _last_round(trials, tree, _changed(trials, tree, settings, budget, short), budget, short)
+    return _judged_again(trials, points)
 
 
-def _judged_again(arena: Arena, points: Sequence[Point]) -> list[Point]:
+def _judged_again(trials: Trials, points: Sequence[Point]) -> list[Point]:
     """Where few rows are held out, the best points of each tree are judged on more of them: differences
     between trees are within what chance does otherwise (usps: a tree of 64 leaves 3.1 % wrong and one leaf
     3.5 % on 1,800 rows, 3.9 and 2.5 on all).
     """
-    limit = AGAIN * min((p.error for p in points), default=0.0)
+    limit = AGAIN_WITHIN * min((p.error for p in points), default=0.0)
     found: list[Point] = []
     for tree in dict.fromkeys(p.tree for p in points):
-        own, n = sorted((p for p in points if p.tree == tree), key=_promise), arena.folds(tree)
+        own, n = sorted((p for p in points if p.tree == tree), key=_promise), trials.folds(tree)
         best = [p for p in own[:MOST_AGAIN] if p.error <= limit and n > 1 and len(points) > 1]
-        more = arena.judge(tree, [p.settings for p in best], 1.0, range(1, n)) if best else []
+        more = trials.judge(tree, [p.settings for p in best], 1.0, range(1, n)) if best else []
         for point, verdict in zip(best, more, strict=True):
             soft, hard = (
                 (old + (n - 1) * new) / n
@@ -161,11 +178,12 @@ def _judged_again(arena: Arena, points: Sequence[Point]) -> list[Point]:
 
 
 def _promise(point: Point) -> float:
+    """What points of one tree are sorted by, the best first: the soft error tells apart equal hard ones."""
     return point.verdict.hard + 0.25 * point.verdict.soft
 
 
 def chosen_from(points: Sequence[Point]) -> list[Point]:
-    """Those that were judged on the most rows."""
+    """The points that were judged on the most rows."""
     return [p for p in points if p.folds > 1] or list(points)
 
 
@@ -178,17 +196,17 @@ def frontier(points: Sequence[Point]) -> list[Point]:
     return best
 
 
-def _first(arena: Arena, tree: int, budget: Budget) -> Settings | None:
+def _affordable_start(trials: Trials, tree: int, budget: Budget) -> Settings | None:
     """Where the search in a tree starts: with less overlap (more leaves are constants) or fewer landmarks
     where the budget has no room for more.
     """
-    start = arena.start(tree)
+    start = trials.start(tree)
     for landmarks in [
         m for m in reversed(LANDMARKS) if m <= (WHOLE_LANDMARKS if start.refine_epochs else 16)
     ]:
         for overlap in range(start.overlap, 0, -1):
             settings = replace(start, landmarks=landmarks, products=0, overlap=overlap)
-            if budget.allows(arena.cost(tree, settings)):
+            if budget.allows(trials.cost(tree, settings)):
                 return settings
     return None
 
@@ -197,22 +215,22 @@ def _with_gamma(settings: Settings, gamma: float) -> Settings:
     return replace(settings, gamma=gamma * LOCAL_GAMMA, head_gamma=gamma)
 
 
-def _widths(arena: Arena, tree: int, settings: Settings, short: bool) -> tuple[Settings, float]:
+def _best_gamma(trials: Trials, tree: int, settings: Settings, short: bool) -> tuple[Settings, float]:
     """The best γ of a tree, and its soft error."""
     found: dict[float, float] = {}
     share = 0.25 if short else 0.5
 
     def look(gammas: Sequence[float]) -> None:
-        # One γ of the local machine for all, which has little to say in a compact model: they then share one
-        # local machine.
+        # The γ of the local machine matters little in a compact model. All tries have the same, so that they
+        # share one local machine.
         tries = [
-            replace(settings, gamma=arena.gamma(tree) * LOCAL_GAMMA, head_gamma=gamma) for gamma in gammas
+            replace(settings, gamma=trials.gamma(tree) * LOCAL_GAMMA, head_gamma=gamma) for gamma in gammas
         ]
-        verdicts = arena.judge(tree, tries, share)
+        verdicts = trials.judge(tree, tries, share)
         found.update(zip(gammas, (v.soft for v in verdicts), strict=True))
 
-    look([arena.gamma(tree) * step for step in STEPS])
-    for _ in range(FARTHER):
+    look([trials.gamma(tree) * step for step in GAMMA_STEPS])
+    for _ in range(FARTHER_STEPS):
         best = min(found, key=found.__getitem__)
         if best == min(found):
             look([best / 2])
@@ -224,42 +242,42 @@ def _widths(arena: Arena, tree: int, settings: Settings, short: bool) -> tuple[S
     return _with_gamma(settings, best), found[best]
 
 
-def _changed(arena: Arena, tree: int, settings: Settings, budget: Budget, short: bool) -> Settings:
+def _changed(trials: Trials, tree: int, settings: Settings, budget: Budget, short: bool) -> Settings:
     """One change at a time; then those that helped together, as long as each goes on helping."""
     possible = WHOLE_MOVES if settings.refine_epochs else MOVES[settings.task]
     moves = [m for m in possible if not short or next(iter(m)) in SHORT_MOVES]
     tries = [replace(settings, **move) for move in moves]
-    most = arena.most_overlap(tree)
+    most = trials.most_overlap(tree)
     able = [
         i
         for i, t in enumerate(tries)
-        if t != settings and t.overlap <= most and budget.allows(arena.cost(tree, t))
+        if t != settings and t.overlap <= most and budget.allows(trials.cost(tree, t))
     ]
     share = 0.4 if short else 0.8
-    base, *verdicts = arena.judge(tree, [settings, *(tries[i] for i in able)], share)
+    base, *verdicts = trials.judge(tree, [settings, *(tries[i] for i in able)], share)
     gains: dict[str, tuple[float, dict[str, Any]]] = {}
     for i, verdict in zip(able, verdicts, strict=True):
         name = next(iter(moves[i]))
-        if verdict.soft < HELPS * base.soft and verdict.soft < gains.get(name, (base.soft,))[0]:
+        if verdict.soft < MAX_REMAINING_ERROR * base.soft and verdict.soft < gains.get(name, (base.soft,))[0]:
             gains[name] = verdict.soft, moves[i]
     ordered = [move for _, move in sorted(gains.values(), key=lambda gain: gain[0])]
     ladder = [settings]
     for move in ordered:
         ladder.append(replace(ladder[-1], **move))
-    ladder = [s for s in ladder if budget.allows(arena.cost(tree, s))]
+    ladder = [s for s in ladder if budget.allows(trials.cost(tree, s))]
     if len(ladder) == 1:
         return settings
-    found = arena.judge(tree, ladder, share)
+    found = trials.judge(tree, ladder, share)
     return ladder[min(range(len(ladder)), key=lambda i: found[i].soft)]
 
 
-def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, short: bool) -> list[Point]:
+def _last_round(trials: Trials, tree: int, settings: Settings, budget: Budget, short: bool) -> list[Point]:
     """More and fewer landmarks, and γ once more for them, on all leaves."""
     fewest = WHOLE_LANDMARKS // 3 if settings.refine_epochs else 0
     able = [
         m
         for m in LANDMARKS
-        if m >= fewest and budget.allows(arena.cost(tree, replace(settings, landmarks=m)))
+        if m >= fewest and budget.allows(trials.cost(tree, replace(settings, landmarks=m)))
     ]
     able = able or [settings.landmarks]
     points: list[Point] = []
@@ -267,9 +285,9 @@ def _last_round(arena: Arena, tree: int, settings: Settings, budget: Budget, sho
     for m in able:
         some = replace(settings, landmarks=m)
         tries = [_with_ratio(some, step) for step in ((1.0,) if short else (1.0, 0.6, 1.6))]
-        verdicts = arena.judge(tree, tries, 1.0)
+        verdicts = trials.judge(tree, tries, 1.0)
         looks = [
-            Point(tree, s, arena.cost(tree, s), verdict) for s, verdict in zip(tries, verdicts, strict=True)
+            Point(tree, s, trials.cost(tree, s), verdict) for s, verdict in zip(tries, verdicts, strict=True)
         ]
         point = min(looks, key=_promise)
         worse = worse + 1 if points and point.error >= min(p.error for p in points) else 0

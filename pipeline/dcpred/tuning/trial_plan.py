@@ -14,30 +14,31 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
-TREES = (1, 4, 16, 64, 256, 1024, 4096)  # leaves; whole levels of 16 are the cheapest to walk down
-LEAST_ROWS, MOST_ROWS = 40, 2_500  # of a leaf, in the mean
-MOST_TREES = 3  # within the budget
-# from which on a short search leaves out the third, whose leaves are the largest and take the most time
+TREES = (1, 4, 16, 64, 256, 1024, 4096)  # numbers of leaves; whole levels of 16 are the cheapest to walk down
+LEAST_ROWS, MOST_ROWS = 40, 2_500  # mean rows of a leaf, from and to
+MOST_TREES = 3  # trees that are tried within the budget
+# With more rows than this a short search tries two trees, not three: the third has the largest leaves, which
+# take the most time.
 MANY_ROWS = 100_000
-HELD_ROWS = 6_000  # that settings are judged on
-LEAVES = (6, 256)
-OWN_ROWS = 1_000  # of a leaf that is looked at
-TRIED_ROWS = 3_000  # of a leaf and its halo
-# One leaf of all rows, with many landmarks: for wide rows, which a tree divides poorly (usps, mnist).
-WHOLE_FEATURES = 64  # from which on it is tried
-WHOLE_BYTES = 3 * 2**29  # that its rows and what is computed of them may take
-WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # rows that are looked at, and rows × features
-# Errors of a trial on a share of the rows are taken to fall by this power of it with all of them: half of
-# what mnist shows from 12,000 to 50,000 rows (3.4 to 2.3 %).
-WHOLE_GROWTH = 0.15
+HELD_ROWS = 6_000  # rows that settings are judged on
+LEAVES = (6, 256)  # leaves of a tree that are looked at, from and to
+OWN_ROWS = 1_000  # rows of a leaf that is looked at, about
+TRIED_ROWS = 3_000  # rows of such a leaf together with its halo, about
+# One leaf of all rows, with many landmarks, suits wide rows, which a tree divides poorly (usps, mnist).
+WHOLE_FEATURES = 64  # it is tried for rows with at least so many features
+WHOLE_BYTES = 3 * 2**29  # memory that its rows and what is computed of them may take
+WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # limits of what is looked at: rows, and rows × features
+# The error of a trial on a share of the rows, times share**0.15, is taken for the error of a training on all:
+# half of the fall that mnist shows from 12,000 to 50,000 rows (3.4 to 2.3 %).
+WHOLE_ERROR_POWER = 0.15
 WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40, "local_rows": 2_000}
-LARGER = 1.25  # a leaf of all rows may have this many times the rows that the sample foretells
+LARGER = 1.25  # a leaf may have this many times the rows that the sample foretells
 MAX_LEAF_ROWS = 10**6
 
 
 def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
-    """Numbers of leaves that may be tried, the largest first; and coarser ones, for budgets that allow none
-    of the first.
+    """Numbers of leaves that may be tried, the largest first; and smaller numbers, for budgets too small for
+    those.
     """
     sizes = [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
     fine = [n for n in sizes if n_rows / n <= MOST_ROWS] or sizes[:1]
@@ -67,7 +68,12 @@ def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Se
 
 
 def draw_leaves(counts: IntArray, n_rows: int, seed: int) -> tuple[IntArray, FloatArray]:
-    """Leaves drawn by their rows, and how many rows each stands for (Horvitz and Thompson)."""
+    """Numbers of leaves that are drawn in proportion to their rows, and their sampling weights: the share of
+    all rows that each stands for (Horvitz and Thompson). Both are (n_drawn,).
+
+    counts  sampled rows of every leaf, (n_leaves,)
+    n_rows  rows of the data
+    """
     share = counts / max(counts.sum(), 1)
     wanted = int(
         np.clip(HELD_ROWS / max(HELD_OUT_SHARE * min(n_rows / max(len(counts), 1), OWN_ROWS), 1.0), *LEAVES)

@@ -36,7 +36,7 @@ from dcpred.tuning.trial_plan import (
     OWN_ROWS,
     TRIED_ROWS,
     WHOLE,
-    WHOLE_GROWTH,
+    WHOLE_ERROR_POWER,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
     draw_leaves,
@@ -67,35 +67,34 @@ def _rounded_up(cost: PredictedCost) -> str:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Sampled rows, raw, with their weights; and the best scaling beside the learned one, if that is any
-    better.
-    """
+class TreeSample:
+    """The rows that trees are grown on."""
 
     X: NDArray[np.generic]
+    """Raw rows (n, n_features)."""
     weight: FloatArray
-    other: str | None
+    """float64 (n,)."""
+    other_scaling: str | None
+    """Name of the best scaling beside the learned one; None where learning made nothing better."""
 
 
 @dataclass(frozen=True)
 class GrownTree:
-    """A tree that is tried.
-
-    start         the settings that the search in it starts from
-    counts        sampled rows of every leaf
-    leaves        numbers of the leaves that are looked at
-    stands_for    rows that each of them stands for, as a share of all
-    growth        factor by which its errors are expected to shrink once all rows train
-    most_overlap  leaves that a row may help to train
-    """
+    """A tree that is tried."""
 
     start: Settings
+    """Settings that the search in it starts from."""
     division: Division
     counts: IntArray
+    """Sampled rows of every leaf, (n_leaves,)."""
     leaves: IntArray
-    stands_for: FloatArray
-    growth: float
+    """Numbers of the leaves that are looked at, (n_looked_at,)."""
+    sampling_weights: FloatArray
+    """Share of all rows that each of those stands for, (n_looked_at,)."""
+    error_factor: float
+    """Factor by which a trial's error is expected to shrink once all rows train."""
     most_overlap: int
+    """Most leaves that a row may help to train."""
 
 
 class TrialTrees:
@@ -114,12 +113,12 @@ class TrialTrees:
         self.short, self.budget, self.named = short, budget or DEFAULT_BUDGET, budget is not None
         self.job = training.job
         self.trees: list[GrownTree] = []
-        self.gathered: list[Gathered] = []  # one for each tree
-        # scaling and number of leaves, also of trees that were left out
+        self.gathered: list[Gathered] = []  # rows of each tree
+        # Scaling and number of leaves of every tree that was grown or left out.
         self.attempted: set[tuple[str, int]] = set()
         self.cheapest = ""
         self.headway = Headway(0.0)
-        self.tried: Step = lambda amount: None  # told what every try is of the whole search
+        self.tried: Step = lambda amount: None  # called with the share of the search that a try is
         self.learned: Scaling | None = None
 
     def prepare(self, seconds: dict[str, float], shares: Shares) -> None:
@@ -141,7 +140,7 @@ class TrialTrees:
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
-        found = Sample(sample, weight, max(others, key=metric.scores.__getitem__, default=None))
+        found = TreeSample(sample, weight, max(others, key=metric.scores.__getitem__, default=None))
         with (
             self.say.part(shares.of_rest("trees")),
             self.say.step("growing trees", None, ""),
@@ -160,24 +159,24 @@ class TrialTrees:
         self.headway = Headway(expected_tries(len(self.trees), self.short))
         seconds["trees"] = perf_counter() - begin
 
-    def _grow(self, sample: Sample) -> None:
+    def _grow(self, sample: TreeSample) -> None:
         """The trees that a search chooses from."""
         fine, _ = tree_sizes(self.survey.n_used)
         most = 2 if self.short and self.survey.n_used > MANY_ROWS else MOST_TREES
         for n_leaves in fine:
             if len(self.trees) < most:
                 self._add_tree("learned", n_leaves, sample)
-        if self.trees and sample.other is not None:
-            self._add_tree(sample.other, self.trees[0].start.n_leaves, sample)
+        if self.trees and sample.other_scaling is not None:
+            self._add_tree(sample.other_scaling, self.trees[0].start.n_leaves, sample)
         if tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings):
             self._add_tree("learned", 1, sample, coarse=True)
 
-    def _grow_coarser(self, sample: Sample) -> None:
+    def _grow_coarser(self, sample: TreeSample) -> None:
         """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves,
         so that what is possible within a budget is possible within every larger one.
         """
         fine, coarse = tree_sizes(self.survey.n_used)
-        for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other]):
+        for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other_scaling]):
             if scaling is not None and (scaling, n_leaves) not in self.attempted and not self.affords():
                 self._add_tree(scaling, n_leaves, sample, coarse=n_leaves in coarse)
                 self._gather()
@@ -191,13 +190,13 @@ class TrialTrees:
         return [self.cost(tree, settings) for tree, settings in enumerate(small)]
 
     def least(self) -> str:
-        """What the cheapest model takes that was looked for: where every tree alone is dearer, more than one
-        of them.
+        """What the cheapest model takes, as a budget is written. Where the walk down every tree is beyond the
+        budget: more than the last walk.
         """
         cost = min(self._least_costs(), key=lambda c: c.ns_per_row, default=None)
         return self.cheapest if cost is None else _rounded_up(cost)
 
-    def _add_tree(self, scaling: str, n_leaves: int, sample: Sample, coarse: bool = False) -> None:
+    def _add_tree(self, scaling: str, n_leaves: int, sample: TreeSample, coarse: bool = False) -> None:
         """Grow a tree and draw the leaves that are looked at. It is left out where the walk down to its
         leaves alone is beyond the budget, features are too large for the scaling, or leaves are too large.
 
@@ -217,7 +216,7 @@ class TrialTrees:
         start = self._start(scaling, n_leaves, int(rows.max()), coarse)
         if start is None:
             return
-        chosen, stands_for = draw_leaves(counts, self.survey.n_used, start.seed)
+        chosen, sampling_weights = draw_leaves(counts, self.survey.n_used, start.seed)
         looked_at = (
             min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
         )
@@ -228,11 +227,13 @@ class TrialTrees:
             len(self.trees),
             TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
         )
-        growth = float(kept.min()) ** WHOLE_GROWTH if start.refine_epochs else 1.0
+        error_factor = float(kept.min()) ** WHOLE_ERROR_POWER if start.refine_epochs else 1.0
         most_overlap = start.overlap if coarse else MOST_OVERLAP
-        self.trees.append(GrownTree(start, division, counts, chosen, stands_for, growth, most_overlap))
+        self.trees.append(
+            GrownTree(start, division, counts, chosen, sampling_weights, error_factor, most_overlap)
+        )
 
-    def _division(self, scaling: str, n_leaves: int, sample: Sample) -> Division | None:
+    def _division(self, scaling: str, n_leaves: int, sample: TreeSample) -> Division | None:
         survey = self.survey
         if scaling == "learned" and self.learned is not None:
             fitted = self.learned
@@ -258,9 +259,7 @@ class TrialTrees:
         )
 
     def _start(self, scaling: str, n_leaves: int, largest: int, coarse: bool) -> Settings | None:
-        """The settings that the search in a tree starts from; None where its leaves are too large not to be
-        divided.
-        """
+        """The settings that the search in a tree starts from; None where training would divide its leaves."""
         rows = self.survey.n_used / n_leaves
         overlap = (
             min(START_OVERLAP, int(np.clip(TRIED_ROWS / min(rows, OWN_ROWS), 1, None))) if n_leaves > 1 else 1
@@ -309,9 +308,9 @@ class TrialTrees:
         grown, outputs, weight = (
             self.trees[tree],
             n_outputs(len(self.survey.classes)),
-            self.trees[tree].stands_for,
+            self.trees[tree].sampling_weights,
         )
-        if outputs > 1:  # a leaf has rows of a few classes only
+        if outputs > 1:  # most leaves have rows of a few classes only
             outputs = min(
                 outputs,
                 AT_ONCE
@@ -326,7 +325,7 @@ class TrialTrees:
         return PredictedCost(**parts)
 
     def most_overlap(self, tree: int) -> int:
-        """So that a leaf and its halo are not too many rows to try."""
+        """Most leaves that a row may help to train: a leaf and its halo must not be too many rows to try."""
         rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
         return (
             int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap))
@@ -342,7 +341,8 @@ class TrialTrees:
         self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
     ) -> list[Verdict]:
         """Means over leaves, each for the rows that it stands for, and over folds of held-out rows."""
-        leaves, stands_for = self.trees[tree].leaves, self.trees[tree].stands_for
+        grown = self.trees[tree]
+        leaves = grown.leaves
         some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
         # Settings of a large leaf are tried side by side; those of a small one share their local machines.
         together = 1 if self.start(tree).refine_epochs else len(tries)
@@ -364,9 +364,9 @@ class TrialTrees:
             self.training.note(receipt, lambda _: self.tried(amount))
 
         run_all(self.workers, try_settings, tasks, note)
-        # a try that came to nothing in a leaf that was judged is infinitely bad
+        # A try without a result, in a leaf where others have one, is infinitely bad.
         judged = np.isfinite(found).any(axis=(2, 3))
         found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
-        weight = (stands_for * self.gathered[tree].weight)[: len(some), None] * judged
-        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * self.trees[tree].growth
+        weight = (grown.sampling_weights * self.gathered[tree].weight)[: len(some), None] * judged
+        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * grown.error_factor
         return [Verdict(float(soft), float(hard)) for soft, hard in means]

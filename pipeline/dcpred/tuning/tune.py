@@ -1,10 +1,10 @@
 """Settings chosen by validation, then training with them: `dcpred tune`, and `dcpred train` without settings.
 
     survey    every block, as in training: limits, classes, a sample
-    scaling   here: learned, and the best of the others
+    scaling   in this process: the learned one, and the best of the others
     probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
-    search    every leaf: settings judged on a quarter of its rows that do not train it; see search
-    train     as always, with the settings that did best within the budget
+    search    every such leaf: settings are judged on a quarter of its rows that do not train it (search.py)
+    train     every row, with the settings that did best within the budget
 
 What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again.
 """
@@ -23,7 +23,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool
 from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
-from dcpred.training.train import check_training_data, fingerprints, run_hash, train
+from dcpred.training.train import check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.search import Budget, Point, chosen_from, frontier, search
 from dcpred.tuning.trial_trees import TrialTrees
@@ -38,13 +38,18 @@ SLACK = 1.01  # without a named budget, a cheaper model may have this multiple o
 
 @dataclass
 class TuneReport:
-    """What was found: settings, the frontier of error against predicted cost, and the training."""
+    """What a search found, and the training that followed."""
 
     settings: dict[str, Any]
+    """The settings that were chosen."""
     chosen: dict[str, float]
+    """Quality and predicted cost of the model that they promise, and its shape."""
     frontier: list[dict[str, Any]]
+    """The same of every point that no cheaper one is as good as, by cost."""
     seconds: dict[str, float]
+    """Time by step."""
     trained: dict[str, Any] = field(default_factory=dict)
+    """The fields of `TrainReport`."""
 
 
 def parse_budget(budget: object) -> Budget:
@@ -85,9 +90,9 @@ def tune(
     start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows,
             limits of leaves
     budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where
-    that is more, and the
-            cheapest model within a hundredth of the least error
+            that is more, and the cheapest model within a hundredth of the least error
     short   look at less
+
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
     """
@@ -123,7 +128,7 @@ def _choice(
     plan, names = check_training_data(x, y, weight, start)
     asked = {"budget": None if budget is None else str(budget), "short": short}
     contents = fingerprints(x, y, weight)
-    run = run_hash(contents, start, plan) + str(sorted(asked.items()))
+    run = training_hash(contents, start, plan) + str(sorted(asked.items()))
     kept = model.with_name(f"{model.name}.tuned.json")
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
@@ -155,11 +160,11 @@ def _choice(
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
                     sample = training.sample(survey)
-                arena = TrialTrees(training, survey, workers, say, short, budget)
-                arena.prepare(seconds, shares)
+                trials = TrialTrees(training, survey, workers, say, short, budget)
+                trials.prepare(seconds, shares)
                 begin = time.perf_counter()
-                with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as arena.tried:
-                    points = search(arena, range(len(arena.trees)), arena.budget, short)
+                with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
+                    points = search(trials, range(len(trials.trees)), trials.budget, short)
                 seconds["search"] = time.perf_counter() - begin
             except InterruptedRunError:
                 raise InterruptedRunError(
@@ -169,23 +174,23 @@ def _choice(
                 shutil.rmtree(scratch, ignore_errors=True)
     if not points:
         raise SettingsError(
-            f"a budget of {arena.budget.words} was asked for, but the cheapest model of these rows takes"
-            f" {arena.least()}; ask for so much or more"
+            f"a budget of {trials.budget.words} was asked for, but the cheapest model of these rows takes"
+            f" {trials.least()}; ask for so much or more"
         )
-    found = _described(points, arena, budget, seconds)
+    found = _described(points, trials, budget, seconds)
     write_json(kept, {"run": run, "found": found})
-    return found, Known(contents, survey, sample, arena.learned)
+    return found, Known(contents, survey, sample, trials.learned)
 
 
 def _described(
-    points: Sequence[Point], arena: TrialTrees, budget: Budget | None, seconds: dict[str, float]
+    points: Sequence[Point], trials: TrialTrees, budget: Budget | None, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """The fields of a report."""
     best = choose(points, budget)
     return {
         "settings": settings_dict(best.settings),
-        "chosen": _row(best, arena),
-        "frontier": [_row(point, arena) for point in frontier(chosen_from(points))],
+        "chosen": _row(best, trials),
+        "frontier": [_row(point, trials) for point in frontier(chosen_from(points))],
         "seconds": seconds,
     }
 
@@ -226,9 +231,9 @@ def choose(points: Sequence[Point], budget: Budget | None) -> Point:
     return min((p for p in points if p.error <= least * SLACK), key=lambda p: p.cost.ns_per_row)
 
 
-def _row(point: Point, arena: TrialTrees) -> dict[str, Any]:
+def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
     """A line of the frontier; the quality is None where there were too few rows to judge by."""
-    s, n_judged = point.settings, arena.n_judged(point.tree) * point.folds
+    s, n_judged = point.settings, trials.n_judged(point.tree) * point.folds
     name, value = (
         ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
     )

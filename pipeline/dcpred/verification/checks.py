@@ -1,13 +1,17 @@
 """Whether an output holds what its commit records speak of.
 
 fast  every block has a whole record of its own, every chunk is there in the size that the record tells,
-nothing else lies
-      among them, and metadata and manifest agree with the plan and the records. Nothing is decoded.
-full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores are
-compared
+      nothing else lies among them, and metadata and manifest agree with plan and records; nothing is decoded
+full  every chunk is decoded too, and its digest, its counts and the agreement of status and scores compared
 
-Each directory is listed once, records before chunks, so that an output that is being written gives no false
-alarm.
+Each directory is listed once, records before chunks. Guarded against, while somebody scores:
+
+1. The records are listed.
+2. A task writes the chunks of another block, then its record.
+3. The chunks are listed. Those of every record in the first listing are there; others are there too, and the
+   plan knows their names.
+
+In the other order the record of 2 could be listed without its chunks: a false alarm.
 """
 
 import json
@@ -23,37 +27,35 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.verification.metadata import explain_metadata
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.storage.atomic_files import read_exact_json, read_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
-PARTIAL = ".partial"  # in the names that dcpred and Zarr write under before they rename
+PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
 CONFLICT = re.compile(r"(\d{6,})\.conflict-[0-9a-f]{8}\.json")
-# what a manifest repeats of a plan
-PLAN = (
-    "run",
-    "model_hash",
-    "outputs",
-    "n_rows",
-    "chunk_rows",
-    "block_rows",
-)
+# Fields of a plan that its manifest repeats.
+PLAN = ("run", "model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
 
-Listing = dict[str, int]  # sizes of files by their path below the output
+Listing = dict[str, int]  # bytes of files, by their path below the output
 
 
 class FastCheck:
-    """Level fast. `findings` are what is wrong, `receipts` the records of blocks that have a whole one,
-    `left` counts the blocks without a record where the run is not finished.
+    """Level fast, carried out.
+
+    findings    what is wrong
+    records     commit records of the blocks that have a whole one, by block
+    left        number of blocks without a record, where the run is not finished
+    finished    whether there is a manifest
+    unreadable  names of the arrays whose metadata are wrong
     """
 
     def __init__(self, ledger: Ledger, *, all_due: bool = False) -> None:
-        """all_due  a block without a record is a finding though there is no manifest yet"""
+        """all_due  whether a block without a record is a finding though there is no manifest yet"""
         self.ledger, self.run = ledger, ledger.run
         self.findings: list[Finding] = []
-        self.receipts: dict[int, BlockReceipt] = {}
+        self.records: dict[int, CommitRecord] = {}
         self.left = 0
         records = _listing(ledger.root, "blocks")
         files = _listing(ledger.root, "scores.zarr") | _listing(ledger.root, "failures")
@@ -78,14 +80,14 @@ class FastCheck:
     @property
     def given_up(self) -> list[int]:
         """Blocks of which rows were given up."""
-        return [block for block, receipt in self.receipts.items() if receipt.quarantined]
+        return [block for block, record in self.records.items() if record.quarantined]
 
     def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
         self.findings.append(Finding(kind, block, file, sentence))
 
     def _records(self, names: Listing, due: bool) -> None:
         for block in range(self.ledger.n_blocks):
-            name = f"blocks/{self.run.record(block).name}"
+            name = f"blocks/{self.run.record_file(block).name}"
             if name not in names:
                 if due:
                     self._add(
@@ -95,17 +97,17 @@ class FastCheck:
                     self.left += 1
                 continue
             wrong = _wrong_record(self.run, block)
-            receipt = read_receipt(self.run, block) if wrong is None else None
-            if wrong is None and receipt is not None:
-                wrong = _wrong_receipt(self.run, receipt)
+            record = read_record(self.run, block) if wrong is None else None
+            if wrong is None and record is not None:
+                wrong = _impossible_record(self.run, record)
             if wrong is not None:
                 self._add(wrong[0], block, name, wrong[1])
-            elif receipt is not None:
-                # all that is looked at of statistics, which are large
-                seconds = receipt.statistics.get("seconds", 0.0)
-                self.receipts[block] = replace(receipt, statistics={"seconds": seconds})
-                if receipt.quarantined:
-                    self._add(Kind.GIVEN_UP, block, name, f"rows were given up: {receipt.quarantined}")
+            elif record is not None:
+                # Statistics are large, and nothing else of them is looked at.
+                seconds = record.statistics.get("seconds", 0.0)
+                self.records[block] = replace(record, statistics={"seconds": seconds})
+                if record.quarantined:
+                    self._add(Kind.ROWS_GIVEN_UP, block, name, f"rows were given up: {record.quarantined}")
         for name in sorted(names):
             self._other_record(name)
 
@@ -121,7 +123,7 @@ class FastCheck:
             )
             return
         number = base.removesuffix(".json")
-        numbered = number.isdecimal() and base == self.run.record(int(number)).name
+        numbered = number.isdecimal() and base == self.run.record_file(int(number)).name
         if not numbered:
             self._add(Kind.FOREIGN_FILE, None, name, "dcpred did not write it; remove it")
         elif int(number) >= self.ledger.n_blocks:
@@ -141,8 +143,8 @@ class FastCheck:
         found = metadata_digests(self.run)
         for name in names:
             file = f"scores.zarr/{name}/zarr.json".replace("//", "/")
-            if name not in found and not self.finished and not self.receipts:
-                wrong.add(name)  # cut off before it was created
+            if name not in found and not self.finished and not self.records:
+                wrong.add(name)  # the run was cut off before it was created
                 continue
             why = explain_metadata(self.run, name)
             if why is None and name in sealed and sealed[name] != found[name]:
@@ -163,9 +165,9 @@ class FastCheck:
                 continue
             keys = _chunk_keys(self.run, name, n_chunks)
             known.update(keys)
-            for block, receipt in self.receipts.items():
+            for block, record in self.records.items():
                 first = block * self.run.block_rows // self.run.chunk_rows
-                for key, size in zip(keys[first:], receipt.sizes[name], strict=False):
+                for key, size in zip(keys[first:], record.sizes[name], strict=False):
                     self._chunk(block, key, files.get(key), size)
         for key in sorted(files):
             if key not in known and PARTIAL not in Path(key).name:
@@ -198,8 +200,8 @@ class FastCheck:
                 "n_blocks": self.ledger.n_blocks
             }
             plan["plan"] = plan_digest(self.ledger)
-            if len(self.receipts) == self.ledger.n_blocks:
-                plan |= totals(self.receipts[block] for block in sorted(self.receipts))
+            if len(self.records) == self.ledger.n_blocks:
+                plan |= totals(self.records[block] for block in sorted(self.records))
             wrong += [
                 key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value
             ]
@@ -211,9 +213,9 @@ class FastCheck:
 def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
     """What level full finds beyond level fast: every block with a whole record is decoded."""
     if any(finding.kind == Kind.METADATA for finding in fast.findings):
-        return []  # decoding by metadata that are wrong would blame every chunk
+        return []  # with wrong metadata every chunk would be blamed
     found: list[Finding] = []
-    blocks = sorted(fast.receipts)
+    blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]
     told = {finding.file for finding in fast.findings}
     with say.step("verifying", sum(rows), "rows") as advance:
@@ -261,7 +263,7 @@ def _listing(root: Path, folder: str) -> Listing:
                 found |= _listing(root, name)
             else:
                 found[name] = entry.stat().st_size
-        except FileNotFoundError:  # gone since, or a link to nothing
+        except FileNotFoundError:  # the file is gone since, or a link to nothing
             continue
     return found
 
@@ -274,7 +276,7 @@ def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:
 def _wrong_record(run: ScoreRun, block: int) -> tuple[Kind, str] | None:
     """Why a record is none of this block."""
     try:
-        value = read_exact_json(run.record(block))
+        value = read_exact_json(run.record_file(block))
         if value.pop("checksum") != digest_json(value):
             return Kind.ALTERED_RECORD, "it does not match its own checksum"
     except (ValueError, KeyError, OSError):
@@ -283,25 +285,25 @@ def _wrong_record(run: ScoreRun, block: int) -> tuple[Kind, str] | None:
         return Kind.FOREIGN_RECORD, "it is the record of another run"
     if value.get("block") != block:
         return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if set(value) != {f.name for f in fields(BlockReceipt)}:
+    if set(value) != {f.name for f in fields(CommitRecord)}:
         return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
     return None
 
 
-def _wrong_receipt(run: ScoreRun, receipt: BlockReceipt) -> tuple[Kind, str] | None:
+def _impossible_record(run: ScoreRun, record: CommitRecord) -> tuple[Kind, str] | None:
     """What a whole record says that cannot be so."""
-    rows, n_pieces = run.rows(receipt.block), len(list(run.pieces(receipt.block)))
-    if (receipt.start, receipt.stop) != rows or sum(receipt.status.values()) != rows[1] - rows[0]:
+    rows, n_chunks = run.rows(record.block), len(list(run.chunks(record.block)))
+    if (record.start, record.stop) != rows or sum(record.status.values()) != rows[1] - rows[0]:
         return (
             Kind.ALTERED_RECORD,
-            f"it does not speak of {_rows(run, receipt.block)}, which are this block's by the plan",
+            f"it does not speak of {_rows(run, record.block)}, which are this block's by the plan",
         )
-    if set(receipt.sizes) != {*run.arrays} or any(len(sizes) != n_pieces for sizes in receipt.sizes.values()):
+    if set(record.sizes) != {*run.arrays} or any(len(sizes) != n_chunks for sizes in record.sizes.values()):
         return Kind.ALTERED_RECORD, "it does not name the chunks that this block has by the plan"
-    if receipt.status.get("0"):
+    if record.status.get("0"):
         return (
             Kind.STATUS,
-            f"it counts {receipt.status['0']:,} rows of status 0, though the block is committed",
+            f"it counts {record.status['0']:,} rows of status 0, though the block is committed",
         )
     return None
 

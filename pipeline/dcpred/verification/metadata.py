@@ -21,8 +21,8 @@ from dcpred_tasks.task_bodies.score_block import planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
-    """What is wrong with the metadata of an output array, or of the group (name ""), as far as the plan
-    tells.
+    """What the plan shows to be wrong with the metadata of an output array, or of the group (name ""); or
+    None.
     """
     if not (run.scores / name / "zarr.json").is_file():
         return "it is missing"
@@ -116,10 +116,8 @@ def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[An
         if isinstance(planned, zarr.Array):
             return _agree(_column(run, name), zarr_arrays.open_array(run.scores / name), planned)
         copy = zarr_arrays.open_consolidated(run.scores)
-        copies, wanted = (
-            [] if copy is None else zarr_arrays.arrays_of(copy),
-            dict(zarr_arrays.arrays_of(planned)),
-        )
+        copies = [] if copy is None else zarr_arrays.arrays_of(copy)
+        wanted = dict(zarr_arrays.arrays_of(planned))
         same = all(
             name in wanted and _agree(_column(run, name), array, wanted[name]) for name, array in copies
         )

@@ -23,31 +23,40 @@ from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_rows
 
 LEVELS = ("fast", "sample", "full")
 SAMPLE_ROWS = 1_000
-SAMPLED_CHUNKS = 32  # of the output, at least: each is read whole, with the input that it came from
+# Fewest output chunks that a sample is taken from. Each is read whole, with the input that it came from.
+SAMPLED_CHUNKS = 32
 
-# block, first row and row after the last of an output chunk, and rows in it
+# An output chunk as block, first row and row after the last; and sampled rows in it.
 Span = tuple[int, int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was found. `found` counts findings by kind. An output is `ok` where all is there and as it was
-    written; leftovers of attempts that were cut off do no harm to that, rows that were given up do.
-    """
+    """What a verification found."""
 
     output: str
     level: str
+    """fast, sample or full."""
     n_rows: int
     n_blocks: int
-    verified_blocks: int  # that have a whole record
-    left_blocks: int  # of a run that is not finished
+    verified_blocks: int
+    """Blocks that have a whole record."""
+    left_blocks: int
+    """Blocks without a record, of a run that is not finished."""
     finished: bool
+    """Whether there is a manifest."""
     sampled_rows: int
+    """Rows that were scored again (level sample)."""
     seed: int | None
+    """Seed that those rows were drawn with; None where none were."""
     found: dict[str, int]
+    """Findings by kind."""
     findings: list[Finding]
     seconds: float
+    """Time that it took."""
     ok: bool
+    """Whether all is there and as it was written. Leftovers of attempts that were cut off do no harm to that;
+    rows that were given up do."""
 
 
 def verify(
@@ -61,12 +70,13 @@ def verify(
 ) -> VerifyReport:
     """Verify an output of scoring, finished or not, and write nothing.
 
-    level  fast: names, sizes, counts and digests of records; full: everything is decoded too; sample: fast,
-    and `rows` rows of
-           random chunks are scored again by the plain definition, which needs model and input as they were
-           (not where metadata or manifest are altered already, since nothing could be told from a comparison
-           then)
-    seed   of the sample; without one it is another sample each time
+    level  fast: names, sizes, counts and digests of records
+           full: everything is decoded, too
+           sample: fast, and `rows` rows of random chunks are scored again by the plain definition, which
+           needs model and input as they were; not where metadata or manifest are altered, since a comparison
+           would tell nothing
+    seed   seed of the sample; without one it is another sample each time
+
     Raises PlanConflictError where `output` is none of dcpred's, DataError or ModelFormatError where a sample
     cannot be scored.
     """
@@ -85,7 +95,7 @@ def verify(
     elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
         check_source(ledger)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
-        spans = choose_rows(ledger.run, sorted(fast.receipts), rows, seed)
+        spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
         with pool() as workers:
             findings += check_sample(ledger.run, workers, spans, say)
     return VerifyReport(
@@ -93,7 +103,7 @@ def verify(
         level=level,
         n_rows=ledger.run.n_rows,
         n_blocks=ledger.n_blocks,
-        verified_blocks=len(fast.receipts),
+        verified_blocks=len(fast.records),
         left_blocks=fast.left,
         finished=fast.finished,
         sampled_rows=sum(len(span[3]) for span in spans),
@@ -140,7 +150,7 @@ def _repaired_input(ledger: Ledger) -> Any:
 def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:
     """n random rows of random output chunks of these blocks; all rows where there are no more."""
     rng = np.random.default_rng(seed)
-    chunks = [(block, start, stop) for block in blocks for start, stop in run.pieces(block)]
+    chunks = [(block, start, stop) for block in blocks for start, stop in run.chunks(block)]
     n_chunks = min(max(SAMPLED_CHUNKS, -(-n // run.chunk_rows) + 1), len(chunks))
     chosen = [chunks[i] for i in sorted(rng.choice(len(chunks), n_chunks, replace=False))] if chunks else []
     at = np.cumsum([0, *(stop - start for _, start, stop in chosen)])

@@ -1,10 +1,14 @@
 """The model on disk: a directory with `model.json` and the Zarr group `arrays.zarr`. No pickle.
 
-model.json  format, version · hash · model (what it is: task, classes, kernels, settings, and shape, dtype and
-digest of
-            every array) · provenance (where it came from) · self_test (its arrays, likewise). The hash is
-            that of `model`, so that it covers every array of it, and equal models have equal hashes wherever
-            they were trained: values of a self-test are sums, whose last bits are those of the machine.
+model.json holds
+
+    format, version
+    hash             of `model`, so that it covers every array of it, and equal models have equal hashes
+                     wherever they were trained
+    model            what it is: task, classes, kernels, settings, and shape, dtype and digest of every array
+    provenance       where it came from
+    self_test        shape, dtype and digest of its arrays; not in the hash, for its values are sums, whose
+                     last bits are those of the machine
 
 Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
 """
@@ -31,7 +35,7 @@ from dcpred_tasks.storage.atomic_files import new_directory, read_json, write_js
 from dcpred_tasks.storage.digests import digest, digest_json
 
 FORMAT = "dcpred-model"
-VERSION = 2  # 1: without γ of each landmark, which was that of the kernel
+VERSION = 2  # version 1 has no γ of each landmark: all have that of the kernel
 CHUNK_BYTES = 8 * 2**20
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -82,7 +86,7 @@ class Artifact:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features that the model was trained on, None where the data had none."""
-        # no hash covers it
+        # No hash covers the provenance, so that anything may stand there.
         names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None
         return tuple(str(name) for name in names) if isinstance(names, list) else None
 
@@ -107,9 +111,7 @@ class Artifact:
         )
 
     def support(self) -> Support:
-        """The local machines, for early prediction. Raises ModelFormatError, and DataError for a model
-        without.
-        """
+        """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
         if not self.has_support:
             raise DataError(
                 f"early prediction was asked for, but the model at {self.path} was saved without its support"
@@ -121,8 +123,8 @@ class Artifact:
         return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
 
     def self_test(self) -> SelfTest | None:
-        """The self-test that the model was stored with; None for one of an older format. Raises
-        ModelFormatError.
+        """The self-test that the model was stored with; None for a model of an older format. Raises
+        ModelFormatError where it is damaged.
         """
         if not self.declared:
             return None
@@ -173,8 +175,8 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
 
 
 def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
-    """Names of dimensions; an array without values, as that of the centres of one leaf, shares none with
-    others.
+    """Names of the dimensions of an array. One without values, as the centres of a single leaf, shares none
+    of them with other arrays.
     """
     return ARRAYS[name].dimensions if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
@@ -239,8 +241,8 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """What is to be read: models of format 1 are without γ of their own, and older ones without reference
-    values. Told by what the hash covers.
+    """The arrays that are to be read. Models of format 1 have no γ of landmarks, older ones no reference
+    values: what the hash covers tells.
     """
     return {
         name: array

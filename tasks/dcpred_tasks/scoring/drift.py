@@ -33,11 +33,14 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The population stability index of leaves, and what it would be about by chance."""
+    """How scored rows are spread over leaves, beside the training rows."""
 
     psi: float
+    """Population stability index, in nats."""
     by_chance: float
+    """About what psi would be without any drift."""
     n_bins: int
+    """Bins that leaves were put together into."""
 
 
 def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
@@ -51,7 +54,7 @@ def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
 
 
 def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
-    """Of rows by leaf, some of each."""
+    """The occupancy of leaves from rows by leaf, int64 (n_leaves,) each; neither may be all 0."""
     n, total = int(scored.sum()), int(training.sum())
     pairs = n * total / (n + total)
     n_bins = min(max(int(1 + PSI_BY_CHANCE * pairs), 2), MOST_BINS, len(training))

@@ -1,6 +1,4 @@
-"""How class labels are written into an array, where a row that has no label must not look like one
-that has.
-"""
+"""How class labels are written into an array: a row without a label must not look like one that has one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +14,14 @@ Label = int | float | str | bool
 
 @dataclass(frozen=True)
 class LabelCoding:
-    """values[class number] is what the array holds; `missing` stands in rows without a label. `names` are the
-    classes where the array holds their numbers, because they are strings.
-    """
+    """How the labels of one model are stored."""
 
     values: NDArray[Any]
+    """(n_classes,), of the dtype of the array: values[class number] is what the array holds."""
     missing: int | float
+    """What stands in rows without a label."""
     names: tuple[str, ...] | None
+    """The classes, where they are strings and the array holds their numbers; else None."""
 
 
 def label_coding(classes: tuple[Label, ...]) -> LabelCoding:

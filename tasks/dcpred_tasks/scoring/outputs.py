@@ -18,8 +18,8 @@ from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 
 BoolArray = NDArray[np.bool_]
 StatusArray = NDArray[np.uint8]
-Values = dict[str, NDArray[Any]]  # of some rows, by the name of the column
-NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, and that no row has
+Values = dict[str, NDArray[Any]]  # what each output column holds for some rows, by its name
+NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
 
 
 class OutputColumn(ABC):
@@ -33,8 +33,7 @@ class OutputColumn(ABC):
     dimensions: tuple[str, ...] = ("sample",)
     """Names of its dimensions; an array may have only the first of them."""
     tally: str = ""
-    """The name, in commit records and manifests, of a count of its rows by value; empty where none is
-    made."""
+    """The name, in commit records and manifests, of a count of its rows by value; empty without one."""
 
     @abstractmethod
     def dtype(self, model: Model) -> np.dtype[Any]:
@@ -240,13 +239,13 @@ class _StatusColumn(OutputColumn):
 
 
 STATUS = _StatusColumn()
-OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (_LabelColumn(), _DecisionColumn())  # as they are written
-OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # what can be asked for
+OUTPUT_COLUMNS: tuple[OutputColumn, ...] = (_LabelColumn(), _DecisionColumn())  # in the order of writing
+OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be asked for
 
 
 def columns(outputs: Collection[str]) -> tuple[OutputColumn, ...]:
-    """The columns of an output, in the order in which they are written: those that were asked for, then the
-    status.
+    """The columns of an output in the order in which they are written: those that were asked for, and last
+    the status.
     """
     return (*(column for column in OUTPUT_COLUMNS if column.name in outputs), STATUS)
 

@@ -1,8 +1,6 @@
-"""Decision values of raw rows: by the compiled engine where numba can compile, by the plain definition
-elsewhere.
+"""Decision values of raw rows, by the compiled engine where numba can compile, else by the plain definition.
 
-numba is loaded with the first row and not before, so that a program which only looks at a model starts at
-once.
+numba is loaded with the first row and not before: a program that only looks at a model starts at once.
 """
 
 import warnings

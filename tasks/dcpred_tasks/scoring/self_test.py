@@ -16,34 +16,34 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring import scorer
 
 ROWS = 16
-# Of what is summed for a decision value. Tests hold the engine to a tenth: only a scorer that is wrong is
-# refused.
+# How far a decision value may be off, as a share of the size of what is summed for it. Tests hold the engine
+# to a tenth of that, so that only a wrong scorer is refused.
 TOLERANCE = 1e-5
-# A row so near a border between leaves that a move of this size changes its value is no test of a scorer.
-MOVE = 2.0**-40
+# Relative change of a row that must not change its value: a row nearer to a border between leaves is no test
+# of a scorer.
+NUDGE = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """rows (n, n_features), raw · decision (n, n_outputs) · tolerance (n,), absolute. n is up to ROWS, 0 for
-    a model without.
-    """
+    """Up to ROWS raw rows and their decision values; n is 0 for a model that no row can test."""
 
     rows: FloatArray
+    """float64 (n, n_features), raw."""
     decision: FloatArray
+    """float64 (n, n_outputs)."""
     tolerance: FloatArray
+    """float64 (n,): how far a decision value of the row may be off, absolutely."""
 
 
 def make_self_test(model: Model) -> SelfTest:
-    """Rows at centres of leaves and at landmarks, spread over the model, with their values by the
-    definition.
-    """
+    """Rows at centres and landmarks, spread over the model, with their values by the definition."""
     with threadpool_limits(1):
         rows = _candidates(model)
         decision, status = compact_model.score_rows(model, rows)
-        tolerance = TOLERANCE * _reach(model, rows)
+        tolerance = TOLERANCE * _summed_sizes(model, rows)
         sound = (status == Status.OK) & np.isfinite(tolerance)
-        for factor in (1 - MOVE, 1 + MOVE):
+        for factor in (1 - NUDGE, 1 + NUDGE):
             moved, moved_status = compact_model.score_rows(model, rows * factor)
             with np.errstate(invalid="ignore"):
                 near = np.abs(moved.astype(ACC_DTYPE) - decision).max(axis=1, initial=0.0) <= tolerance
@@ -57,8 +57,8 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
     """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of
     an older format, which is believed.
 
-    plain  by the definition and not by the scorer: whether this version takes the model as it was meant,
-    without numba
+    plain  rows are scored by the definition and not by the scorer, without numba: whether this version of
+           dcpred takes the model as it was meant
     """
     if test is None or len(test.rows) == 0:
         return
@@ -82,9 +82,7 @@ def _told(values: FloatArray) -> str:
 
 
 def _candidates(model: Model) -> FloatArray:
-    """Raw rows, finite: centres and landmarks taken back through the scaling, or μ for a model that has
-    neither.
-    """
+    """Raw rows, finite: centres and landmarks taken back through the scaling; μ for a model with neither."""
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
         np.zeros((1, model.n_features))
@@ -104,9 +102,9 @@ def _spread(n: int, most: int) -> IntArray:
     )
 
 
-def _reach(model: Model, rows: FloatArray) -> FloatArray:
-    """1 + the size of what is summed for the value of each row, one by one: sums of a batch would have other
-    last bits.
+def _summed_sizes(model: Model, rows: FloatArray) -> FloatArray:
+    """1 + the size of what is summed for the value of each row, float64 (n,). Rows go one by one: sums of a
+    batch would have other last bits.
     """
     sizes = [compact_model.summed_sizes(model, rows[i : i + 1]) for i in range(len(rows))]
     terms, intercept = np.array(sizes).reshape(-1, 2).T

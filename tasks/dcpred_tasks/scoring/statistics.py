@@ -34,14 +34,14 @@ from dcpred_tasks.model.moments import Moments, moments_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
-SAMPLE_ROWS = 2**11  # of a run, if it has that many
-STRIDE = 2**10  # every 1,024th row, where that is more than SAMPLE_ROWS
-BLOCK_SAMPLE_ROWS = 2**11  # of a block at most
-COUNTED_ROWS = 2**14  # at once: what is made of them stays in cache
+SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many
+STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
+BLOCK_SAMPLE_ROWS = 2**11  # most rows that are sampled of a block
+COUNTED_ROWS = 2**14  # rows counted at once, so that what is made of them stays in cache
 
 MANTISSA_BITS = 2  # a bin of decision values is a quarter of an octave
-LEAST, MOST = 2.0**-6, 2.0**6  # |decision value| of the bins; one bin below, one above
-OCTAVES = 12  # from LEAST to MOST
+LEAST, MOST = 2.0**-6, 2.0**6  # limits of |decision value|; one more bin lies below, one above
+OCTAVES = 12  # octaves from LEAST to MOST
 BINS = 2 * (OCTAVES * 2**MANTISSA_BITS + 1) + 1
 REGRESSION_BINS = 64
 _NONE = np.zeros(0, INDEX_DTYPE)
@@ -54,22 +54,22 @@ def sample_stride(n_rows: int, block_rows: int) -> int:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Rows, and what was made of them.
-
-    X         raw rows (n, n_features)
-    decision  (n, n_outputs) · status uint8 (n,) · leaf int32 (n,)
-    values    what is stored of them, by output column
-    """
+    """Rows, and what was made of them."""
 
     X: NDArray[np.generic]
+    """Raw rows (n, n_features)."""
     decision: NDArray[Any]
+    """(n, n_outputs), of the model's score_dtype; NaN where the status is not 1."""
     status: NDArray[np.uint8]
+    """Status codes (n,)."""
     leaf: LeafNumbers
+    """The leaf that scored each row, int32 (n,)."""
     values: Values
+    """What is stored of the rows, by the name of the output column."""
 
 
 class Statistics:
-    """Of rows scored by one model, gathered piece by piece."""
+    """Statistics of rows that one model scored, gathered from output chunks one by one."""
 
     def __init__(self, model: Model, outputs: Collection[str] = ()) -> None:
         """outputs  names of the output columns whose values are counted, where they have a tally"""
@@ -81,8 +81,8 @@ class Statistics:
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
     def observe(self, scored: ScoredRows, first: int, stride: int) -> None:
-        """Rows with what was made of them; `first` is the number of the first, and rows that `stride` divides
-        are sampled.
+        """Add rows. `first` is the number of the first of them in X; rows whose number is a multiple of
+        `stride` are sampled.
         """
         ok = scored.status == Status.OK
         all_ok = bool(ok.all())
@@ -98,8 +98,8 @@ class Statistics:
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
-        """Of a block, as JSON holds it. Single precision is what the model can tell apart: 11 bytes for a
-        feature and a block, which has thousands of rows of it.
+        """The statistics of a block as JSON holds them in its commit record. Single precision for moments is
+        what the model can tell apart: 11 bytes for a feature and a block of thousands of rows.
         """
         with np.errstate(over="ignore"):
             moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
@@ -112,7 +112,7 @@ class Statistics:
         }
 
     def add_packed(self, value: Mapping[str, Any]) -> None:
-        """The rows of another."""
+        """Add the statistics of another block, as `packed` gave them."""
         n = int(value["sampled_rows"])
         mean, sd = np.frombuffer(base64.b64decode(value["moments"]), "<f4").astype(ACC_DTYPE).reshape(2, -1)
         self.moments.add(n, mean, n * sd**2)
@@ -142,9 +142,8 @@ def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:
 def decision_edges(model: Model) -> FloatArray:
     """Edges between the bins of decision values, ascending; they depend on the model alone.
 
-    Regression      REGRESSION_BINS equal ones over the range that the model can give (its bounds)
-    Classification  quarters of octaves on both sides of 0, for margins near 1 matter and their range is not
-    known before
+    Regression      REGRESSION_BINS equal bins over the range that the model can give (its bounds)
+    Classification  quarters of octaves on both sides of 0: margins near 1 matter, and their range is unknown
     """
     limits = _limits(model)
     if limits is not None:
@@ -171,8 +170,7 @@ def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
         return np.bincount(np.clip(at, 0, REGRESSION_BINS - 1), minlength=REGRESSION_BINS)[None]
     with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(decision, np.float32).view(np.uint32)
-    # Sign, exponent and the first bits of the mantissa number the bins: 2 ns a value, where searchsorted
-    # takes 30.
+    # Sign, exponent and the first bits of the mantissa number the bins: 2 ns a value; searchsorted: 30.
     shift = np.uint32(23 - MANTISSA_BITS)
     keys = 2 ** (8 + MANTISSA_BITS)
     low, high = (int(np.float32(limit).view(np.uint32) >> shift) for limit in (LEAST, MOST))

@@ -15,29 +15,12 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import PlanConflictError, ResourceError
 
-# of file systems without hard links
-NO_LINKS = {
-    errno.EPERM,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EMLINK,
-    errno.EXDEV,
-}
-# something else has the name
-OBSTACLES = {
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-}
+# What a file system without hard links answers when one is asked for.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+# Something that is there already has the name, or a name in the path.
+OBSTACLES = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
 RESOURCE_ERRNOS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
     *OBSTACLES,
 }
 
@@ -49,8 +32,8 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def resource_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that names
-    the place.
+    """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that
+    names the place.
     """
     try:
         yield
@@ -72,15 +55,25 @@ def reason(error: OSError) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file by name and rename; it is on disk when this returns."""
+    """Write a file that is whole whenever its name is there, and on disk when this returns.
+
+    Guarded against:
+
+    1. Attempt A writes its bytes under a name of its own (`partial_name`) and asks the disk to keep them.
+    2. Attempt B does the same under another name; a reader still sees the old file, or none.
+    3. A renames its file to `path`, then B does. The one who renames last stays, and a reader at any moment
+       sees all of the old bytes, of A's or of B's.
+
+    A process that dies before 3 leaves a file under a partial name, and nothing reads that.
+    """
     with _whole(path, data) as partial:
         partial.replace(path)
 
 
 @contextmanager
 def _whole(path: Path, data: bytes) -> Iterator[Path]:
-    """The data on disk under a name beside `path`, to be given that name; what stands there afterwards
-    lasts.
+    """The data on disk under a name of its own beside `path`, for the caller to rename or link to `path`.
+    The directory is on disk afterwards, so that the new name lasts.
     """
     partial = partial_name(path)
     with resource_errors(path):
@@ -96,7 +89,18 @@ def _whole(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def create_json(path: Path, value: Mapping[str, Any]) -> bool:
-    """Write a file that is not there yet; False, and nothing written, where it is."""
+    """Write a file that is not there yet; False, and nothing written, where it is.
+
+    Guarded against:
+
+    1. Attempts A and B both find that `path` is free.
+    2. Each writes its bytes under a name of its own.
+    3. A links its file to `path`. A link, unlike a rename, fails where the name is taken.
+    4. B's link fails: B returns False, and the file that A made stays as it is.
+
+    A file system without hard links has only the rename: two attempts that find `path` free at the same
+    moment both return True there, and the file of the later one stays.
+    """
     with _whole(path, _encoded(value)) as partial:
         try:
             os.link(partial, path)
@@ -180,7 +184,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 def new_directory(path: Path) -> Iterator[Path]:
     """A directory to fill, which gets its name only when everything in it is written.
 
-    Where another attempt got there first, its result stays and this one is dropped: both hold the same.
+    Guarded against:
+
+    1. Attempts A and B each fill a directory under a name of its own.
+    2. A renames its directory to `path`.
+    3. B's rename fails, since a directory that holds files is not replaced. What A wrote stays, and B's is
+       removed: both hold the same.
     """
     partial = partial_name(path)
     with resource_errors(path):

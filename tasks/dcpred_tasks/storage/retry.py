@@ -8,8 +8,9 @@ from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.1
-GROWTH = 3.0  # 0.1, 0.3, 0.9, 2.7 s: a hiccup of a few seconds is outlived
-LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)  # the same in a moment
+WAIT_FACTOR = 3.0  # 0.1, 0.3, 0.9, 2.7 s: a hiccup of a few seconds is outlived
+# Errors that the same call would raise again in a moment.
+LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 T = TypeVar("T")
 
@@ -39,5 +40,5 @@ class Retrying:
                     raise
             self.count += 1
             time.sleep(wait)
-            wait *= GROWTH
+            wait *= WAIT_FACTOR
         return operation()

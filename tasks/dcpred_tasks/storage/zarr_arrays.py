@@ -29,9 +29,9 @@ from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage.digests import digest
 
 ZSTD_LEVEL = 1
-DATA_DIMENSIONS = ("sample", "feature")  # X has both, targets and weights the first
+DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
-# What Zarr raises for metadata that are none, or are damaged.
+# What Zarr raises where metadata are missing or damaged.
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
@@ -101,7 +101,7 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     """The arrays of a group, by name."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what else lies in the directory
+            warnings.simplefilter("ignore")  # Zarr warns of other files in the directory
             return [(name, _sound(array)) for name, array in sorted(group.arrays(), key=lambda item: item[0])]
     except READ_ERRORS as error:
         path = local_path(str(group.store_path))
@@ -111,8 +111,8 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
 
 
 def find_array(address: str | Path, name: str) -> str:
-    """The address of array `name` of a data set; the address of an array stands for itself where X is asked
-    for.
+    """The address of array `name` of a data set. Where X is asked for, `address` may be that of the array
+    itself.
     """
     path, node = local_path(address), open_any(address)
     if isinstance(node, zarr.Array):
@@ -131,7 +131,7 @@ def find_array(address: str | Path, name: str) -> str:
 
 
 def chunk_rows(array: zarr.Array[Any]) -> int:
-    """Rows of the smallest piece that can be read alone: a chunk, or an inner chunk of a shard."""
+    """Rows of the smallest part that can be read alone: a chunk, or an inner chunk of a shard."""
     return int(array.chunks[0])
 
 
@@ -217,7 +217,7 @@ async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
 def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
     """Read the index of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
     if array.metadata.zarr_format == 2:
-        return  # shards came with version 3
+        return  # only version 3 has shards
     codec = array.metadata.codecs[0]
     if not isinstance(codec, ShardingCodec) or array.shards is None:
         return
@@ -296,7 +296,7 @@ def consolidate(group: zarr.Group) -> zarr.Group:
     second append overwrites the first.
     """
     with warnings.catch_warnings():
-        # Zarr says that other implementations may not know such a copy; they pass over it
+        # Zarr warns that other implementations may not know such a copy; they pass over it.
         warnings.simplefilter("ignore")
         return zarr.consolidate_metadata(group.store_path)
 
@@ -312,8 +312,8 @@ def open_consolidated(address: str | Path) -> zarr.Group | None:
 
 
 def open_output(address: str | Path) -> zarr.Array[Any]:
-    """An existing array to write into. `write_empty_chunks` is not stored with an array, so it is set here
-    again.
+    """An existing array to write into. `write_empty_chunks` is not stored with an array: it is set here
+    again. Raises DataError where Zarr does not take it.
     """
     with zarr.config.set({"array.write_empty_chunks": True}):
         array = zarr.open_array(local_path(address), mode="r+")

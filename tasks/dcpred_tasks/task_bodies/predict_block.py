@@ -15,7 +15,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 
-# keys: kinds of dtypes
+# The label of a row without a score, by the kind of the dtype of labels.
 MISSING_LABELS = {
     "f": np.nan,
     "O": None,
@@ -31,14 +31,15 @@ def rows_without_score(decision: Scores) -> NDArray[np.intp]:
 
 
 def check_scored(decision: Scores) -> None:
-    """Raise DataError, which names the first row without a score, unless every row of (n_samples, n_outputs)
-    has one.
+    """Raise DataError, which names the first row without a score, unless every row of `decision` has one.
+
+    decision  (n_samples, n_outputs)
     """
     _refuse(rows_without_score(decision))
 
 
 def check_numbered(numbers: NDArray[np.int64]) -> None:
-    """As `check_scored`, of class numbers as `number_block` gives them."""
+    """Do what `check_scored` does, from class numbers as `number_block` gives them."""
     _refuse(np.flatnonzero(numbers < 0))
 
 
@@ -77,7 +78,7 @@ def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None)
     dtype = classes.dtype
     if dtype.kind in MISSING_LABELS:
         labels[bad] = MISSING_LABELS[dtype.kind]
-    elif hasattr(dtype, "na_object"):  # a StringDType that was made with one
+    elif hasattr(dtype, "na_object"):  # a StringDType with a missing value
         labels[bad] = dtype.na_object
     else:
         raise DataError(

@@ -1,8 +1,12 @@
 """The task body of scoring: read a block, score it, write scores, then status, then the commit record.
 
-Written so that any instant may be the last one: scores are in place before the status says so, both before
-the record says that the block is done. A second attempt, even one that overlaps the first, writes the same
-bytes.
+Written so that any instant may be the last one:
+
+1. The arrays of an output chunk are written, the status last. A process that dies in between leaves scores
+   without a status, or chunks that no record names.
+2. The commit record is written when all chunks of the block are. Only then is the block done.
+3. A second attempt, even one that overlaps the first, writes the same bytes, and its record collapses into
+   the one that stands (`dcpred_tasks.artifacts.commit_records.commit`).
 """
 
 import time
@@ -16,7 +20,7 @@ import zarr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, commit
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
@@ -31,7 +35,7 @@ from dcpred_tasks.storage.atomic_files import resource_errors, write_bytes
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
-LISTED_ROWS = 100  # bad rows named in a commit record
+LISTED_ROWS = 100  # most bad rows that a commit record names
 
 
 def planned_artifact(path: str, model_hash: str) -> Artifact:
@@ -56,8 +60,8 @@ def open_model(path: str, model_hash: str) -> Model:
 
 
 def load_engine(path: str, model_hash: str) -> None:
-    """Make this process ready to score: compile the engine where no process of this machine has, and open the
-    model.
+    """Make this process ready to score: compile the engine, if no process of this machine has yet, and open
+    the model.
     """
     open_model(path, model_hash)
 
@@ -65,7 +69,7 @@ def load_engine(path: str, model_hash: str) -> None:
 def create_scores(run: ScoreRun, model: Model) -> None:
     """Create the empty output arrays that are not there yet."""
     planned = planned_scores(run, model)
-    for name in (*run.arrays, ""):  # the group comes last: it holds a copy of the metadata of its arrays
+    for name in (*run.arrays, ""):  # the group last: it holds a copy of the metadata of its arrays
         file = run.scores / name / "zarr.json"
         if not file.exists():
             with resource_errors(file):
@@ -91,7 +95,7 @@ def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
     return zarr_arrays.consolidate(group)
 
 
-def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockReceipt:
+def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRecord:
     """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
@@ -101,7 +105,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
     retrying = Retrying()
     lost: list[str] = []
     with resource_errors(run.scores):
-        for start, stop in run.pieces(block):
+        for start, stop in run.chunks(block):
             clock = time.perf_counter()
             try:
                 X, given_up = retrying(partial(_read, run, source, start, stop)), None
@@ -119,29 +123,27 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> BlockRec
             retrying(partial(writer.write, start, stop, scored.values))
             writer.note(start, scored.values)
             writer.lap("write", clock)
-        receipt = writer.receipt(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
-        return retrying(partial(commit, run, receipt))
+        record = writer.record(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
+        return retrying(partial(commit, run, record))
 
 
-def give_up_block(run: ScoreRun, block: int, reason: str) -> BlockReceipt:
-    """Commit a block without scores, its rows marked as quarantined: what comes of a block that nothing can
-    score.
-    """
+def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
+    """Commit a block that nothing can score: without scores, its rows marked as quarantined."""
     model = open_model(run.model, run.model_hash)
     writer = _Writer(run, model)
     with resource_errors(run.scores):
-        for start, stop in run.pieces(block):
+        for start, stop in run.chunks(block):
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
             values = encode_outputs(model, run.outputs, decision, status)
             writer.observe(start, status)
             writer.write(start, stop, values)
             writer.note(start, values)
-        return commit(run, writer.receipt(block, quarantined=reason))
+        return commit(run, writer.record(block, quarantined=reason))
 
 
 class _Writer:
-    """Writes the pieces of a block, status last, and keeps what its commit record will say."""
+    """Writes the output chunks of a block, status last, and keeps what its commit record will say."""
 
     def __init__(self, run: ScoreRun, model: Model) -> None:
         self.run, self.model = run, model
@@ -168,7 +170,7 @@ class _Writer:
             self.sizes[name].append(zarr_arrays.stored_size(array, start))
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
-        """Count and describe the rows of a piece; `scored` is None for rows that nobody could read."""
+        """Count and describe the rows of a chunk; `scored` is None for rows that nobody could read."""
         self.counts += np.bincount(status, minlength=len(self.counts))
         bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
         feature = np.full(len(bad), -1)
@@ -180,9 +182,9 @@ class _Writer:
             self.statistics.observe(scored, start, stride)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 
-    def receipt(self, block: int, retries: int = 0, quarantined: str = "") -> BlockReceipt:
+    def record(self, block: int, retries: int = 0, quarantined: str = "") -> CommitRecord:
         first, last = self.run.rows(block)
-        return BlockReceipt(
+        return CommitRecord(
             run=self.run.run,
             block=block,
             start=first,
@@ -215,7 +217,7 @@ def _score(
 
 
 def digest_values(run: ScoreRun, values: Values) -> str:
-    """The digest of a piece: its arrays in the order in which they are written."""
+    """The digest of an output chunk: its arrays in the order in which they are written."""
     return digest(*(values[name] for name in run.arrays))
 
 
@@ -230,7 +232,7 @@ def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:
 
 
 def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Rows of which some cannot be had, zero there, and their status: that of rows that are there is 0."""
+    """Rows as far as they can be read, 0 elsewhere; and their status: 0 where a row could be read."""
     X = np.zeros((stop - start, *source.shape[1:]), source.dtype)
     status = np.full(stop - start, Status.NOT_SCORED, STATUS_DTYPE)
     size = zarr_arrays.chunk_rows(source)

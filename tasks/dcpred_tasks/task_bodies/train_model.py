@@ -1,6 +1,4 @@
-"""The task bodies of training. Each takes addresses and small values, writes one result, and may run
-twice.
-"""
+"""The task bodies of training. Each takes addresses and small values, writes one result, may run twice."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -37,8 +35,11 @@ class Receipt:
     """What a task tells the driver; its result is on disk."""
 
     n_rows: int
+    """Rows that it went through."""
     process: str
+    """The worker process that ran it, host:pid."""
     peak_memory_bytes: int
+    """Most memory of that process so far."""
 
 
 def receipt(n_rows: int) -> Receipt:
@@ -103,9 +104,7 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
 
 
 def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
-    """Send the rows of a block to the leaves that are nearest to them after their own: a generation
-    for each.
-    """
+    """Send the rows of a block to the leaves nearest to them after their own: a generation for each."""
     division, tree = read_division(job), read_tree(job)
     rows = read_piece(job.piece(0, block))
     with threadpool_limits(1):
@@ -129,8 +128,8 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
-    """The rows of each leaf from its sources, thinned to max_leaf_rows; and fold_rows of all that were
-    there.
+    """The rows of each leaf from its sources, thinned to max_leaf_rows; and, of each leaf, `fold_rows` of all
+    rows that were there.
     """
     parts: dict[int, list[Rows]] = {}
     held: dict[int, int] = {}
@@ -141,7 +140,7 @@ def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict
         parts.setdefault(leaf, []).append(part)
         folded[leaf] = (folded.get(leaf, 0) + fold_rows(part.number)) % 2**64
         held[leaf] = held.get(leaf, 0) + len(part.number)
-        if held[leaf] > 2 * most:  # keep the memory bounded while many pieces go by
+        if held[leaf] > 2 * most:  # memory stays bounded while many pieces go by
             parts[leaf] = [_thin(join_rows(parts[leaf]), most, job)]
             held[leaf] = len(parts[leaf][0].number)
     return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
@@ -182,7 +181,7 @@ def _plain(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _grouped(job: TrainJob, source: Source) -> Iterator[Rows]:
-    """The rows of a leaf in pieces as large as a task may hold."""
+    """The rows of a leaf, as many at once as a task may hold."""
     pending: list[Rows] = []
     held = 0
     for part in read_leaf(job, source):

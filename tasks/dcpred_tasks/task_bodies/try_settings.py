@@ -1,6 +1,4 @@
-"""The task bodies of tuning: rows of a few leaves are gathered from everywhere, and settings are tried on
-them.
-"""
+"""The task bodies of tuning: rows of a few leaves are gathered from all blocks, settings tried on them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,12 +27,12 @@ def probe_block(
         X = trial.scaling(rows.X)
         with threadpool_limits(1):
             leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])
-        kept = np.zeros(trial.tree.n_leaves + 1)  # the last for "no leaf", −1
+        kept = np.zeros(trial.tree.n_leaves + 1)  # the last element stands for "no leaf", −1
         kept[trial.leaves] = trial.kept
         chance = row_hash(rows.number, job.settings.seed + 2).astype(np.float64) / 2.0**64
         row, rank = np.nonzero(chance[:, None] < kept[leaves])
         used = trial.scaling.factor != 0
-        used[0] |= not used.any()  # a solver wants a feature, be it 0
+        used[0] |= not used.any()  # solvers need a feature, even one of zeros
         found = TrialRows(
             X[row][:, used], rows.target[row], rows.weight[row], rows.number[row], rank.astype(np.int64)
         )

@@ -1,5 +1,5 @@
-"""The task bodies of verification: decode a block and compare it with its commit record; score rows again by
-the oracle.
+"""The task bodies of verification: a block is decoded and compared with its commit record, or rows are scored
+again by the plain definition.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.artifacts.commit_records import BlockReceipt, ScoreRun, read_receipt
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record
 from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
@@ -21,10 +21,11 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
-TOLERANCE = (
-    1e-5  # of the size of what is summed: the engine is tested to 1e-6, and other processors round otherwise
-)
-DOUBLE_TOLERANCE = 1e-9  # the same for the intercept of a regression, which is added in double precision
+# How far a decision value may be off, as a share of the size of what is summed for it. The engine is tested
+# to 1e-6, and other processors round otherwise.
+TOLERANCE = 1e-5
+# The same share for the intercept of a regression, which is added in double precision.
+DOUBLE_TOLERANCE = 1e-9
 
 
 class Kind(StrEnum):
@@ -44,40 +45,41 @@ class Kind(StrEnum):
     WRONG_VALUES = "wrong values"
     STATUS = "status and scores disagree"
     WRONG_SCORE = "wrong score"
-    GIVEN_UP = (  # nothing is wrong with what is stored, but rows have no score for want of input
-        "rows given up"
-    )
-    LEFTOVER = "leftover"  # harmless: what an attempt left that was cut off
+    ROWS_GIVEN_UP = "rows given up"
+    """No damage: what is stored is right, but rows have no score because their input could not be read."""
+    LEFTOVER = "leftover"
+    """No damage: a file that an attempt left when it was cut off."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be. `file` is relative to the output; `block` is None where it
-    concerns them all.
-    """
+    """One thing that is not as it should be."""
 
     kind: Kind
     block: int | None
+    """The number of the block that it concerns; None where it concerns all or none."""
     file: str
+    """The path of the file, relative to the output."""
     sentence: str
+    """What is wrong, to be read after the name of the file."""
 
     @property
     def is_damage(self) -> bool:
-        return self.kind not in (Kind.LEFTOVER, Kind.GIVEN_UP)
+        return self.kind not in (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP)
 
 
 def verify_block(run: ScoreRun, block: int) -> list[Finding]:
-    """Decode a block and compare it with its commit record, which level fast has found to be whole; missing
-    chunks, which it has found too, are passed over.
+    """Decode a block and compare it with its commit record. Level fast has found the record to be whole, and
+    has named missing chunks, which are passed over here.
     """
-    receipt = read_receipt(run, block)
-    if receipt is None:
+    record = read_record(run, block)
+    if record is None:
         return []
     arrays = _arrays(run)
     found: list[Finding] = []
     digests: list[str] = []
     counts = np.zeros(256, np.int64)
-    for start, stop in run.pieces(block):
+    for start, stop in run.chunks(block):
         values, wrong = _stored(run, arrays, block, start, stop)
         found += wrong
         if values is None:
@@ -85,27 +87,27 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
         found += _disagreements(arrays, block, start, values)
         digests.append(digest_values(run, values))
         counts += np.bincount(values["status"], minlength=256)
-    if len(digests) == len(list(run.pieces(block))):
-        found += _compared(run, receipt, digest("".join(digests).encode()), counts)
+    if len(digests) == len(list(run.chunks(block))):
+        found += _compared(run, record, digest("".join(digests).encode()), counts)
     return found
 
 
 def _compared(
-    run: ScoreRun, receipt: BlockReceipt, found: str, counts: NDArray[np.int64]
+    run: ScoreRun, record: CommitRecord, found: str, counts: NDArray[np.int64]
 ) -> Iterator[Finding]:
-    rows = f"rows {receipt.start:,} to {receipt.stop:,}"
-    if found != receipt.digest:
+    rows = f"rows {record.start:,} to {record.stop:,}"
+    if found != record.digest:
         yield Finding(
             Kind.WRONG_VALUES,
-            receipt.block,
+            record.block,
             "scores.zarr",
             f"{rows} can be read, but they are not what was written there",
         )
-    elif {str(code): int(n) for code, n in enumerate(counts) if n} != receipt.status:
-        file = f"blocks/{run.record(receipt.block).name}"
+    elif {str(code): int(n) for code, n in enumerate(counts) if n} != record.status:
+        file = f"blocks/{run.record_file(record.block).name}"
         yield Finding(
             Kind.ALTERED_RECORD,
-            receipt.block,
+            record.block,
             file,
             f"it counts the status of {rows} otherwise than they are",
         )
@@ -144,7 +146,7 @@ def _wrong_scores(model: Model, X: NDArray[Any], values: Values) -> Iterator[tup
     decision, status = score_rows(model, X)
     off = tolerance(model, X)
     good = np.flatnonzero((status == Status.OK) & (values[STATUS.name] == Status.OK))
-    for column in reversed(columns(values)):  # the status first
+    for column in reversed(columns(values)):  # the status comes first
         rows = np.arange(len(X)) if column is STATUS else good
         stored, right = values[column.name][rows], column.encode(model, decision, status)[rows]
         for i in column.differing(model, stored, right, decision[rows], off[rows]):
@@ -165,8 +167,8 @@ def _arrays(run: ScoreRun) -> dict[str, Any]:
 def _stored(
     run: ScoreRun, arrays: dict[str, Any], block: int, start: int, stop: int
 ) -> tuple[Values | None, list[Finding]]:
-    """The values of an output chunk in each array; None where one is missing, or damaged, which is a
-    finding.
+    """The values of an output chunk by array, None where one is missing or damaged; and a finding for each
+    that is damaged.
     """
     values: Values = {}
     found: list[Finding] = []
@@ -186,7 +188,7 @@ def _stored(
 
 def _disagreements(arrays: dict[str, Any], block: int, start: int, values: Values) -> Iterator[Finding]:
     """Rows whose status and scores do not go together."""
-    for column in reversed(columns(values)):  # the status first
+    for column in reversed(columns(values)):  # the status comes first
         fill = arrays[column.name].fill_value
         for sentence, rows in column.check(values[column.name], fill, values[STATUS.name]):
             if rows.any():
@@ -198,7 +200,7 @@ def _disagreements(arrays: dict[str, Any], block: int, start: int, values: Value
 def input_is_readable(run: ScoreRun, block: int) -> bool:
     """Whether every input chunk of a block is there and can be decoded."""
     source = zarr_arrays.open_array(run.x)
-    for start, stop in run.pieces(block):
+    for start, stop in run.chunks(block):
         if next(zarr_arrays.missing_chunks(source, start, stop), None) is not None:
             return False
         try:
