@@ -33,7 +33,7 @@ SETTINGS = Settings(
     landmarks=32,
     products=128,
     head_gamma=0.0005,
-    refine=False,  # as in the paper; half a minute
+    refine=False,  # the paper's way, which takes less time
     keep_support_vectors=True,
 )
 

@@ -186,9 +186,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _scratch(place: Path) -> Iterator[Path]:
-    """A directory beside `place`, removed at the end. It shows before a long pass where nothing can be
-    written.
-    """
+    """A directory beside `place`, removed at the end. What cannot be written to shows before a long pass."""
     beside = next(parent for parent in place.absolute().parents if parent.exists())
     with resource_errors(place):
         folder = tempfile.TemporaryDirectory(prefix=f"{place.name}.partial-", dir=beside)

@@ -68,8 +68,8 @@ class Spread:
 
 
 class TargetSurvey:
-    """One pass over a target in Arrow arrays: no value may be missing, and strings must be few enough to be
-    classes.
+    """One pass over a target in Arrow arrays. Raises DataError for a missing value, and for strings too many
+    to be classes.
     """
 
     def __init__(self, name: str) -> None:

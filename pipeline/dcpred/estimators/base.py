@@ -111,9 +111,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def _scored(self, X: Any, early: bool = False) -> Any:
-        """Decision values as `_values` gives them. Raises DataError for rows in memory unless every one has a
-        score.
-        """
+        """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""
         decision = self._values(X, early)
         if not out_of_core.is_out_of_core(decision):
             check_scored(decision)

@@ -213,7 +213,7 @@ def _sized(array: Any) -> Any:
 
 
 def decision(model: Model, X: Any, early: bool) -> da.Array:
-    """Decision values as a Dask array (n_samples, n_outputs), computed block by block when asked for. The
+    """Decision values as a Dask array (n_samples, n_outputs), computed chunk by chunk when asked for. The
     model is one value of the graph, sent to each worker once.
     """
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
@@ -230,7 +230,7 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
 
 
 def labels(decision: da.Array, classes: NDArray[Any]) -> da.Array:
-    """Labels (n_samples,) of decision values, computed block by block when asked for."""
+    """Labels (n_samples,) of decision values, computed chunk by chunk when asked for."""
     return decision.map_blocks(
         label_block, classes=classes, drop_axis=1, dtype=classes.dtype, meta=classes[:0]
     )
@@ -252,6 +252,7 @@ def computed(*columns: Any) -> tuple[Any, ...]:
 def check_budget(estimator: Any) -> None:
     """Raise SettingsError for a budget that is none, and for settings beside it that a search chooses."""
     parse_budget(estimator.budget)
+    # A parameter was given if it is not what the constructor has as its default.
     for name, parameter in signature(type(estimator)).parameters.items():
         if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default:
             raise SettingsError(

@@ -21,7 +21,7 @@ class Course:
     def __init__(self, now: float) -> None:
         self.begin = now  # seconds on the clock of the callers
         self.done = 0.0  # share of the job
-        self._end = 1.0  # where the part at hand ends
+        self._end = 1.0  # end of the part at hand
         self._whole_seconds = 0.0  # guess at what the whole job takes
 
     @contextmanager

@@ -23,7 +23,7 @@ _listening = 0
 
 @contextmanager
 def signals_handled() -> Iterator[None]:
-    """Handle the signals of this process as told above, until the block ends. For the main thread."""
+    """Handle the signals of this process as told above, within a `with` statement of the main thread."""
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
     _asked.clear()
     try:
@@ -49,7 +49,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def listening() -> Iterator[threading.Event]:
-    """The event that is set when an end was asked for; the block looks at it from time to time."""
+    """The event that is set when an end was asked for. Whoever listens looks at it from time to time."""
     global _listening
     _listening += 1
     try:

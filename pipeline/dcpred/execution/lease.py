@@ -88,7 +88,7 @@ def held_by(folder: Path) -> str:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[Lease]:
-    """Hold `folder` while the block runs. Raises RunHeldError where another driver holds it."""
+    """Hold `folder` within a `with` statement. Raises RunHeldError where another driver holds it."""
     path = folder / "lock"
     with resource_errors(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -111,9 +111,7 @@ def hold(folder: Path) -> Iterator[Lease]:
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
-    """Write who holds the lease, or nothing. Half a name, left by a full disk, would keep everybody out until
-    it expires.
-    """
+    """Write who holds the lease, or nothing: half a name would keep everybody out until it expires."""
     os.ftruncate(file, 0)
     with resource_errors(path):
         if os.pwrite(file, text, 0) < len(text):

@@ -105,7 +105,7 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.line: Line | None = None
-        self.told = 0.0  # when the last line of a job was written
+        self.told = 0.0  # time of the last line of a job
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -168,7 +168,7 @@ class Lines:
             line.course.reach(end, time.monotonic())
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
-        """What shows a line until the block ends: here nothing but `changed`."""
+        """What shows a line within a `with` statement: here nothing but `changed`."""
         return nullcontext()
 
     def changed(self, line: Line, seconds: float) -> None:
@@ -180,9 +180,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """For a terminal: a line written anew a few times a second, so that time is seen to go by where nothing
-    is counted.
-    """
+    """For a terminal: a line written anew a few times a second, so that its clock never stands still."""
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)

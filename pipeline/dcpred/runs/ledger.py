@@ -1,12 +1,12 @@
 """The state of a scoring run, all of it in the output directory.
 
 OUTPUT/
-  plan.json       what the run is; written first
-  scores.zarr     label, decision, status
-  blocks/*.json   commit records; a block is done if and only if its record is there and its digest matches
-  failures/*.json what became of blocks that could not be done; withdrawn once they are
-  lock            who drives the run now
-  manifest.json   written last, after a fast verification: names, sizes and counts of every block agree
+  plan.json        what the run is; written first
+  scores.zarr      label, decision, status
+  blocks/*.json    commit records; a block is done if and only if its record is there and its digest matches
+  failures/*.json  what became of blocks that could not be done; withdrawn once they are
+  lock             who drives the run now
+  manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
 import time
@@ -41,7 +41,7 @@ class Ledger:
 
     @contextmanager
     def claimed(self) -> Iterator[Lease]:
-        """Make the directory this run's, or take up what it left, and hold it while the block of code runs.
+        """Make the directory this run's, or take up what it left, and hold it within a `with` statement.
 
         Raises PlanConflictError, RunHeldError, ResourceError.
         """

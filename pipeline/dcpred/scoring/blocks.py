@@ -69,7 +69,7 @@ class BlockRun:
     ) -> None:
         self.lease = lease
         self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
-        self.n_bad = n_bad  # rows without a score, from the start those of blocks that were done before
+        self.n_bad = n_bad  # rows without a score, also in blocks that were done before
         self.failed: dict[int, Failure] = {}
         self.n_done = 0
 

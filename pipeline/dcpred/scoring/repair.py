@@ -121,7 +121,7 @@ def _withdraw_what_is_wrong(
         _check_same_rows(
             ledger.run, workers, [b for b in fast.records if b not in again and b not in fast.given_up], say
         )
-    # A wrong manifest may be altered itself, or disagree with a plan that is.
+    # Manifest and plan disagree, and either may be altered: the plan is written anew, the manifest follows.
     if any(finding.kind == Kind.MANIFEST for finding in findings):
         write_json(ledger.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(ledger.run)})
     for name in leftovers(findings):

@@ -7,7 +7,9 @@ from dcpred_tasks.scratch.training_job import LeafWork
 from dcpred_tasks.training.settings import Settings
 
 GROUP_ROWS = 2**12  # most rows of small leaves that one task gathers and fits
-ROW_COPIES = 4  # rows in double precision: as read, scaled, centred, and their kernel values or gradients
+ROW_COPIES = (
+    4  # arrays as long as the rows, in float64: rows read, scaled, centred; kernel values or gradients
+)
 GRAM_COPIES = 3  # a Gram matrix, its regularised copy, and its factor or the part that LIBSVM keeps
 
 

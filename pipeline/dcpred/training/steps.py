@@ -190,9 +190,7 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """What must be known of all rows. Unless a search knew it, a sample of them is then in the scratch
-        directory.
-        """
+        """What must be known of all rows. A sample is then in the scratch directory, or a search knew it."""
         if self.known is not None:
             return self.known.survey
         survey = self._survey_with(self.sample_rows)

@@ -37,9 +37,7 @@ MAX_LEAF_ROWS = 10**6
 
 
 def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
-    """Numbers of leaves that may be tried, the largest first; and smaller numbers, for budgets too small for
-    those.
-    """
+    """Numbers of leaves that may be tried, the largest first; and smaller ones, for budgets below those."""
     sizes = [n for n in reversed(TREES) if n_rows / n >= LEAST_ROWS] or [1]
     fine = [n for n in sizes if n_rows / n <= MOST_ROWS] or sizes[:1]
     return fine, [n for n in sizes if n not in fine]

@@ -33,7 +33,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
-SLACK = 1.01  # without a named budget, a cheaper model may have this multiple of the least error
+SLACK = 1.01  # multiple of the least error that a cheaper model may have, if no budget is named
 
 
 @dataclass

@@ -213,7 +213,7 @@ class FastCheck:
 def check_full(fast: FastCheck, workers: Workers, say: Reporter) -> list[Finding]:
     """What level full finds beyond level fast: every block with a whole record is decoded."""
     if any(finding.kind == Kind.METADATA for finding in fast.findings):
-        return []  # with wrong metadata every chunk would be blamed
+        return []  # wrong metadata would put the blame on every chunk
     found: list[Finding] = []
     blocks = sorted(fast.records)
     rows = [stop - start for start, stop in map(fast.run.rows, blocks)]

@@ -21,9 +21,7 @@ from dcpred_tasks.task_bodies.score_block import planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
-    """What the plan shows to be wrong with the metadata of an output array, or of the group (name ""); or
-    None.
-    """
+    """What is wrong with the metadata of an output array, or of the group (name ""), by the plan; or None."""
     if not (run.scores / name / "zarr.json").is_file():
         return "it is missing"
     try:

@@ -244,9 +244,7 @@ OUTPUTS = tuple(column.name for column in OUTPUT_COLUMNS)  # names that can be a
 
 
 def columns(outputs: Collection[str]) -> tuple[OutputColumn, ...]:
-    """The columns of an output in the order in which they are written: those that were asked for, and last
-    the status.
-    """
+    """The columns of an output in the order of writing: those that were asked for, and last the status."""
     return (*(column for column in OUTPUT_COLUMNS if column.name in outputs), STATUS)
 
 

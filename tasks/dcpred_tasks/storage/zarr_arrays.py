@@ -111,9 +111,7 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
 
 
 def find_array(address: str | Path, name: str) -> str:
-    """The address of array `name` of a data set. Where X is asked for, `address` may be that of the array
-    itself.
-    """
+    """The address of array `name` of a data set. For X, `address` may also be that of the array itself."""
     path, node = local_path(address), open_any(address)
     if isinstance(node, zarr.Array):
         if name == "X":

@@ -1,7 +1,7 @@
-"""Prediction of a block of rows: decision values, and a label for each row that has a score.
+"""Prediction of one block (Dask's word) of an array: decision values, and a label for each row with a score.
 
-A row has a score where all its decision values are finite. No row without one gets a class: a block of labels
-holds a missing value there if its dtype has one, and otherwise predicting it is an error. Workers of lazy
+A row has a score where all its decision values are finite. No row without one gets a class: labels hold a
+missing value there if their dtype has one, and otherwise predicting them is an error. Workers of lazy
 prediction import this module and no more of dcpred.
 """
 

@@ -60,16 +60,22 @@ def open_model(path: str, model_hash: str) -> Model:
 
 
 def load_engine(path: str, model_hash: str) -> None:
-    """Make this process ready to score: compile the engine, if no process of this machine has yet, and open
-    the model.
-    """
+    """Make this process ready to score: compile the engine, unless that is done, and open the model."""
     open_model(path, model_hash)
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
-    """Create the empty output arrays that are not there yet."""
+    """Create the empty output arrays that are not there yet.
+
+    Guarded against:
+
+    1. A driver writes the metadata of some arrays, and is killed.
+    2. The next one writes those that are missing, from the same plan, and leaves the others alone: they may
+       have chunks by now.
+    3. The group comes last. Whoever sees it sees all arrays, also in the copy of their metadata.
+    """
     planned = planned_scores(run, model)
-    for name in (*run.arrays, ""):  # the group last: it holds a copy of the metadata of its arrays
+    for name in (*run.arrays, ""):
         file = run.scores / name / "zarr.json"
         if not file.exists():
             with resource_errors(file):
