@@ -23,29 +23,6 @@ ROOT_ROOM = "the root of dcpred_tasks"  # its single modules, which every room o
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 HALF_SENTENCE = re.compile(r"#\s*(of|that|which|from|whose|and|or|as)\b")
-# Modules whose comments are still to be mended: nothing comes here, and what is mended goes.
-STILL_HALF_SENTENCES = {
-    "pipeline/dcpred/cost/predicted.py",
-    "pipeline/dcpred/datasets/importing.py",
-    "pipeline/dcpred/datasets/parquet_numpy.py",
-    "pipeline/dcpred/demo.py",
-    "pipeline/dcpred/execution/task_window.py",
-    "pipeline/dcpred/execution/workers.py",
-    "pipeline/dcpred/plan.py",
-    "pipeline/dcpred/runs/bad_rows.py",
-    "pipeline/dcpred/runs/manifest.py",
-    "pipeline/dcpred/runs/status.py",
-    "pipeline/dcpred/scoring/preflight.py",
-    "pipeline/dcpred/tuning/search.py",
-    "pipeline/dcpred/tuning/trial_plan.py",
-    "pipeline/dcpred/verification/verify.py",
-    "tasks/dcpred_tasks/artifacts/commit_records.py",
-    "tasks/dcpred_tasks/scoring/outputs.py",
-    "tasks/dcpred_tasks/scoring/statistics.py",
-    "tasks/dcpred_tasks/storage/atomic_files.py",
-    "tasks/dcpred_tasks/storage/zarr_arrays.py",
-    "tasks/dcpred_tasks/task_bodies/verify_block.py",
-}
 
 
 def run(*command: str) -> processes.Done:
@@ -119,10 +96,7 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
 def test_a_comment_is_a_noun_phrase_or_a_sentence(path: Path) -> None:
     """And never the second half of one."""
     found = [f"{line}: {text}" for line, text in comments(path) if HALF_SENTENCE.match(text)]
-    if path.relative_to(ROOT).as_posix() in STILL_HALF_SENTENCES:
-        assert found, f"{path} is mended: take it from STILL_HALF_SENTENCES"
-    else:
-        assert not found
+    assert not found
 
 
 def test_where_a_comment_begins(tmp_path: Path) -> None:
