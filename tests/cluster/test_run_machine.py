@@ -302,8 +302,8 @@ class RunMachine(RuleBasedStateMachine):
         patch = pytest.MonkeyPatch()
         real = task.score_rows
 
-        def otherwise(model: Any, X: Any) -> Any:
-            decision, status = real(model, X)
+        def otherwise(model: Any, X: Any, **options: Any) -> Any:
+            decision, status = real(model, X, **options)
             return decision + np.float32(1), status
 
         patch.setattr(task, "score_rows", otherwise)
