@@ -327,12 +327,7 @@ def reach_of(model: Model, X: Any2D, leaf: NDArray[np.int64]) -> NDArray[np.floa
         beta = np.abs(model.beta[model.beta_at[at] : model.beta_at[at + 1]].astype(float))
         with np.errstate(over="ignore", invalid="ignore"):
             if len(beta):
-                basis = model.basis(at)
-                if model.kernel.stationary:
-                    terms = np.maximum(np.abs(basis(rows[mine])), 1)
-                else:
-                    u = np.abs(basis.landmarks).astype(float)
-                    terms = replace(basis, landmarks=u)(np.abs(rows[mine]) + u.mean(axis=0))
+                terms = model.basis(at).summed_sizes(rows[mine])
                 reach[mine] += (terms @ beta).max(axis=1)
         reach[mine] += np.abs(model.intercept[at]).max() if model.task == "classification" else 1.0
     return reach

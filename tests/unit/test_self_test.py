@@ -114,3 +114,12 @@ def test_each_process_checks_when_it_opens_a_model(
     with pytest.raises(ModelFormatError, match="gives other decision values"):
         open_model(str(tmp_path / "m"), model_hash)
     open_model.cache_clear()
+
+
+def test_a_model_kept_with_the_tolerance_of_double_precision_is_taken() -> None:
+    """Models of polynomial kernels were, before the engine computed them in single precision."""
+    model = random_model(4, "polynomial", d=5, sizes=(40,))
+    test = make_self_test(model)
+    check_self_test(model, replace(test, tolerance=1e-12 * test.tolerance), "here")
+    with pytest.raises(ModelFormatError):
+        check_self_test(model, replace(test, decision=1.001 * test.decision + 1e-3), "here")

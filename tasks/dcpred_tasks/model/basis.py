@@ -11,7 +11,7 @@ Each is a member of the protocol `Basis`, and `LeafBasis` is all three, of one s
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -215,6 +215,16 @@ class LeafBasis:
         r = self.kernel.distances(X, self.landmarks)
         c = self.kernel.of_distance(r, self.gamma)
         return np.hstack([c, products.of_values(c), triangle.of_distances(r)])
+
+    def summed_sizes(self, X: RowArray) -> FloatArray:
+        """The size of what the engine sums for each function of c̄, float64 (n, size), at least 1: errors of
+        single precision are relative to it. Values of stationary kernels are written as differences from
+        their values at the mean of the landmarks; a product x·u is summed of terms that may cancel.
+        """
+        if self.kernel.stationary:
+            return np.maximum(np.abs(self(X)), 1.0)
+        u = np.abs(self.landmarks)
+        return np.maximum(replace(self, landmarks=u)(np.abs(X) + u.mean(axis=0)), 1.0)
 
     def weighted(self, X: RealArray) -> Weighted | None:
         return None if len(self.triangle) else weighted_sums(self.kernel, X, self.pairs)

@@ -219,10 +219,7 @@ def _values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
 def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
     """The size of what is summed for the decision value of raw rows, of kernel terms and of intercepts, each
     float64 (n_samples,): what errors of single precision are relative to, since terms cancel. A row that is
-    not finite counts as one of zeros.
-
-    Kernel values count as 1 at least, for the engine writes them as differences from their values at a
-    middle.
+    not finite counts as one of zeros. Of kernel terms see LeafBasis.summed_sizes.
     """
     terms, intercept = np.zeros(len(X)), np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -232,8 +229,8 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
         for leaf, span in spans:
             mine, own = order[span], _span(model.beta_at, leaf)
             if own.start < own.stop:
-                size = np.maximum(np.abs(model.basis(leaf)(rows[mine])), 1)
-                terms[mine] = (size @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)
+                sizes = model.basis(leaf).summed_sizes(rows[mine])
+                terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)
             intercept[mine] = np.abs(model.intercept[leaf]).max()
     return terms, intercept
 
