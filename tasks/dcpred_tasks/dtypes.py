@@ -24,7 +24,7 @@ LeafNumbers = NDArray[np.int32]
 
 
 class Status(IntEnum):
-    """What became of a row. A row is scored if and only if its status is not 0."""
+    """What became of a row: 1 if it is scored, 0 if it has not been dealt with."""
 
     NOT_SCORED = 0
     OK = 1

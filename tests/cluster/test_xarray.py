@@ -94,7 +94,7 @@ def test_data_scores_and_models(tmp_path: Path, variant: str) -> None:
 def test_an_unfinished_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made(tmp_path, "two classes")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("cut off")
 
     monkeypatch.setattr(task, "score_rows", fail)

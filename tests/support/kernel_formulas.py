@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 
 
@@ -42,7 +43,7 @@ def kernel_value(kernel: Kernel, x: Sequence[float], u: Sequence[float]) -> floa
 def distance(name: str, x: Sequence[float], u: Sequence[float]) -> float:
     """The distance of a stationary kernel."""
     points = [float(a) for a in x], [float(a) for a in u]
-    return absolute(*points) if name == "laplacian" else math.sqrt(squares(*points))
+    return absolute(*points) if BY_NAME[name].sum == Sum.ABSOLUTE else math.sqrt(squares(*points))
 
 
 def of_distance(kernel: Kernel, r: float) -> float:

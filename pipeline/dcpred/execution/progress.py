@@ -84,7 +84,7 @@ class Line:
         spent, left = now - self.course.begin, self.course.seconds_left(now)
         facts = [f"{int(100 * self.course.done)} %"] if self.has_total else []
         facts.append(spent_so_far(spent))
-        if left is not None and self.has_total:
+        if left is not None and self.has_total and self.course.done < 1:
             facts.append(f"about {roughly(left)} left")
         if self.counted is not None and self.counted[0]:
             facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")

@@ -30,6 +30,7 @@ LOG2_E = float(np.log2(np.e))
 NEAR = 2.0  # largest exponent at the leaf's mean of a kernel value that is written as a difference from there
 LARGEST = 1e6  # limit of a² of a Matérn kernel: its value is 0 there, in double precision
 LARGEST_IN_LANES = 1e4  # the same limit in single precision
+BEYOND = 3.0  # distance from the mean, in those of landmarks, at which values without a bound are judged
 SMALLEST = 1e-30  # keeps 0 / 0 away
 
 
@@ -355,8 +356,10 @@ class Polynomial(Family):
         )
 
     def magnitudes(self, points: LeafPoints, lanes: LeafLanes, degree: int, coef0: float) -> FloatArray:
-        """As of every family, with the sums of magnitudes of a product: the product itself may cancel."""
-        products = np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
+        """As of every family, with the sums of magnitudes of a product: the product itself may cancel. These
+        values have no bound, and are judged at rows well beyond the landmarks.
+        """
+        products = BEYOND * np.abs(points.v[:, points.held]) @ np.abs(lanes.weights).T
         at_mean = np.abs(lanes.constants[0])
         return np.asarray((products + at_mean) ** degree - at_mean**degree)
 
