@@ -1,12 +1,13 @@
 """Elements of any real dtype as vectors of floats: LLVM code by dtype."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from dcpred_tasks.engine.llvm import integer
+from dcpred_tasks.engine.llvm import switch
 
 DTYPES = tuple(
     np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
@@ -65,12 +66,4 @@ def load_part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
 
 def for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
     """A switch on the code of a dtype, with the code of each dtype as a case."""
-    after = b.append_basic_block("after")
-    choice = b.switch(code, after)
-    for number, dtype in enumerate(DTYPES):
-        case = b.append_basic_block(dtype.name)
-        choice.add_case(integer(number), case)
-        b.position_at_end(case)
-        generate(dtype)
-        b.branch(after)
-    b.position_at_end(after)
+    switch(b, code, {dtype.name: partial(generate, dtype) for dtype in DTYPES})

@@ -6,6 +6,7 @@ engine is told.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from dcpred_tasks.engine.llvm import (
     operands,
     splat,
     store,
+    switch,
     takes,
 )
 from dcpred_tasks.model.kernel_families import FAMILIES, Family, Sum
@@ -103,15 +105,7 @@ class Vectors:
 
 def for_form(b: Any, form: Any, generate: Callable[[Family], None]) -> None:
     """A switch on the number of a form, with the code of each form as a case."""
-    after = b.append_basic_block("after")
-    choice = b.switch(form, after)
-    for number, family in enumerate(FORMS):
-        case = b.append_basic_block(family.name)
-        choice.add_case(integer(number), case)
-        b.position_at_end(case)
-        generate(family)
-        b.branch(after)
-    b.position_at_end(after)
+    switch(b, form, {family.name: partial(generate, family) for family in FORMS})
 
 
 def kernel_input(b: Any, family: Family, total: Any, norm: Any, scale: Any, wide: bool) -> Any:

@@ -7,6 +7,7 @@ Intrinsics read and write memory without a look at array bounds; where bounds ch
 touch what they will reach.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -144,3 +145,18 @@ class Loop:
 def number_at(b: Any, where: Any, index: Any) -> Any:
     """where[index], an unsigned number of 32 bits, as one of 64."""
     return b.zext(b.load(b.gep(where, [index])), _I64)
+
+
+def switch(b: Any, number: Any, cases: Mapping[str, Callable[[], None]]) -> None:
+    """Code that does the one of the cases with this number, by their order; their names are for whoever reads
+    the code. None of them where there is no such number.
+    """
+    after = b.append_basic_block("after")
+    choice = b.switch(number, after)
+    for i, (name, generate) in enumerate(cases.items()):
+        case = b.append_basic_block(name)
+        choice.add_case(integer(i), case)
+        b.position_at_end(case)
+        generate()
+        b.branch(after)
+    b.position_at_end(after)
