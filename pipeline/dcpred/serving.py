@@ -1,4 +1,4 @@
-"""A trained model in memory, for programs that predict: NumPy, Zarr and numba, no scikit-learn, no Dask."""
+"""A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
 from dataclasses import replace
 from pathlib import Path

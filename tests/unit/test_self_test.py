@@ -65,7 +65,7 @@ def test_another_result_is_refused(
         ModelFormatError, match=r"model at /m was .* of the 16 rows of its self-test .* compare"
     ) as caught:
         check_self_test(model, test, "/m", plain=plain)
-    assert ("NUMBA_DISABLE_JIT" in str(caught.value)) is not plain
+    assert ("DCPRED_NO_COMPILER" in str(caught.value)) is not plain
 
 
 def test_a_model_that_is_taken_otherwise_is_refused(model: Model) -> None:

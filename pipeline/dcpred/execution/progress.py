@@ -22,7 +22,7 @@ LINE_COLUMNS = 80  # width of a line in a log
 BAR_COLUMNS = 12
 BAR_FROM_COLUMNS = 60  # a narrower terminal has no room for a bar
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-COMPILING = "compiling the scoring engine, once per machine (half a minute if idle)"
+COMPILING = "compiling the scoring engine, once per machine (some seconds)"
 
 
 class Step(Protocol):

@@ -22,7 +22,7 @@ from dcpred_tasks.storage.probe import can_write
 
 PROCESS_BYTES = 300 * 2**20  # memory of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10
-COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "numba", "dcpred")
+COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "llvmlite", "dcpred")
 CONFIG = {
     # Every death is told to us: dcpred.execution.task_window counts them by task.
     "distributed.scheduler.allowed-failures": 0,

@@ -30,13 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import NO_LEAF, STATUS_DTYPE, LeafNumbers, Status
-from dcpred_tasks.engine.descent_pass import score_tiles
-from dcpred_tasks.engine.double_precision import Exact, exact_arrays
-from dcpred_tasks.engine.elements import dtype_code
-from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.leaf_pass import STRIP_ROWS
+from dcpred_tasks.engine.arguments import described, words
+from dcpred_tasks.engine.exact import Exact, exact_arrays
+from dcpred_tasks.engine.layout import LANES, SLAB, STRIP_ROWS, dtype_code
+from dcpred_tasks.engine.machine_code import BITCODE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
-from dcpred_tasks.engine.projection import SLAB
 from dcpred_tasks.engine.row_layout import aligned_empty
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
@@ -51,7 +49,7 @@ class Source(NamedTuple):
     """Where raw rows lie in memory, the features of a row side by side."""
 
     code: int
-    """The number of their dtype (elements.dtype_code)."""
+    """The number of their dtype in layout.DTYPES."""
     itemsize: int
     """Bytes of a feature."""
     address: int
@@ -138,13 +136,30 @@ class Room(NamedTuple):
 
 def is_compiled() -> bool:
     """Whether the first score will find machine code, in this process or on disk."""
-    return score_tiles.is_there()
+    return own_code().is_there()
+
+
+class Arguments(NamedTuple):
+    """What compiled code is called with: `score_tiles` of engine_source/descent_pass.py."""
+
+    p: Packed
+    q: Exact
+    room: Room
+    descent_rows: int
+    """Rows of a descent tile."""
+    leaf_rows: int
+    """Rows of a leaf tile."""
+    source: Source
+    n: int
+    """The number of rows."""
+    out: Out
 
 
 class Engine:
     """A model laid out for scoring. It is made once, and used by any number of threads."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, code: MachineCode | None = None) -> None:
+        self._code = code
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model)
         self.score_dtype = model.score_dtype
@@ -160,25 +175,41 @@ class Engine:
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
     ) -> tuple[Scores, NDArray[np.uint8]]:
         """As compact_model.score_rows. Raises DataError for the wrong shape or dtype."""
-        p = self.packed
-        check_rows(X, p.n_features)
-        n = len(X)
-        decision = np.empty((n, p.n_outputs), self.score_dtype)
-        status = np.empty(n, STATUS_DTYPE)
-        none = np.empty((0, p.n_outputs), np.float32 if p.regression else np.float64)
-        singles, doubles = (none, decision) if p.regression else (decision, none)
+        check_rows(X, self.packed.n_features)
+        decision = np.empty((len(X), self.packed.n_outputs), self.score_dtype)
+        status = np.empty(len(X), STATUS_DTYPE)
         leaf = np.empty(0, np.uint32) if leaves is None else leaves.view(np.uint32)
-        room = self._room()
+        entry = (self._code or own_code()).entry()
+        first, block = self._kept_block()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
-            source = Source(
-                dtype_code(rows.dtype), rows.itemsize, rows.__array_interface__["data"][0], rows.strides[0]
-            )
-            out = Out(singles[part], doubles[part], status[part], leaf[part])
-            score_tiles(p, self.exact, source, stop - start, out, room, self.descent_rows, self.leaf_rows)
+            block[first:] = list(words(self._of_call(rows, decision[part], status[part], leaf[part])))
+            code = entry(block.__array_interface__["data"][0])
+            if code != 0:
+                raise IndexError(f"compiled code left an array, and ended with status {code}")
         if leaves is not None:
             leaves[status == Status.NON_FINITE_FEATURE] = NO_LEAF
         return decision, status
+
+    def arguments(self, rows: NDArray[np.generic]) -> Arguments:
+        """What compiled code is handed for rows that are read where they lie."""
+        decision = np.empty((len(rows), self.packed.n_outputs), self.score_dtype)
+        leaf, status = np.empty(0, np.uint32), np.empty(len(rows), STATUS_DTYPE)
+        return Arguments(*self._of_engine(), *self._of_call(rows, decision, status, leaf))
+
+    def _of_engine(self) -> tuple[Packed, Exact, Room, int, int]:
+        return self.packed, self.exact, self._new_room(), self.descent_rows, self.leaf_rows
+
+    def _of_call(
+        self, rows: NDArray[Any], decision: Scores, status: NDArray[np.uint8], leaf: NDArray[np.uint32]
+    ) -> tuple[Source, int, Out]:
+        regression = self.packed.regression
+        none: Any = np.empty((0, self.packed.n_outputs), np.float32 if regression else np.float64)
+        values: Any = decision
+        singles, doubles = (none, values) if regression else (values, none)
+        address = rows.__array_interface__["data"][0]
+        source = Source(dtype_code(rows.dtype), rows.itemsize, address, rows.strides[0])
+        return source, len(rows), Out(singles, doubles, status, leaf)
 
     def _readable(self, X: NDArray[np.generic]) -> Any:
         """(start, stop, rows) with the features of a row side by side in native byte order: X itself, or
@@ -198,13 +229,22 @@ class Engine:
                 rows = np.ascontiguousarray(X[start:stop], dtype)
             yield start, stop, rows
 
-    def _room(self) -> Room:
-        """The buffers of this thread, kept: a call of few rows would spend half its time on making them."""
+    def _kept_block(self) -> tuple[int, NDArray[np.int64]]:
+        """The words of this thread's arguments, and the place of those that differ from call to call. Its
+        buffers are kept: a call of few rows would spend half its time on making them.
+        """
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
-            self._kept.room, self._kept.sizes = self._new_room(), sizes
-        room: Room = self._kept.room
-        return room
+            arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
+            if described(arguments) != made_of()["arguments"]:
+                raise RuntimeError(
+                    f"{BITCODE} was made for other arguments; run python -m dcpred_tasks.engine_source"
+                )
+            fixed = list(words(arguments[:5]))
+            self._kept.block = len(fixed), np.array(list(words(arguments)), np.int64)
+            self._kept.arguments, self._kept.sizes = arguments, sizes
+        block: tuple[int, NDArray[np.int64]] = self._kept.block
+        return block
 
     def _new_room(self) -> Room:
         p = self.packed

@@ -3,13 +3,17 @@ takes the same ones.
 """
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.kernel_families import FAMILIES, Family
 
 LANES = 16  # numbers in a vector: centres, landmarks or rows
+SLAB = 256  # features of a group, 16 KiB, that stay in first-level cache while rows pass by
+STRIP_ROWS = 64  # sorted rows whose products with landmarks are computed together
 UNIT = 2.0**-24  # half a unit in the last place of single precision, relative
 # Up to this many features, lanes are rows (few_features.py, row_lanes.py) instead of centres
 # (centre_lanes.py).
@@ -24,6 +28,25 @@ AT_ONCE = 8  # landmarks or outputs in one loop: as many chains of sums as keep 
 UNROLLED = 4  # terms in one turn of the loop for one output; their number is padded to a multiple of it
 HUGE = 1e30  # limit of squares and γ: below it, sums and products of single precision stay finite
 NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not placed yet
+# Dtypes of raw rows that are read where they lie. The place of a dtype is its number in compiled code.
+DTYPES = tuple(
+    np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
+)
+# Families that share a sum and a formula share code, a *form*: here the first family of each. The place of a
+# form is its number in compiled code.
+FORMS: tuple[Family, ...] = tuple({(f.sum, f.in_lanes): f for f in reversed(FAMILIES)}.values())[::-1]
+
+
+def dtype_code(dtype: "np.dtype[Any]") -> int:
+    """The number of a dtype in compiled code, or −1 for one that is not read where it lies (another byte
+    order, long double).
+    """
+    return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
+
+
+def form_of(family: Family) -> int:
+    """The number of the form of a family in compiled code."""
+    return next(i for i, f in enumerate(FORMS) if (f.sum, f.in_lanes) == (family.sum, family.in_lanes))
 
 
 def held_features(model: Model) -> IntArray:

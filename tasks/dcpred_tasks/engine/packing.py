@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.kernel_lanes import form_of
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
     HUGE,
@@ -43,6 +42,7 @@ from dcpred_tasks.engine.layout import (
     UNROLLED,
     centre_in,
     factors_fit,
+    form_of,
     group_features,
     held_features,
     origin,

@@ -1,8 +1,9 @@
-"""Decision values of raw rows, by the compiled engine where numba can compile, else by the plain definition.
+"""Decision values of raw rows, by the compiled engine where LLVM can compile, else by the plain definition.
 
-numba is loaded with the first row and not before: a program that only looks at a model starts at once.
+The compiler is loaded with the first row and not before: a program that only looks at a model starts at once.
 """
 
+import os
 import warnings
 from functools import lru_cache
 from importlib import import_module
@@ -61,10 +62,10 @@ def _engine(model: Model) -> Any:
 def _compiler() -> Any:
     """The engine's module, or None and a warning."""
     try:
-        if import_module("numba").config.DISABLE_JIT:
-            raise ImportError("numba's compiler is switched off (NUMBA_DISABLE_JIT)")
+        if os.environ.get("DCPRED_NO_COMPILER", "0") != "0":
+            raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
         return import_module("dcpred_tasks.engine.engine")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(
             f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}",

@@ -57,8 +57,8 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
     """Raise ModelFormatError if this process does not give the values that `test` holds. None is a model of
     an older format, which is believed.
 
-    plain  rows are scored by the definition and not by the scorer, without numba: whether this version of
-           dcpred takes the model as it was meant
+    plain  rows are scored by the definition and not by the scorer: whether this version of dcpred
+           takes the model as it was meant
     """
     if test is None or len(test.rows) == 0:
         return
@@ -71,12 +71,12 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
     wrong = np.flatnonzero((status != Status.OK) | ~(off <= tolerance))
     if len(wrong):
         worst = int(wrong[0])
-        otherwise = "" if plain else ", or set NUMBA_DISABLE_JIT=1 to score without compiled code"
+        otherwise = "" if plain else ", or set DCPRED_NO_COMPILER=1 to score without compiled code"
         raise ModelFormatError(
             f"the model at {place} was to be used for scoring, but for {len(wrong)} of the {len(test.rows)}"
             " rows of its self-test this machine gives other decision values than it was stored with (row"
             f" {worst}: {_told(decision[worst])} and not {_told(test.decision[worst])}); compare the versions"
-            " of dcpred, NumPy and numba with those in its provenance, which `dcpred inspect`"
+            " of dcpred, NumPy and llvmlite with those in its provenance, which `dcpred inspect`"
             f" shows{otherwise}"
         )
 

@@ -4,7 +4,8 @@ centres or landmarks.
 p is Packed (packing.py), room is Room, source is Source (engine.py).
 """
 
-from dcpred_tasks.engine.centre_lanes import (
+from dcpred_tasks.engine.layout import LANES, SLAB
+from dcpred_tasks.engine_source.centre_lanes import (
     SHARED_ROWS,
     absolute_own,
     absolute_shared,
@@ -13,14 +14,12 @@ from dcpred_tasks.engine.centre_lanes import (
     project_own,
     project_shared,
 )
-from dcpred_tasks.engine.compilation import CHECKED, inlined
-from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.row_conversion import load_rows, load_some
+from dcpred_tasks.engine_source.compilation import CHECKED, inlined
+from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.row_conversion import load_rows, load_some
 from dcpred_tasks.model.kernel_families import Sum
 
 PRODUCTS, SQUARES, ABSOLUTE = int(Sum.PRODUCTS), int(Sum.SQUARES), int(Sum.ABSOLUTE)
-SLAB = 256  # features of a group, 16 KiB, that stay in first-level cache while rows pass by
 LONG_ROW_BYTES = 1024  # longest row that is prefetched here: beyond it the processor does it better by itself
 
 

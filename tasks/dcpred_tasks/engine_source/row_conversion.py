@@ -23,10 +23,20 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.compilation import compiled
-from dcpred_tasks.engine.elements import F32, F64, I8, I32, I64, element_type, for_dtype, load_part, to_float
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import (
+from dcpred_tasks.engine_source.compilation import compiled
+from dcpred_tasks.engine_source.elements import (
+    F32,
+    F64,
+    I8,
+    I32,
+    I64,
+    element_type,
+    for_dtype,
+    load_part,
+    to_float,
+)
+from dcpred_tasks.engine_source.llvm import (
     LINE,
     Loop,
     constant,

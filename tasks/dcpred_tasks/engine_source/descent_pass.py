@@ -8,14 +8,14 @@ p is Packed (packing.py), q is Exact (double_precision.py), room is Room, source
 import numpy as np
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine.centre_lanes import nearest_by_distance, nearest_child, prefetch_at
-from dcpred_tasks.engine.compilation import CHECKED, compiled, compiled_and_kept, inlined
-from dcpred_tasks.engine.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
-from dcpred_tasks.engine.few_features import UNDECIDED, walk_from_root, walk_rows
 from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, NOWHERE
-from dcpred_tasks.engine.leaf_pass import score_leaves
-from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import (
+from dcpred_tasks.engine_source.centre_lanes import nearest_by_distance, nearest_child, prefetch_at
+from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
+from dcpred_tasks.engine_source.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
+from dcpred_tasks.engine_source.few_features import UNDECIDED, walk_from_root, walk_rows
+from dcpred_tasks.engine_source.leaf_pass import score_leaves
+from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.projection import (
     LONG_ROW_BYTES,
     PRODUCTS,
     SQUARES,
@@ -24,14 +24,14 @@ from dcpred_tasks.engine.projection import (
     project,
     touch,
 )
-from dcpred_tasks.engine.row_conversion import read_row
+from dcpred_tasks.engine_source.row_conversion import read_row
 
 ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
 
 
-@compiled_and_kept
-def score_tiles(p, q, source, n, out, room, descent_rows, leaf_rows):
+@compiled
+def score_tiles(p, q, room, descent_rows, leaf_rows, source, n, out):
     """Score n rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves."""
     for start in range(0, n, leaf_rows):
         stop = min(start + leaf_rows, n)

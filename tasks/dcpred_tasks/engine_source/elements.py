@@ -7,19 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dcpred_tasks.engine.llvm import switch
+from dcpred_tasks.engine.layout import DTYPES
+from dcpred_tasks.engine_source.llvm import switch
 
-DTYPES = tuple(
-    np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
-)
 F32, F64, I8, I32, I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 32, 64))
-
-
-def dtype_code(dtype: "np.dtype[Any]") -> int:
-    """The number by which `load_rows` knows a dtype, or −1 for one that it does not (another byte order, long
-    double).
-    """
-    return DTYPES.index(dtype) if dtype in DTYPES and dtype.isnative else -1
 
 
 def element_type(dtype: "np.dtype[Any]") -> Any:

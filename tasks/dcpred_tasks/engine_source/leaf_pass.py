@@ -9,14 +9,22 @@ p is Packed (packing.py), room is Room, source is Source, out is Out (engine.py)
 
 import numpy as np
 
-from dcpred_tasks.engine.centre_lanes import prefetch, prefetch_at
-from dcpred_tasks.engine.compilation import CHECKED, compiled, inlined
-from dcpred_tasks.engine.kernel_lanes import kernel_values
-from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES
-from dcpred_tasks.engine.llvm import LINE
-from dcpred_tasks.engine.projection import ABSOLUTE, PRODUCTS, SQUARES, load, prefetch_amounts, project, touch
-from dcpred_tasks.engine.row_conversion import place_rows
-from dcpred_tasks.engine.row_lanes import (
+from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, STRIP_ROWS
+from dcpred_tasks.engine_source.centre_lanes import prefetch, prefetch_at
+from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
+from dcpred_tasks.engine_source.kernel_lanes import kernel_values
+from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.projection import (
+    ABSOLUTE,
+    PRODUCTS,
+    SQUARES,
+    load,
+    prefetch_amounts,
+    project,
+    touch,
+)
+from dcpred_tasks.engine_source.row_conversion import place_rows
+from dcpred_tasks.engine_source.row_lanes import (
     bounded_lanes,
     column_bounded,
     column_results,
@@ -26,8 +34,6 @@ from dcpred_tasks.engine.row_lanes import (
     transpose_rows,
     write_columns,
 )
-
-STRIP_ROWS = 64  # sorted rows whose products with landmarks are computed together
 
 
 @compiled

@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.llvm import (
+from dcpred_tasks.engine.layout import FORMS, LANES
+from dcpred_tasks.engine_source.llvm import (
     VECTOR,
     Loop,
     call,
@@ -29,17 +29,10 @@ from dcpred_tasks.engine.llvm import (
     switch,
     takes,
 )
-from dcpred_tasks.model.kernel_families import FAMILIES, Family, Sum
+from dcpred_tasks.model.kernel_families import Family, Sum
 
 _F32, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _INTS = ir.VectorType(_I32, LANES)
-# The first family of each form.
-FORMS: tuple[Family, ...] = tuple({(f.sum, f.in_lanes): f for f in reversed(FAMILIES)}.values())[::-1]
-
-
-def form_of(family: Family) -> int:
-    """The number by which `kernel_values` and `column_values` know the form of a family."""
-    return next(i for i, f in enumerate(FORMS) if (f.sum, f.in_lanes) == (family.sum, family.in_lanes))
 
 
 def _exp2m1_coefficients() -> list[float]:

@@ -9,9 +9,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.centre_lanes import margin, nearest_lane
 from dcpred_tasks.engine.layout import AT_ONCE, LANES
-from dcpred_tasks.engine.llvm import (
+from dcpred_tasks.engine_source.centre_lanes import margin, nearest_lane
+from dcpred_tasks.engine_source.llvm import (
     Loop,
     constant,
     fma,
@@ -23,7 +23,7 @@ from dcpred_tasks.engine.llvm import (
     store,
     takes,
 )
-from dcpred_tasks.engine.row_lanes import against, every, transpose_square
+from dcpred_tasks.engine_source.row_lanes import against, every, transpose_square
 from dcpred_tasks.model.kernel_families import Sum
 
 UNDECIDED = 1 << 40  # the child of a row that has to be walked down in double precision

@@ -13,10 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.centre_lanes import add_feature
-from dcpred_tasks.engine.kernel_lanes import Vectors, for_form, kernel_input
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
-from dcpred_tasks.engine.llvm import (
+from dcpred_tasks.engine_source.centre_lanes import add_feature
+from dcpred_tasks.engine_source.kernel_lanes import Vectors, for_form, kernel_input
+from dcpred_tasks.engine_source.llvm import (
     VECTOR,
     Loop,
     call,

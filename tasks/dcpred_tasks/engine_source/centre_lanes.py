@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from dcpred_tasks.engine.layout import LANES, UNIT
-from dcpred_tasks.engine.llvm import (
+from dcpred_tasks.engine_source.llvm import (
     VECTOR,
     Loop,
     call,

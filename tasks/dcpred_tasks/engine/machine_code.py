@@ -1,0 +1,240 @@
+"""The engine's machine code: made of bitcode by LLVM, once per machine, and kept on disk where that is
+possible.
+
+`engine.bc` comes with the package. It is for no processor in particular; `python -m
+dcpred_tasks.engine_source` makes it anew.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+
+FOLDER = Path(__file__).parent
+BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
+# What the bitcode is made of. Names and types of the arguments are compared besides.
+SOURCES = (
+    FOLDER / "layout.py",
+    FOLDER.parent / "dtypes.py",
+    FOLDER.parent / "model" / "kernel_families.py",
+    *sorted((FOLDER.parent / "engine_source").glob("*.py")),
+)
+PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
+LOOK_SECONDS = 0.1  # time between two looks
+DIGEST_BYTES = 16  # in front of what is kept
+
+Entry = Callable[[int], int]
+
+
+class Target(NamedTuple):
+    """A processor, in LLVM's words."""
+
+    cpu: str
+    """Its name, or that of a level: x86-64-v3."""
+    features: str = ""
+    """What it has or lacks beside what the name says: "+avx512f,-amx-tile"."""
+
+    @property
+    def name(self) -> str:
+        """Its name, and a digest of the features if there are any."""
+        return self.cpu + (f"-{_digest(self.features.encode())[:8]}" if self.features else "")
+
+
+class MachineCode:
+    """The machine code of some bitcode for one processor.
+
+    Several processes may want it at once:
+
+    1. A finds no file, takes the lock, and compiles for some seconds.
+    2. B finds no file and no free lock, and looks again every LOOK_SECONDS.
+    3. A writes its file under another name, and renames it when it is whole. B loads it.
+    4. Or A dies: its lock is free, B takes it, and compiles.
+    5. Or A hangs: after PATIENCE_SECONDS B compiles, too. Both write the same file, and either is whole.
+
+    A file that is not whole (a machine lost power while it was written) counts as none. Where none can be
+    written, the code is compiled for this process alone.
+    """
+
+    def __init__(self, bitcode: bytes, target: Target) -> None:
+        self.bitcode, self.target = bitcode, target
+        self.folders = [base / _name_of(bitcode) for base in _bases()]
+        self.has_compiled = False
+        self._entry: Entry | None = None
+
+    def is_there(self) -> bool:
+        """Whether `entry` will find machine code, in this process or on disk, and compile nothing."""
+        return self._entry is not None or any(place.exists() for place in self.places())
+
+    def entry(self) -> Entry:
+        """The compiled function `score`, which takes the address of its arguments."""
+        if self._entry is None:
+            with self._turn():
+                code = self._read()
+                if code is None:
+                    code = compile_bitcode(self.bitcode, self.target)
+                    self.has_compiled = True
+                    self._keep(code)
+            self._entry = _load(code)
+        return self._entry
+
+    def places(self) -> list[Path]:
+        """Where it may lie, the best place first."""
+        return [folder / f"{self.target.name}.o" for folder in self.folders]
+
+    def _read(self) -> bytes | None:
+        for place in self.places():
+            with suppress(OSError):
+                kept = place.read_bytes()
+                digest, code = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
+                if digest == hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest():
+                    return code
+        return None
+
+    def _keep(self, code: bytes) -> None:
+        """Write it into the first folder that takes it."""
+        digest = hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest()
+        for place in self.places():
+            partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                partial.write_bytes(digest + code)
+                partial.replace(place)
+                return
+            except OSError:
+                with suppress(OSError):
+                    partial.unlink()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until there is machine code, or until this process is to compile it. Nobody waits where files
+        cannot be locked.
+        """
+        with ExitStack() as held:
+            if not self.is_there():
+                lock = next(filter(None, map(_opened, self.places())), None)
+                if lock is not None:
+                    held.enter_context(lock)
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                    with suppress(OSError):
+                        while not _locked(lock) and not self.is_there() and time.monotonic() < deadline:
+                            time.sleep(LOOK_SECONDS)
+            yield
+
+
+def _opened(place: Path) -> Any:
+    """The lock beside a place where machine code is kept, or None where there can be none."""
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return place.with_suffix(".lock").open("a")
+    return None
+
+
+def _locked(file: Any) -> bool:
+    """Take a lock, unless another process has it. Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _bases() -> Iterator[Path]:
+    """Where machine code is kept: $DCPRED_CACHE_DIR, the user's cache, a temporary folder. One that can be
+    read but not written (baked into an image, mounted read-only) serves as well.
+    """
+    if os.environ.get("DCPRED_CACHE_DIR"):
+        yield Path(os.environ["DCPRED_CACHE_DIR"])
+    with suppress(RuntimeError):  # There are users without a home.
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
+    with suppress(OSError):
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        # Machine code is run as it is found: nobody else may have put it there.
+        if temporary.stat().st_uid == os.getuid():
+            yield temporary
+
+
+def _name_of(bitcode: bytes) -> str:
+    """The name of a folder for what this LLVM makes of the bitcode."""
+    return f"dcpred-{_digest(bitcode + repr(llvm.llvm_version_info).encode())}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+# -- LLVM ----------------------------------------------------------------------------------------------------
+
+_loaded: list[Any] = []  # what machine code needs to stay in memory
+
+
+def host() -> Target:
+    """The processor of this machine."""
+    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def compile_bitcode(bitcode: bytes, target: Target) -> bytes:
+    """An object file for the processor."""
+    module, machine = llvm.parse_bitcode(bitcode), _machine(target)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization, options.slp_vectorization = True, False
+    options.loop_unrolling = False  # The loops that count are unrolled already; others cost time here.
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def _machine(target: Target) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+def _load(code: bytes) -> Entry:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(host()))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _loaded.append(engine)
+    # A function of ctypes gives Python's lock away while it runs.
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address(ENTRY))
+
+
+# -- the engine's own ----------------------------------------------------------------------------------------
+
+
+def fingerprint_of_sources() -> str:
+    """A digest of what the bitcode is made of. Raises OSError where there are no sources."""
+    return _digest("\0".join(source.read_text() for source in SOURCES).encode())
+
+
+@lru_cache(maxsize=1)
+def own_code() -> MachineCode:
+    """The engine's, for this processor. Raises RuntimeError where the bitcode is of other sources: nobody
+    wants to run what he has changed since.
+    """
+    with suppress(OSError):  # An installation of byte code alone has no sources.
+        if made_of()["sources"] != fingerprint_of_sources():
+            raise RuntimeError(
+                f"{BITCODE} was made of other sources than those that are here; run python -m"
+                " dcpred_tasks.engine_source"
+            )
+    return MachineCode((FOLDER / BITCODE).read_bytes(), host())
+
+
+@lru_cache(maxsize=1)
+def made_of() -> Any:
+    """What engine.json says: fingerprint of the sources, description of the arguments, versions."""
+    return json.loads((FOLDER / MADE_OF).read_text())
