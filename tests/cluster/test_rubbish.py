@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from dcpred.cli import main
+from dcpred.execution import dask_workers as cluster
 from dcpred.execution import lease
-from dcpred.execution import workers as cluster
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.workers import connect
 from dcpred.scoring import blocks
@@ -193,7 +193,6 @@ def told(arguments: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("what", RUBBISH)
 def test_rubbish_in_an_output(output: Path, made: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command falls over it; verify does not call it whole; repair mends it, or says what to do."""
-    monkeypatch.setattr("dcpred.execution.workers.connect", lambda *a: inline())
     for module in ("score_command", "verify_command"):
         monkeypatch.setattr(f"dcpred.cli.{module}.connect", lambda *a: inline(), raising=False)
     RUBBISH[what](output)

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
-from dcpred.scoring.blocks import FIRST_FAILURES
+from dcpred.scoring.blocks import FIRST_FAILURES, Tolerance
 from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -38,6 +39,8 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import held_driver
 from support.pools import inline
+
+score_module = importlib.import_module("dcpred.scoring.score")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,39 @@ def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path, 
     attributes = zarr.open_group(tmp_path / "out" / "scores.zarr", mode="r")
     assert attributes["label"].attrs["labels"] == ["a", "b", "c"]
     assert attributes["decision"].attrs["classes"] == ["a", "b", "c"]
+
+
+ONE_BLOCK = """
+import sys
+from pathlib import Path
+from dcpred.scoring.score import score
+model, x, out = sys.argv[1:]
+score(Path(model), x, Path(out))
+assert not {"dask", "distributed", "sklearn"} & set(sys.modules)
+"""
+
+
+def test_a_single_block_takes_no_workers(
+    tmp_path: Path, model: Path, data: Path, two_workers: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is scored in this process, to the same bytes; with quarantine a worker does it, which may die."""
+    X = zarr.open_group(data, mode="r")["X"][:100]
+    few = make_group(tmp_path / "few.zarr", X, chunk_rows=50)
+    command = [sys.executable, "-W", "error", "-c", ONE_BLOCK]
+    done = processes.run([*command, str(model), f"{few}/X", str(tmp_path / "here")])
+    assert done.returncode == 0, done.stderr
+    run(model, few, tmp_path / "there", two_workers)
+    assert np.array_equal(read(tmp_path / "here")["decision"], read(tmp_path / "there")["decision"])
+    asked: list[str] = []
+
+    def connect() -> Any:
+        asked.append("workers")
+        return inline()
+
+    monkeypatch.setattr(score_module, "connect", connect)
+    run(model, few, tmp_path / "quarantine", None, tolerance=Tolerance(quarantine=True))
+    run(model, data, tmp_path / "many", None)
+    assert asked == ["workers"] * 2
 
 
 def test_any_attempt_writes_the_same_bytes(

@@ -3,7 +3,8 @@
 from contextlib import nullcontext
 from pathlib import Path
 
-from dcpred.execution.workers import DaskWorkers, connect
+from dcpred.execution.dask_workers import DaskWorkers
+from dcpred.execution.workers import connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.training.settings import make_settings

@@ -77,8 +77,9 @@ def score_command(
     wanted = (
         tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
     )
-    pool = partial(connect, workers, scheduler)
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
+    asked_for = workers is not None or scheduler is not None
+    pool = partial(connect, workers, scheduler) if asked_for else None
     act = partial(repair, level=level or "full") if mend else score
     report = act(
         model, find_array(data, x), output, pool, outputs=wanted, tolerance=tolerance, say=reporter()

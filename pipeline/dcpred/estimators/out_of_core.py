@@ -13,8 +13,9 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
+from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import DaskWorkers, InlineWorkers, Workers
+from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.tune import parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError

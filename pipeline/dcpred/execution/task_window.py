@@ -29,13 +29,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from dcpred.execution.interrupts import interrupted, listening
+from dcpred.execution.workers import Task
 from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.guard import Failure, guarded
 
@@ -52,7 +53,6 @@ REVIVE_SECONDS = 2.0  # time between two looks for workers to start again
 SPARE_SECONDS = 10.0  # time that other workers have beyond twice what the first one took
 
 T = TypeVar("T")
-Task = tuple[Any, ...]
 
 
 class Window(Generic[T]):

@@ -1,40 +1,16 @@
 """Who does the work: processes on this machine, a running Dask cluster, or this process."""
 
-import logging
-import re
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import partial
-from multiprocessing import resource_tracker
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import dask
-from distributed import Client, LocalCluster
-
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred.execution.task_window import Task, Window, on_each_worker
-from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.guard import Failure
-from dcpred_tasks.process import versions
-from dcpred_tasks.storage.probe import can_write
-
-PROCESS_BYTES = 300 * 2**20  # memory of a worker that has imported everything and holds a model
-CONNECT_SECONDS = 10
-COMPARED = ("python", "dask", "distributed", "numpy", "scikit-learn", "zarr", "llvmlite", "dcpred")
-CONFIG = {
-    # Every death is told to us: dcpred.execution.task_window counts them by task.
-    "distributed.scheduler.allowed-failures": 0,
-    # A worker that ended can be started again after that time.
-    "distributed.deploy.lost-worker-timeout": "5s",
-    "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
-    "distributed.worker.daemon": True,
-}
-
-ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
 
 T = TypeVar("T")
+Task = tuple[Any, ...]
 
 
 class Workers(Protocol):
@@ -88,42 +64,6 @@ class InlineWorkers:
         """There is no limit."""
 
 
-class DaskWorkers:
-    """The workers of a Dask cluster."""
-
-    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None) -> None:
-        """revive  starts workers again that ended, where they are ours"""
-        self.client, self.revive = client, revive
-
-    def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
-        return Window(self.client, body, tasks, self.revive).results()
-
-    def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
-        return on_each_worker(self.client, body, task)
-
-    def n_threads(self) -> int:
-        return max(int(sum(self.client.nthreads().values())), 1)
-
-    def check_sees(self, folder: Path) -> None:
-        # A worker that dies while it is asked has no say: another will come in its place.
-        for worker, trouble in self.client.run(can_write, str(folder), on_error="ignore").items():
-            if trouble:
-                raise SchedulerError(
-                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on"
-                    " storage that all of them mount at the same path and may write to"
-                )
-
-    def check_memory(self, task_bytes: int, advice: str) -> None:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [w["memory_limit"] / max(w["nthreads"], 1) for w in workers if w.get("memory_limit")]
-        limit = min(limits, default=0)
-        if limit and task_bytes + PROCESS_BYTES > limit:
-            raise SchedulerError(
-                f"a task needs about {task_bytes / 2**20:,.0f} MiB beside the {PROCESS_BYTES / 2**20:,.0f}"
-                f" MiB of its process, but a worker may use {limit / 2**20:,.0f} MiB per thread; {advice}"
-            )
-
-
 def run_all(
     workers: Workers, body: Callable[..., T], tasks: Sequence[Task], on_done: Callable[[int, T], None]
 ) -> None:
@@ -136,94 +76,14 @@ def run_all(
 
 @contextmanager
 def connect(n_workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
-    """n_workers local processes of one thread each, or a running cluster. Raises SchedulerError."""
-    with dask.config.set(CONFIG):
-        if scheduler is None:
-            with _local_cluster(n_workers) as (client, revive):
-                yield DaskWorkers(client, revive)
-            return
-        if not ADDRESS.fullmatch(scheduler):
-            raise SchedulerError(
-                f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as"
-                " tcp://host:8786"
-            )
-        try:
-            client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            raise SchedulerError(
-                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within"
-                f" {CONNECT_SECONDS} s ({type(error).__name__}); check the address and that the scheduler"
-                " runs"
-            ) from None
-        with client:
-            check_versions(client)
-            yield DaskWorkers(client)
-
-
-@contextmanager
-def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[], object]]]:
-    # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
-    n_workers = n_workers or dask.system.CPU_COUNT
-    with ExitStack() as stack:
-        # Nothing interrupts the start: half a cluster cannot be closed in order.
-        with listening() as asked, _interrupts_blocked():
-            try:
-                cluster = stack.enter_context(_processes(n_workers))
-                client = stack.enter_context(Client(cluster, set_as_default=False))
-            except Exception:
-                if asked.is_set():  # a signal to a whole service reaches the workers, too
-                    raise KeyboardInterrupt from None
-                raise
-        if asked.is_set():
-            raise KeyboardInterrupt
-        yield client, partial(cluster.scale, n_workers)
-
-
-def _processes(n_workers: int) -> LocalCluster:
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
-        silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
-    )
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes
-    that start here inherit that SIGINT is blocked, those that they start later too.
+    """n_workers local processes of one thread each [default: one per core], or a running cluster. Raises
+    SchedulerError.
     """
-    resource_tracker.ensure_running()  # if it started later, it would unblock SIGINT
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # Dask takes half a second to import, and what one task does needs none of it.
+    with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler) as workers:
+        yield workers
 
 
-def check_versions(client: Client) -> None:
-    """Raise SchedulerError where there is no worker, or one that runs other versions than this process."""
-    mine = versions()
-    answers = client.run(versions, on_error="return")
-    # A worker that ended while it was asked gives an OSError.
-    found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
-    for error in found.values():
-        if isinstance(error, Exception):  # dcpred is not installed there
-            raise SchedulerError(
-                f"the workers of this Dask cluster cannot run dcpred ({type(error).__name__}: {error});"
-                f" install dcpred {mine.get('dcpred')} on every worker"
-            )
-    if not found:
-        raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
-    for worker, theirs in found.items():
-        different = [
-            f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})"
-            for p in COMPARED
-            if theirs.get(p) != mine.get(p)
-        ]
-        if different:
-            raise SchedulerError(
-                f"worker {worker} runs {', '.join(different)}; install the same versions everywhere"
-            )
+@contextmanager
+def this_process() -> Iterator[Workers]:
+    yield InlineWorkers()

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
-from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.execution.workers import Pool, Workers, connect, run_all
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
@@ -43,7 +43,7 @@ def repair(
     model_path: Path,
     x: str,
     output: Path,
-    pool: Pool,
+    pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
     tolerance: Tolerance = STRICT,
@@ -64,7 +64,7 @@ def repair(
     planned, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
-    with pool() as workers:
+    with (pool or connect)() as workers:
         with ledger.claimed():
             _withdraw_what_is_wrong(
                 ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say

@@ -13,7 +13,7 @@ import numpy as np
 
 from dcpred.execution.lease import Lease, check_free
 from dcpred.execution.progress import SILENT, Reporter, counted
-from dcpred.execution.workers import Pool, Workers
+from dcpred.execution.workers import Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, plan_scoring
 from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger
@@ -80,7 +80,7 @@ def score(
     model_path: Path,
     x: str,
     output: Path,
-    pool: Pool,
+    pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
     tolerance: Tolerance = STRICT,
@@ -89,7 +89,9 @@ def score(
 ) -> ScoreReport:
     """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
 
-    pool      gives the workers, and is asked for them only when there is something to score
+    pool      gives the workers, and is asked for them only when there is something to score. None: processes
+              on this machine, or for a single block this one (not with quarantine: a block that ends its
+              process is given up only where that is a worker)
     repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
               has looked at them
 
@@ -112,6 +114,8 @@ def score(
     if not output.exists():
         check_place(output, output_bytes(run, model, plan.n_blocks))
     new = not output.exists()
+    if pool is None:
+        pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else connect
     with pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
