@@ -278,6 +278,16 @@ def test_early_needs_support_vectors(place: Path, small: Done) -> None:
     refused("keep_support_vectors=true", "evaluate", place / "small", place / "trees.zarr", "--early")
 
 
+def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code of the host is found in the user's cache, and put where it was asked for all the same."""
+    monkeypatch.setenv("DCPRED_CACHE_DIR", str(tmp_path))
+    (made,) = as_json("warm")["made"]
+    assert made["compiled"]
+    assert Path(made["file"]).is_relative_to(tmp_path)
+    assert "was there" in here("warm").output
+    assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
+
+
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     """All of its steps, with fewer rows."""
     monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,8 @@ from llvmlite import binding
 
 from dcpred_tasks.engine import arguments, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target, host
+from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.scoring import scorer
 from support import processes
 from support.caches import with_cache
 from support.processes import Process
@@ -193,6 +196,63 @@ def test_each_processor_has_code_of_its_own(twice: bytes) -> None:
     places = [MachineCode(twice, Target("x", features)).places()[0] for features in ("", "+a")]
     assert places[0] != places[1]
     assert places[0].parent == places[1].parent
+
+
+def test_code_of_the_highest_level_that_the_processor_has_serves(twice: bytes) -> None:
+    """As from an image that was built on another machine; what is compiled is for this processor."""
+    level, other = Target("x86-64-v3"), MachineCode(twice, host())
+    called(MachineCode(twice, host()._replace(features="")), 1)  # as of another machine
+    shared = MachineCode(twice, host(), host()._replace(features=""))
+    assert called(shared, 4) == 8
+    assert not shared.has_compiled
+    assert called(MachineCode(twice, host(), level), 4) == 8
+    assert other.is_there()
+
+
+@pytest.mark.parametrize(
+    ("has", "level"),
+    [("avx512f", None), ("avx2", "x86-64-v3"), ("avx512bw avx512cd avx512dq avx512f avx512vl", "x86-64-v4")],
+)
+def test_levels(has: str, level: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = set() if level is None else machine_code.LEVELS["x86-64-v3"]
+    features = dict.fromkeys({*has.split(), *below}, True) | {"avx512er": False}
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    assert machine_code.own_level() == (None if level is None else Target(level))
+
+
+def test_the_engine_is_compiled_ahead_of_time(twice: bytes, tmp_path: Path) -> None:
+    made = [machine_code.warm(name) for name in ("host", "x86-64-v3", "x86-64-v3")]
+    assert [code.has_compiled for code in made] == [True, True, False]
+    assert {code.places()[0].parents[1] for code in made} == {tmp_path / "cache"}
+    with pytest.raises(SettingsError, match="asked for amd64, but it is made for host, x86-64-v3 and"):
+        machine_code.warm("amd64")
+
+
+def test_machine_code_that_cannot_be_kept_is_told(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DCPRED_CACHE_DIR", "/dev/null/none")
+    with pytest.raises(
+        ResourceError, match=r"/dev/null/none/dcpred.* cannot be written; set DCPRED_CACHE_DIR"
+    ):
+        machine_code.warm("host")
+
+
+def test_compiling_in_the_background(twice: bytes, tmp_path: Path) -> None:
+    """Once, and where there is machine code no more."""
+    machine_code.own_code.cache_clear()
+    try:
+        for has_compiled in (True, False):
+            scorer.compile_ahead()
+            for thread in threading.enumerate():
+                if thread.name == "compiler":
+                    thread.join()
+            assert machine_code.own_code().has_compiled == has_compiled
+            assert machine_code.own_code().is_there()
+            machine_code.own_code.cache_clear()
+    finally:
+        machine_code.own_code.cache_clear()
 
 
 # -- arguments -----------------------------------------------------------------------------------------------

@@ -366,6 +366,11 @@ def demonstrated(r: dict[str, Any]) -> str:
     )
 
 
+def warmed(r: dict[str, Any]) -> str:
+    how = {True: "compiled now", False: "was there"}
+    return rows([(made["target"], f"{made['file']}  ({how[made['compiled']]})") for made in r["made"]])
+
+
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     _flatten("", r, pairs)

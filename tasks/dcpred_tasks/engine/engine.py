@@ -139,6 +139,11 @@ def is_compiled() -> bool:
     return own_code().is_there()
 
 
+def compile_now() -> None:
+    """Have machine code of the engine on disk, if it can be kept there."""
+    own_code().make()
+
+
 class Arguments(NamedTuple):
     """What compiled code is called with: `score_tiles` of engine_source/descent_pass.py."""
 

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.errors import ResourceError, SettingsError
+
 FOLDER = Path(__file__).parent
 BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
 # What the bitcode is made of. Names and types of the arguments are compared besides.
@@ -65,31 +67,37 @@ class MachineCode:
     written, the code is compiled for this process alone.
     """
 
-    def __init__(self, bitcode: bytes, target: Target) -> None:
-        self.bitcode, self.target = bitcode, target
+    def __init__(self, bitcode: bytes, target: Target, *others: Target) -> None:
+        """others  processors whose machine code serves as well where it is there"""
+        self.bitcode, self.target, self.others = bitcode, target, others
         self.folders = [base / _name_of(bitcode) for base in _bases()]
         self.has_compiled = False
         self._entry: Entry | None = None
 
     def is_there(self) -> bool:
         """Whether `entry` will find machine code, in this process or on disk, and compile nothing."""
-        return self._entry is not None or any(place.exists() for place in self.places())
+        return self._entry is not None or any(map(os.path.exists, self.places()))
 
     def entry(self) -> Entry:
         """The compiled function `score`, which takes the address of its arguments."""
         if self._entry is None:
-            with self._turn():
-                code = self._read()
-                if code is None:
-                    code = compile_bitcode(self.bitcode, self.target)
-                    self.has_compiled = True
-                    self._keep(code)
-            self._entry = _load(code)
+            self._entry = _load(self.make())
         return self._entry
+
+    def make(self) -> bytes:
+        """The machine code, read or compiled and kept."""
+        with self._turn():
+            code = self._read()
+            if code is None:
+                code = compile_bitcode(self.bitcode, self.target)
+                self.has_compiled = True
+                self._keep(code)
+        return code
 
     def places(self) -> list[Path]:
         """Where it may lie, the best place first."""
-        return [folder / f"{self.target.name}.o" for folder in self.folders]
+        targets = (self.target, *self.others)
+        return [folder / f"{target.name}.o" for target in targets for folder in self.folders]
 
     def _read(self) -> bytes | None:
         for place in self.places():
@@ -103,10 +111,10 @@ class MachineCode:
     def _keep(self, code: bytes) -> None:
         """Write it into the first folder that takes it."""
         digest = hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest()
-        for place in self.places():
+        for place in self.places()[: len(self.folders)]:
             partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
             try:
-                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                place.parent.mkdir(parents=True, exist_ok=True)
                 partial.write_bytes(digest + code)
                 partial.replace(place)
                 return
@@ -134,7 +142,7 @@ class MachineCode:
 def _opened(place: Path) -> Any:
     """The lock beside a place where machine code is kept, or None where there can be none."""
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.parent.mkdir(parents=True, exist_ok=True)
         return place.with_suffix(".lock").open("a")
     return None
 
@@ -173,14 +181,36 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-# -- LLVM ----------------------------------------------------------------------------------------------------
+# -- processors ----------------------------------------------------------------------------------------------
 
-_loaded: list[Any] = []  # what machine code needs to stay in memory
+# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one before.
+LEVELS = {
+    "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
 
 
 def host() -> Target:
     """The processor of this machine."""
     return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def own_level() -> Target | None:
+    """The highest level that the processor of this machine has, or None."""
+    has = {name for name, there in llvm.get_host_cpu_features().items() if there}
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return None
+    found = None
+    for level, features in LEVELS.items():
+        if not features <= has:
+            break
+        found = Target(level)
+    return found
+
+
+# -- LLVM ----------------------------------------------------------------------------------------------------
+
+_loaded: list[Any] = []  # what machine code needs to stay in memory
 
 
 def compile_bitcode(bitcode: bytes, target: Target) -> bytes:
@@ -231,7 +261,28 @@ def own_code() -> MachineCode:
                 f"{BITCODE} was made of other sources than those that are here; run python -m"
                 " dcpred_tasks.engine_source"
             )
-    return MachineCode((FOLDER / BITCODE).read_bytes(), host())
+    return MachineCode((FOLDER / BITCODE).read_bytes(), host(), *filter(None, [own_level()]))
+
+
+def warm(name: str) -> MachineCode:
+    """The engine's machine code for "host" or a level, compiled unless it is there, in the first folder where
+    machine code is kept. Raises SettingsError for another name, ResourceError where it cannot be kept there.
+    """
+    if name != "host" and name not in LEVELS:
+        raise SettingsError(
+            f"machine code was asked for {name}, but it is made for host, {' and '.join(LEVELS)}; use one"
+            " of them"
+        )
+    code = MachineCode(own_code().bitcode, host() if name == "host" else Target(name))
+    code.folders = code.folders[:1]
+    code.make()
+    if not code.is_there():
+        place = code.folders[0] if code.folders else "a cache"
+        raise ResourceError(
+            f"machine code was to be kept in {place}, but that cannot be written; set DCPRED_CACHE_DIR to a"
+            " folder that can"
+        )
+    return code
 
 
 @lru_cache(maxsize=1)

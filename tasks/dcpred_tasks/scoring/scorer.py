@@ -7,6 +7,7 @@ import os
 import warnings
 from functools import lru_cache
 from importlib import import_module
+from threading import Thread
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -41,6 +42,14 @@ def is_compiled() -> bool:
     """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
     module = _compiler()
     return module is None or bool(module.is_compiled())
+
+
+def compile_ahead() -> None:
+    """Compile the engine in the background, unless that is done: processes that will score find it on disk,
+    or wait for it. This process ends no sooner.
+    """
+    if not is_compiled():
+        Thread(target=_compiler().compile_now, name="compiler").start()
 
 
 def warm_up(model: Model) -> None:
