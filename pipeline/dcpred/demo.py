@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
-from threadpoolctl import threadpool_limits
 
 from dcpred.datasets.digits import Digits, enlarged_digits
 from dcpred.evaluation import evaluate
@@ -17,6 +16,7 @@ from dcpred.execution.workers import connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import new_directory
 from dcpred_tasks.training.settings import Settings
@@ -103,7 +103,7 @@ def _rivals(digits: Digits) -> dict[str, tuple[float, float]]:
     X_test = digits.X_test.astype(np.float64)
     found = {}
     for name, rival in (("linear", LinearSVC(C=0.01, dual=False)), ("svm", SVC(C=C, gamma=GAMMA))):
-        with threadpool_limits(1):
+        with one_thread():
             rival.fit(X, y)
             start = time.perf_counter()
             accuracy = float((rival.predict(X_test) == digits.y_test).mean())

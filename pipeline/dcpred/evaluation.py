@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
@@ -16,6 +15,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_rows, class_numbers
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
 from dcpred_tasks.storage import zarr_arrays
 
@@ -80,7 +80,7 @@ def evaluate(
         with say.step(COMPILING, None, ""):
             warm_up(model)
     compact, local, targets, n_bad = _Tally(), _Tally(), _Targets(), 0
-    with say.step("evaluating", plan.n_rows, "rows") as advance, threadpool_limits(1):
+    with say.step("evaluating", plan.n_rows, "rows") as advance, one_thread():
         for start in range(0, plan.n_rows, plan.chunk_rows):
             rows = zarr_arrays.read_rows(X, start, min(start + plan.chunk_rows, plan.n_rows))
             raw = zarr_arrays.read_rows(target, start, start + len(rows))

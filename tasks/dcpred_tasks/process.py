@@ -1,4 +1,6 @@
-"""This process: its name, its processor, the versions that it runs, and how much memory it has used."""
+"""This process: its name, its processor, the versions that it runs, its threads, and how much memory it has
+used.
+"""
 
 import os
 import platform
@@ -8,6 +10,9 @@ import sys
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 PACKAGES = ("dcpred", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr", "llvmlite")
 
@@ -51,3 +56,17 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def one_thread(user_api: str | None = None) -> Any:
+    """A context in which BLAS and OpenMP, or the one that is named (blas, openmp), use a single thread.
+
+    To find their libraries takes 5 ms (2026-11), longer than many a task. They come with modules, so that
+    they are looked for again only where modules have been imported since.
+    """
+    return _thread_pools(len(sys.modules)).limit(limits=1, user_api=user_api)
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(n_modules: int) -> ThreadpoolController:
+    return ThreadpoolController()

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred.cost.predicted import padded_features
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
 
 STREAM_BYTES = 256 * 2**20
@@ -61,7 +61,7 @@ def measure_cost(
                     cache
     """
     rows = np.ascontiguousarray(X, np.float32)
-    with threadpool_limits(1):
+    with one_thread():
         stream = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
         few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
         cached = _measure(model, few, repeats, budget_seconds)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
@@ -19,7 +18,7 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.process import peak_memory_bytes, versions
+from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scratch.leaf_shards import read_counts, write_offsets
 from dcpred_tasks.scratch.training_job import (
@@ -225,7 +224,7 @@ class Training:
         balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
         title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
         # BLAS and k-means sum in another order with more threads.
-        with self.say.step(title, None, ""), threadpool_limits(1):
+        with self.say.step(title, None, ""), one_thread():
             scaling = self.scaling or learn_scaling(sample, target, weight, survey, settings)
             division = divide(scaling, sample, weight, survey, settings)
         stored = StoredDivision(

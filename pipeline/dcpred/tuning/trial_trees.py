@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred.cost.predicted import PredictedCost, predict_cost
 from dcpred.execution.course import Shares
@@ -49,6 +48,7 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, write_trial_tree
 from dcpred_tasks.task_bodies.try_settings import probe_block, try_settings
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
@@ -130,7 +130,7 @@ class TrialTrees:
         with (
             self.say.part(shares.of_rest("scaling")),
             self.say.step("learning the scaling", None, ""),
-            threadpool_limits(1),
+            one_thread(),
         ):
             metric = learn_metric(
                 sample, target, weight, survey.minimum, survey.maximum, start.task, start.seed
@@ -144,10 +144,10 @@ class TrialTrees:
         with (
             self.say.part(shares.of_rest("trees")),
             self.say.step("growing trees", None, ""),
-            threadpool_limits(1),
+            one_thread(),
         ):
             self._grow(found)
-        with self.say.part(shares.of_rest("rows")), threadpool_limits(1):
+        with self.say.part(shares.of_rest("rows")), one_thread():
             self._gather()
             self._grow_coarser(found)
         if not self.named and self.trees and not self.affords():

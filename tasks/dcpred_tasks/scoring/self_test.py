@@ -7,12 +7,12 @@ else, and that would show in every row and in no error.
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring import scorer
 
 ROWS = 16
@@ -38,7 +38,7 @@ class SelfTest:
 
 def make_self_test(model: Model) -> SelfTest:
     """Rows at centres and landmarks, spread over the model, with their values by the definition."""
-    with threadpool_limits(1):
+    with one_thread():
         rows = _candidates(model)
         decision, status = compact_model.score_rows(model, rows)
         tolerance = TOLERANCE * _summed_sizes(model, rows)

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.process import cpu_name, peak_memory_bytes, process_name
+from dcpred_tasks.process import cpu_name, one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scoring.outputs import Values, encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
@@ -121,7 +120,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 X, given_up = _read_what_is_there(source, start, stop)
                 lost.append(str(error))
             clock = writer.lap("read", clock)
-            with threadpool_limits(1):
+            with one_thread():
                 scored = _score(model, X, given_up, run.outputs)
             clock = writer.lap("score", clock)
             writer.observe(start, scored.status, scored)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.process import peak_memory_bytes, process_name
+from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
     Rows,
     join_rows,
@@ -67,7 +66,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     """Send the rows of a block down the tree and write them sorted by leaf."""
     division = read_division(job)
     rows = block_rows(job, division.classes, division.class_factors, start, stop)
-    with threadpool_limits(1):
+    with one_thread():
         leaf = division.tree.descend(division.scaling(rows.X))
     write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
     return receipt(len(rows.X))
@@ -91,7 +90,7 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
     for part in read_leaf(job, source):
         mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
         sampled.append(part.take(np.flatnonzero(mine)))
-    with threadpool_limits(1):
+    with one_thread():
         sample = division.scaling(join_rows(sampled).X)
         centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
         counts = []
@@ -107,7 +106,7 @@ def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt
     """Send the rows of a block to the leaves nearest to them after their own: a generation for each."""
     division, tree = read_division(job), read_tree(job)
     rows = read_piece(job.piece(0, block))
-    with threadpool_limits(1):
+    with one_thread():
         near = near_leaves(tree, division.scaling(rows.X), len(generations))
     for generation, leaf in zip(generations, near.T, strict=True):
         some = np.flatnonzero(leaf >= 0)
@@ -155,7 +154,7 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafMod
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
     is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))
-    with threadpool_limits(1):
+    with one_thread():
         X = division.scaling(rows.X)
         return fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
 

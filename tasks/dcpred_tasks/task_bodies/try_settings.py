@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.scratch.trial_files import probe_file, read_trial_tree, tried_file
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
@@ -25,7 +25,7 @@ def probe_block(
     rows = block_rows(job, first.classes, first.class_factors, start, stop)
     for number, trial in trials.items():
         X = trial.scaling(rows.X)
-        with threadpool_limits(1):
+        with one_thread():
             leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])
         kept = np.zeros(trial.tree.n_leaves + 1)  # the last element stands for "no leaf", −1
         kept[trial.leaves] = trial.kept
@@ -45,6 +45,6 @@ def try_settings(
 ) -> tuple[Receipt, list[Verdict]]:
     """Judge settings on one leaf."""
     rows = TrialRows(**read_arrays(tried_file(job, number, leaf)))
-    with threadpool_limits(1):
+    with one_thread():
         verdicts = try_leaf(rows, tries, n_outputs, leaf, fold)
     return receipt(len(rows.X)), verdicts

@@ -7,11 +7,11 @@ from typing import TypeAlias
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, learn_division, n_outputs, row_weights
 from dcpred_tasks.training.leaf import LeafModel, fit_leaf
@@ -51,7 +51,7 @@ def train_rows(
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty
     """
-    with threadpool_limits(1):  # With more threads BLAS sums in another order.
+    with one_thread():  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
         with watch("learning the scaling and the tree", None, ""):
@@ -66,7 +66,7 @@ def train_rows(
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
             is_halo = np.arange(len(both)) >= len(first)
-            with threadpool_limits(1, user_api="openmp"):  # The limit is that of the thread which sets it.
+            with one_thread("openmp"):  # The limit is that of the thread which sets it.
                 return fit_leaf(
                     rows[both],
                     target[both],

@@ -1,0 +1,38 @@
+"""What a process says of itself, and its threads."""
+
+import os
+import sys
+
+from support import processes
+
+THREADS = """
+from threadpoolctl import threadpool_info
+from dcpred_tasks.process import one_thread
+
+def threads():
+    return [(pool["filepath"], pool["num_threads"]) for pool in threadpool_info()]
+
+import numpy
+few = threads()
+with one_thread():
+    assert threads() == [(path, 1) for path, _ in few]
+assert threads() == few
+
+import sklearn.svm  # It brings OpenMP and a BLAS of SciPy.
+more = threads()
+with one_thread():
+    assert threads() == [(path, 1) for path, _ in more]
+assert threads() == more
+with one_thread("openmp"):
+    held = {pool["filepath"]: 1 for pool in threadpool_info() if pool["user_api"] == "openmp"}
+    assert held and threads() == [(path, held.get(path, n)) for path, n in more]
+print(len(few), len(more))
+"""
+
+
+def test_one_thread_holds_for_libraries_that_are_loaded_later() -> None:
+    """They are looked for again where modules have been imported; all limits are lifted again."""
+    done = processes.run([sys.executable, "-c", THREADS], env={**os.environ, "OMP_NUM_THREADS": "2"})
+    assert done.returncode == 0, done.stderr
+    few, more = map(int, done.stdout.split())
+    assert more > few > 0
