@@ -48,7 +48,10 @@ from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["__main__", "dcpred_tasks.engine.engine"])  # or every driver would load them
+# Or every driver would load them. By name: Python before 3.12.8 passes over "__main__" without a word.
+CONTEXT.set_forkserver_preload(
+    ["dcpred.training.train", "dcpred.scoring.score", "dcpred_tasks.engine.engine", "psutil"]
+)
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 N_TRAIN = 15_000  # rows that the model is trained on
 MOST_HITS = 3

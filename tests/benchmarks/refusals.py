@@ -10,8 +10,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dcpred.cli import main as command
 from dcpred.execution.lease import hold
-from dcpred.execution.workers import InlineWorkers
+from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
@@ -287,6 +287,21 @@ def ask(args: list[str]) -> tuple[int, str]:
     return result.exit_code, said[-1].partition(": ")[2] if said else result.output.strip()
 
 
+@contextmanager
+def one_pool() -> Iterator[None]:
+    """The same worker process for all commands that would start one."""
+    with connect(1) as workers:
+
+        def pool(n_workers: int | None, scheduler: str | None) -> AbstractContextManager[Workers]:
+            return connect(n_workers, scheduler) if scheduler else nullcontext(workers)
+
+        with (
+            mock.patch("dcpred.cli.train_command.connect", pool),
+            mock.patch("dcpred.cli.score_command.connect", pool),
+        ):
+            yield
+
+
 def contents(folder: Path) -> set[tuple[str, int]]:
     return {
         (str(p.relative_to(folder)), p.stat().st_mtime_ns)
@@ -315,7 +330,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
     parser.parse_args()
     table, wrong = Table("what is wrong", "exit code", "what is said"), []
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"COLUMNS": "500"}):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"COLUMNS": "500"}),
+        one_pool(),
+    ):
         good = prepare(Path(folder) / "good")
         for number, (name, (way, code, words)) in enumerate({**CASES, **ENVIRONMENTS}.items()):
             place = Path(folder) / str(number)
