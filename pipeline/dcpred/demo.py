@@ -12,7 +12,7 @@ from sklearn.svm import SVC, LinearSVC
 from dcpred.datasets.digits import Digits, enlarged_digits
 from dcpred.evaluation import evaluate
 from dcpred.execution.progress import Reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import connect, started_once
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError
@@ -50,10 +50,10 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
         f"{len(digits.X_train):,} digits of {digits.X_train.shape[1]} pixels, {len(digits.X_test)} originals"
         " held out"
     )
-    pool = partial(connect, n_workers, None)
     model, scores = out / "model", out / "scores"
-    trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
-    scored = score(model, f"{data}/X", scores, pool, say=say)
+    with started_once(partial(connect, n_workers, None)) as pool:
+        trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
+        scored = score(model, f"{data}/X", scores, pool, say=say)
     quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True, say=say)
     say.say(f"training a linear model and an exact SVM on {RIVAL_ROWS:,} of the rows, for comparison")
     rivals = _rivals(digits)

@@ -4,6 +4,8 @@ to be.
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from sklearn.base import clone
 from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
+from dcpred.execution.workers import Workers
 from dcpred.training.train import train
 from dcpred.tuning.search import Budget
 from dcpred.tuning.tune import TuneReport, parse_budget, tune
@@ -42,6 +45,13 @@ def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = rings(1_200, 0)
     return make_group(tmp_path_factory.mktemp("tuning") / "rings.zarr", X, y, chunk_rows=300)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many rows as a search needs that is not asked for a good model."""
+    X, y = rings(300, 0)
+    return make_group(tmp_path_factory.mktemp("few") / "rings.zarr", X, y, chunk_rows=75)
 
 
 @dataclass(frozen=True)
@@ -93,8 +103,8 @@ def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: Tuned) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["m", "m.tuned.json"]
 
 
-def test_a_budget_holds_and_costs_accuracy(data: Path, tmp_path: Path) -> None:
-    address = f"{data}/X", f"{data}/y"
+def test_a_budget_holds_and_costs_accuracy(few: Path, tmp_path: Path) -> None:
+    address = f"{few}/X", f"{few}/y"
     cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
     with pytest.raises(
@@ -114,14 +124,14 @@ def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:
     nobody asked for.
     """
     rng = np.random.default_rng(0)
-    y = rng.integers(30, size=600)
-    X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(600, 2))).astype(np.float32)
+    y = rng.integers(30, size=300)
+    X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(300, 2))).astype(np.float32)
     data = make_group(tmp_path / "many.zarr", X, y)
     with pytest.raises(SettingsError, match="a budget of 20x was asked for"):
         tune(f"{data}/X", f"{data}/y", tmp_path / "named", inline, short=True, budget=Budget(ratio=20.0))
     report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
     assert report.chosen["cost_ratio"] > 20.0
-    assert report.trained["n_rows"] == 600
+    assert report.trained["n_rows"] == 300
 
 
 def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
@@ -156,12 +166,11 @@ def surveyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rows_are_looked_at_once(data: Path, tmp_path: Path, surveyed: list[str], weighted: bool) -> None:
+def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str], weighted: bool) -> None:
     """The search hands on what it found, and training makes of it the model that it would make without."""
-    X, y = rings(1_200, 0)
-    weight = (np.arange(1_200) % 3 == 0).astype(float)  # so few rows count that more are sampled
-    if weighted:
-        data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=300, weight=weight)
+    X, y = rings(300, 0)
+    weight = (np.arange(300) % 3 == 0).astype(float)  # so few rows count that more are sampled
+    data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=75, weight=weight) if weighted else few
     address, more = (f"{data}/X", f"{data}/y"), {"weight": f"{data}/weight"} if weighted else {}
     report = tune(*address, tmp_path / "tuned", inline, short=True, **more)
     blocks = len(surveyed)
@@ -171,11 +180,31 @@ def test_rows_are_looked_at_once(data: Path, tmp_path: Path, surveyed: list[str]
     assert report.trained["hash"] == alone.hash
 
 
+def test_a_search_and_its_training_have_the_same_workers(tmp_path: Path) -> None:
+    """They are asked for once, and not before there is work."""
+    blobs = make_blobs(40, n_features=3, n_classes=3, seed=0)
+    data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
+    told: list[str] = []
+
+    @contextmanager
+    def pool() -> Iterator[Workers]:
+        told.append("start")
+        with inline() as workers:
+            yield workers
+        told.append("end")
+
+    address, model = (f"{data}/X", f"{data}/y"), tmp_path / "m"
+    assert not tune(*address, model, pool, short=True).trained["already_trained"]
+    assert told == ["start", "end"]
+    assert tune(*address, model, pool, short=True).trained["already_trained"]
+    assert told == ["start", "end"]
+
+
 def test_data_that_changed_in_a_search_are_looked_at_again(
     tmp_path: Path, surveyed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, y = rings(1_200, 0)
-    data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=300)
+    X, y = rings(300, 0)
+    data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=75)
 
     def changing(*args: Any, **more: Any) -> Any:
         zarr.open_array(f"{data}/X", mode="r+")[0] = X[1]
@@ -247,9 +276,9 @@ def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
 def test_weights_count_between_leaves_too(tmp_path: Path) -> None:
     """Half of the space has labels without a pattern and all of the weight: no settings are right there."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (700, 2)).astype(np.float32)
+    X = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
     left = X[:, 0] < 0
-    y = np.where(left, rng.integers(0, 2, 700), (X[:, 1] > 0).astype(int))
+    y = np.where(left, rng.integers(0, 2, 400), (X[:, 1] > 0).astype(int))
     data = make_group(tmp_path / "d.zarr", X, y, weight=np.where(left, 100.0, 1.0))
     report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, weight=f"{data}/weight", short=True)
     assert report.chosen["accuracy"] < 0.65
@@ -303,16 +332,17 @@ def test_what_a_search_chooses_cannot_be_given_as_well(named: dict[str, object])
 
 def test_estimators_search_within_a_budget() -> None:
     """In memory, with string labels, class weights and a class whose rows have no weight; and for values."""
-    X, y = rings(1_200, 0)
-    names = np.array(["in", "out", "never"])[np.append(y, 2)]
-    X = np.vstack([X, X[:1]])
-    weight = np.append(np.ones(1_200), 0.0)
+    blobs = make_blobs(400, n_features=3, n_classes=2, seed=0)
+    names = np.array(["in", "out", "never"])[np.append(blobs.y, 2)]
+    X = np.vstack([blobs.X, blobs.X[:1]])
+    weight = np.append(np.ones(400), 0.0)
     model = DCPredClassifier(budget="30x", class_weight={"in": 2.0, "out": 1.0, "never": 1.0}, random_state=0)
     model.fit(X, names, sample_weight=weight)
     assert model.classes_.tolist() == ["in", "out"]
-    assert model.score(X[:1_200], names[:1_200]) > 0.85
+    assert model.score(X[:400], names[:400]) > 0.85
     assert model.settings_["scaling"] == "learned"
     with pytest.raises(SettingsError, match="written as 8x"):
         clone(model).set_params(budget="cheap").fit(X, names)
-    X, value = X[:200], np.hypot(X[:200, 0] / 1e3, X[:200, 1])
+    X, _ = rings(200, 0)
+    value = np.hypot(X[:, 0] / 1e3, X[:, 1])
     assert DCPredRegressor(budget="40x", random_state=0).fit(X, value).score(X, value) > 0.9

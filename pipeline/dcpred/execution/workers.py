@@ -1,7 +1,7 @@
 """Who does the work: processes on this machine, a running Dask cluster, or this process."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -82,6 +82,22 @@ def connect(n_workers: int | None = None, scheduler: str | None = None) -> Itera
     # Dask takes half a second to import, and what one task does needs none of it.
     with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler) as workers:
         yield workers
+
+
+@contextmanager
+def started_once(pool: Pool) -> Iterator[Pool]:
+    """A pool that gives the same workers whenever it is asked: they start when it is first asked, and end
+    with this context. What they import takes them seconds.
+    """
+    with ExitStack() as stack:
+        started: list[Workers] = []
+
+        def same() -> AbstractContextManager[Workers]:
+            if not started:
+                started.append(stack.enter_context(pool()))
+            return nullcontext(started[0])
+
+        yield same
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter
-from dcpred.execution.workers import Pool
+from dcpred.execution.workers import Pool, started_once
 from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import check_training_data, fingerprints, train, training_hash
@@ -102,13 +102,13 @@ def tune(
         zarr_arrays.absolute(weight) if weight else None,
     )
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
-    with say.job("choosing settings and training"):
-        found, known = _choice(x, y, weight, model, pool, start, budget, short, say)
+    with say.job("choosing settings and training"), started_once(pool) as same:
+        found, known = _choice(x, y, weight, model, same, start, budget, short, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         if known is not None and settings.scaling != "learned":
             known = replace(known, scaling=None)
-        report: TrainReport = train(x, y, model, settings, pool, weight=weight, say=say, known=known)
+        report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, known=known)
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, trained=vars(report))
 
