@@ -1,6 +1,7 @@
 """Shared fixtures, and the Hypothesis profiles `dev` and `ci`."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,11 +23,13 @@ MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 2 * 2**30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Folders of tests lie in memory, where there is enough of it and no place was asked for: tests make and
-    remove a hundred thousand small files, each of which takes a journalled disk ten times as long.
+    """Folders of tests lie in memory, where there is enough of it and TMPDIR names no other place: tests make
+    and remove a hundred thousand small files, each of which takes a journalled disk ten times as long.
     """
-    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and disk_usage(MEMORY).free > ENOUGH_BYTES:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", os.environ.get("TMPDIR", str(MEMORY)))
+    there = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and disk_usage(MEMORY).free > ENOUGH_BYTES
+    if there and "TMPDIR" not in os.environ:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None  # asked for again
 
 
 @pytest.fixture(scope="session")

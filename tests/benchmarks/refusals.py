@@ -289,13 +289,14 @@ def ask(args: list[str]) -> tuple[int, str]:
 
 @contextmanager
 def one_pool() -> Iterator[None]:
-    """The same worker process for all commands that would start one."""
+    """The same worker process for all commands that would start one, and little patience with schedulers."""
     with connect(1) as workers:
 
         def pool(n_workers: int | None, scheduler: str | None) -> AbstractContextManager[Workers]:
             return connect(n_workers, scheduler) if scheduler else nullcontext(workers)
 
         with (
+            mock.patch("dcpred.execution.dask_workers.CONNECT_SECONDS", 1),
             mock.patch("dcpred.cli.train_command.connect", pool),
             mock.patch("dcpred.cli.score_command.connect", pool),
         ):

@@ -8,7 +8,8 @@ takes two seconds to import what it needs.
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from distributed import LocalCluster
 
 from dcpred.cli import main
 from dcpred.cost.measured import measure_cost
+from dcpred.execution.workers import Workers, connect
 from support import processes
 from support.data import Classes, make_blobs, make_group
 from support.processes import Done
@@ -67,6 +69,25 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost is measured on little data: which it is has no part here."""
     less = partial(measure_cost, stream_bytes=2**22, repeats=3, budget_seconds=0.1)
     monkeypatch.setattr("dcpred.evaluation.measure_cost", less)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Workers]:
+    with connect(1) as workers:
+        yield workers
+
+
+@pytest.fixture
+def one_worker(worker: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker process for all commands in this process that would start one; those in a process of their
+    own start it.
+    """
+
+    def pool(n_workers: int | None, scheduler: str | None) -> AbstractContextManager[Workers]:
+        return nullcontext(worker) if scheduler is None else connect(n_workers, scheduler)
+
+    for name in ("cli.train_command", "cli.score_command", "cli.tune_command", "demo"):
+        monkeypatch.setattr(f"dcpred.{name}.connect", pool)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +175,7 @@ def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
     assert "\x1b" not in small.stderr
 
 
-def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes) -> None:
+def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes, one_worker: None) -> None:
     (tmp_path / "job.toml").write_text('task = "regression"\nlandmarks = 5\nproducts = 0\n')
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
     here(
@@ -185,13 +206,13 @@ def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_training_without_settings_chooses_them(place: Path, tmp_path: Path) -> None:
+def test_training_without_settings_chooses_them(place: Path, tmp_path: Path, one_worker: None) -> None:
     """And `tune` with a budget prints what it found at which cost, draws it where it can, and names what it
     chose.
     """
     some = make_blobs(60, n_features=4, n_classes=2, seed=0)
     data = make_group(tmp_path / "some.zarr", some.X, some.y)
-    shown = dcpred("train", data, tmp_path / "m", "--workers", 1).stdout
+    shown = here("train", data, tmp_path / "m", "--workers", 1).stdout
     assert "<- chosen" in shown
     assert as_json("score", tmp_path / "m", data, tmp_path / "out", "--workers", 1)["status"] == {"1": 60}
     plot = ("--plot", tmp_path / "f.svg") if find_spec("matplotlib") else ()
@@ -225,7 +246,14 @@ def test_a_process_refuses_in_one_sentence(place: Path, tmp_path: Path) -> None:
     assert "does not exist" in result.stderr
 
 
-def test_refusals(place: Path, scored: dict[str, Any], tmp_path: Path) -> None:
+def test_refusals(
+    place: Path,
+    scored: dict[str, Any],
+    tmp_path: Path,
+    one_worker: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dcpred.execution.dask_workers.CONNECT_SECONDS", 1)
     data, model, new = place / "trees.zarr", place / "model", tmp_path / "new"
     other = make_group(tmp_path / "other.zarr", np.zeros((9, 7)), np.zeros(9))
     words = tmp_path / "words.zarr"
@@ -243,7 +271,7 @@ def test_refusals(place: Path, scored: dict[str, Any], tmp_path: Path) -> None:
     refused("not numbers", "score", model, words, new)
     refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")
     refused("label elm, which the model was not trained on", "evaluate", model, unseen)
-    refused("does not answer", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
+    refused("does not answer within 1 s", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)
@@ -288,7 +316,7 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None, one_worker: None) -> None:
     """All of its steps, with fewer rows."""
     monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
     monkeypatch.setattr("dcpred.demo.RIVAL_ROWS", 1_500)
