@@ -244,26 +244,28 @@ def test_a_served_model_takes_frames_of_several_kinds_of_numbers(data: Classes, 
         frame.astype(float), data.y
     )
     X = frame.astype(EXTENSIONS[kind])
+    served = serve(fitted)
     for given in (X, X[NAMES[::-1]]):
-        np.testing.assert_array_equal(serve(fitted).predict(given), fitted.predict(frame.astype(float)))
-        np.testing.assert_array_equal(serve(fitted).predict(given), fitted.predict(given))
+        np.testing.assert_array_equal(served.predict(given), fitted.predict(frame.astype(float)))
+        np.testing.assert_array_equal(served.predict(given), fitted.predict(given))
     for name, dtype in EXTENSIONS[kind].items():
         if dtype != "bool":
             X.loc[7, name] = pd.NA
-            served, own = serve(fitted).decision_function(X), fitted.decision_function(X)
-            np.testing.assert_array_equal(np.flatnonzero(np.isnan(served).any(axis=1)), [7])
-            np.testing.assert_array_equal(served, own)
+            values, own = served.decision_function(X), fitted.decision_function(X)
+            np.testing.assert_array_equal(np.flatnonzero(np.isnan(values).any(axis=1)), [7])
+            np.testing.assert_array_equal(values, own)
             with pytest.raises(DataError, match="row 7 of X cannot be predicted"):
-                serve(fitted).predict(X)
+                served.predict(X)
 
 
 def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassifier, data: Classes) -> None:
+    served = serve(model)
     for values in ("red", pd.Timestamp("2024-01-01"), None):
         X = pd.DataFrame(data.X, columns=NAMES).assign(c=pd.Series([values] * 300))
         with pytest.raises(
             DataError,
             match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$",
         ):
-            serve(model).predict(X)
+            served.predict(X)
     with pytest.raises(DataError, match="X has dtype object, which is not numbers"):
-        serve(model).predict(np.array([["a", 1, 2, 3]], object))
+        served.predict(np.array([["a", 1, 2, 3]], object))
