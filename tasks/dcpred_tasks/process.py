@@ -49,13 +49,19 @@ def peak_memory_bytes() -> int:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that results depend on; only of those that are installed."""
-    found = {"python": platform.python_version()}
+    return dict(_versions())
+
+
+@lru_cache(maxsize=1)
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Read once: the files that tell take 16 ms (2026-11), and what is imported stays what it is."""
+    found = [("python", platform.python_version())]
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            found.append((package, version(package)))
         except PackageNotFoundError:
             continue
-    return found
+    return tuple(found)
 
 
 def one_thread(user_api: str | None = None) -> Any:

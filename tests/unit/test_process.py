@@ -1,9 +1,21 @@
 """What a process says of itself, and its threads."""
 
 import os
+import platform
 import sys
 
+import numpy as np
+
+from dcpred_tasks.process import versions
 from support import processes
+
+
+def test_versions_are_those_that_run_and_a_caller_may_change_what_it_got() -> None:
+    found = versions()
+    assert (found["python"], found["numpy"]) == (platform.python_version(), np.__version__)
+    found.clear()
+    assert versions()["numpy"] == np.__version__
+
 
 THREADS = """
 from threadpoolctl import threadpool_info
