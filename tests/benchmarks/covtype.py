@@ -48,10 +48,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-covtype"))
     parser.add_argument(
-        "--quick", action="store_true", help="5,000 training rows, 2,000 test rows, 16 leaves"
+        "--quick", action="store_true", help="5,000 training rows, 2,000 test rows, 16 leaves, one worker"
     )
     args = parser.parse_args()
     X, y = covtype(data_folder())
+    args.workers = 1 if args.quick else args.workers
     limit, n_test = (5_000, 2_000) if args.quick else (N_TRAIN, len(X) - N_TRAIN)
     X_test, y_test = X[N_TRAIN:][:n_test], y[N_TRAIN:][:n_test]
     args.work.mkdir(parents=True, exist_ok=True)

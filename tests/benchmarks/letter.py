@@ -39,12 +39,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="one seed, 3,000 rows, 32 leaves")
+    parser.add_argument("--quick", action="store_true", help="one seed, 1,500 rows, 8 leaves")
     args = parser.parse_args()
     X, y, X_test, y_test = letter(data_folder())
     fewer: dict[str, object] = {}
     if args.quick:
-        X, y, X_test, y_test, fewer = X[:3_000], y[:3_000], X_test[:1_000], y_test[:1_000], {"n_leaves": 32}
+        X, y, X_test, y_test, fewer = X[:1_500], y[:1_500], X_test[:1_000], y_test[:1_000], {"n_leaves": 8}
     seeds = range(1 if args.quick else args.seeds)
 
     def fitted(seed: int, **more: object) -> DCPredClassifier:
