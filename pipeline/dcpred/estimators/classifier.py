@@ -34,7 +34,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         for every 1,000 rows, at most 4,096.
     kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"}, default "rbf"
         Kernel of the local machines and of the landmarks.
-    gamma : {"scale", "median"} or float (more than 0), default "scale"
+    gamma : {"scale", "median"} or float (more than 0 and at most 1e+30), default "scale"
         γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
         scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
         for laplacian.
@@ -44,7 +44,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Constant term of the polynomial kernel.
     C : float (more than 0), default 10.0
         Penalty on errors of the local SVMs, for classes.
-    head_gamma : float (0 or more) or None, default None
+    head_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
         None: that of the local machines.
     head_C : float (0 or more) or None, default None

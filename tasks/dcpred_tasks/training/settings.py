@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 
 _TINY = 5e-324  # the smallest positive number: "more than 0"
+_LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 
 def _setting(
@@ -82,6 +83,7 @@ class Settings:
         " distance for laplacian.",
         choices=GAMMAS,
         low=_TINY,
+        high=_LARGEST_GAMMA,
     )
     degree: int = _setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
     coef0: float = _setting(1.0, "Constant term of the polynomial kernel.", low=0)
@@ -144,6 +146,7 @@ class Settings:
         "γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor"
         " of γ.",
         low=0,
+        high=_LARGEST_GAMMA,
         zero="that of the local machines",
     )
     head_C: float = _setting(
@@ -189,10 +192,11 @@ class Settings:
                     f" {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
         if self.gamma not in GAMMAS and not (
-            isinstance(self.gamma, int | float) and 0 < self.gamma < math.inf
+            isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
             raise SettingsError(
-                f"gamma was set to {self.gamma!r}, but it must be more than 0, or one of {', '.join(GAMMAS)}"
+                f"gamma was set to {self.gamma!r}, but it must be {_range(_TINY, _LARGEST_GAMMA)}, or one of"
+                f" {', '.join(GAMMAS)}"
             )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
@@ -328,4 +332,6 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
 def _range(low: float, high: float) -> str:
     if high == math.inf:
         return "more than 0" if low == _TINY else f"{low:g} or more"
-    return f"from {low:,.0f} to {high:,.0f}"
+    if low == _TINY:
+        return f"more than 0 and at most {high:g}"
+    return f"from {low:,.0f} to {high:g}" if high >= 1e15 else f"from {low:,.0f} to {high:,.0f}"
