@@ -17,7 +17,7 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scoring.scorer import compile_ahead
+from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import new_directory
 from dcpred_tasks.training.settings import Settings
@@ -44,7 +44,6 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
     begin = time.perf_counter()
     digits = enlarged_digits(N_ROWS)
     _claim(out)
-    compile_ahead()
     data, held_out = out / "digits.zarr", out / "held-out.zarr"
     _write(data, digits.X_train, digits.y_train)
     _write(held_out, digits.X_test, digits.y_test)
@@ -53,7 +52,7 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
         " held out"
     )
     model, scores = out / "model", out / "scores"
-    with started_once(partial(connect, n_workers, None)) as pool:
+    with compiled_ahead(), started_once(partial(connect, n_workers, None)) as pool:
         trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool, say=say)
         scored = score(model, f"{data}/X", scores, pool, say=say)
     quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True, say=say)

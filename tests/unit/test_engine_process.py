@@ -21,6 +21,7 @@ from llvmlite import binding
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.machine_code import BITCODE, FOLDER, MADE_OF, MachineCode, Target
+from dcpred_tasks.errors import RefusedError
 from support import processes
 from support.caches import with_cache
 from support.engines import digest
@@ -137,15 +138,15 @@ def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     changed = tmp_path / "layout.py"
     changed.write_text("LANES = 8\n")
     monkeypatch.setattr(machine_code, "SOURCES", (changed, *machine_code.SOURCES[1:]))
-    machine_code.own_code.cache_clear()
-    with pytest.raises(RuntimeError, match=r"run python -m dcpred_tasks\.engine_source"):
+    machine_code._own_code.cache_clear()
+    with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.engine_source"):
         machine_code.own_code()
 
 
 def test_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(random_model(0))
     engine.exact = engine.exact._replace(degree=3.0)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match=r"run python -m dcpred_tasks\.engine_source"):
+    with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.engine_source"):
         engine.score(np.zeros((1, engine.packed.n_features)))
 
 
@@ -204,6 +205,11 @@ def test_two_processes_at_once_compile_once(warm: Path) -> None:
     digest = (warm / "digest").read_text()
     both = sorted((warm / f"said-{number}").read_text() for number in range(2))
     assert both == [f"{digest} False", f"{digest} True"]
+
+
+def test_the_language_of_the_system_does_not_matter(warm: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    assert run(FIRST_SCORE + HAS_COMPILED, cache=warm / "cache", **plain) == "False"
 
 
 def test_the_first_score_compiles_nothing_and_imports_little(warm: Path) -> None:

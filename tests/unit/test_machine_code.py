@@ -9,8 +9,8 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -239,20 +239,75 @@ def test_machine_code_that_cannot_be_kept_is_told(
         machine_code.warm("host")
 
 
-def test_compiling_in_the_background(twice: bytes, tmp_path: Path) -> None:
-    """Once, and where there is machine code no more."""
-    machine_code.own_code.cache_clear()
-    try:
-        for has_compiled in (True, False):
-            scorer.compile_ahead()
-            for thread in threading.enumerate():
-                if thread.name == "compiler":
-                    thread.join()
-            assert machine_code.own_code().has_compiled == has_compiled
-            assert machine_code.own_code().is_there()
-            machine_code.own_code.cache_clear()
-    finally:
-        machine_code.own_code.cache_clear()
+@pytest.fixture
+def fresh(twice: bytes) -> Iterator[None]:
+    """The engine as a process knows it that has just begun, without machine code."""
+    machine_code._own_code.cache_clear()
+    yield
+    machine_code._own_code.cache_clear()
+
+
+def test_compiling_meanwhile(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process does it, and where there is machine code nobody."""
+    begun: list[object] = []
+    real = scorer.Popen
+    monkeypatch.setattr(scorer, "Popen", lambda *a, **k: begun.append(a) or real(*a, **k))
+    with scorer.compiled_ahead():
+        processes.wait_until(machine_code.own_code().is_there)
+    with scorer.compiled_ahead():
+        pass
+    assert len(begun) == 1
+    assert not machine_code.own_code().has_compiled
+
+
+def test_nobody_waits_for_what_compiles_when_all_is_done(fresh: None) -> None:
+    with scorer.compiled_ahead():
+        pass
+    assert not machine_code.own_code().is_there()
+
+
+def test_threads_share_what_one_compiles(twice: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing can be kept."""
+    monkeypatch.setenv("DCPRED_CACHE_DIR", "/dev/null/none")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
+    monkeypatch.setattr("tempfile.tempdir", "/dev/null/none")
+    code, compiled = MachineCode(twice, host()), []
+    real = machine_code.compile_bitcode
+    monkeypatch.setattr(machine_code, "compile_bitcode", lambda *a: compiled.append(a) or real(*a))
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda number: called(code, number), range(8))) == list(range(0, 16, 2))
+    assert len(compiled) == 1
+
+
+def test_a_damaged_file_that_cannot_be_replaced_is_told(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = machine_code.warm("host").places()[0]
+    place.unlink()
+    place.mkdir()
+    with pytest.raises(ResourceError, match=r"\.o, but that cannot be written"):
+        machine_code.warm("host")
+
+
+def test_a_folder_that_others_may_write_to_is_passed_over(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / f"dcpred-{os.getuid()}"
+    own.mkdir()
+    for mode, taken in ((0o700, True), (0o777, False)):
+        own.chmod(mode)
+        assert (own in machine_code._bases()) is taken
+    own.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    own.symlink_to(tmp_path / "elsewhere")
+    assert own not in machine_code._bases()
+
+
+def test_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/nobody")
+    monkeypatch.setenv("DCPRED_CACHE_DIR", "~/code")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert [str(base) for base in machine_code._bases()][:2] == ["/home/nobody/code", "/home/nobody/.cache"]
 
 
 # -- arguments -----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def cluster_options(command: F) -> F:
         "--workers",
         type=click.IntRange(1),
         metavar="N",
-        help="Local processes of one thread each [default: one per core].",
+        help="Local processes of one thread each [default: one per core; a single block is scored without].",
     )(command)
     return click.option(
         "--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786."

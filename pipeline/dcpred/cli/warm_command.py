@@ -24,7 +24,8 @@ from dcpred_tasks.engine.machine_code import warm
 def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
     """Compile the scoring engine ahead of time, as in an image, for one processor or several.
 
-    Machine code is kept in $DCPRED_CACHE_DIR, else in the user's cache, else in a temporary folder.
+    Machine code is kept in $DCPRED_CACHE_DIR, or without that in the user's cache. Whoever may write there
+    can have you run code of theirs.
     """
     begin, made = time.perf_counter(), []
     for name in targets:

@@ -6,6 +6,7 @@ same plan again does only what is missing; a finished run writes nothing.
 
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, Sett
 from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.outputs import default_outputs
-from dcpred_tasks.scoring.scorer import compile_ahead
+from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.score_block import create_scores
@@ -117,8 +118,7 @@ def score(
     new = not output.exists()
     if pool is None:
         pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else connect
-    compile_ahead()
-    with pool() as workers:
+    with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )

@@ -33,9 +33,10 @@ from dcpred_tasks.dtypes import NO_LEAF, STATUS_DTYPE, LeafNumbers, Status
 from dcpred_tasks.engine.arguments import described, words
 from dcpred_tasks.engine.exact import Exact, exact_arrays
 from dcpred_tasks.engine.layout import LANES, SLAB, STRIP_ROWS, dtype_code
-from dcpred_tasks.engine.machine_code import BITCODE, MachineCode, made_of, own_code
+from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.engine.row_layout import aligned_empty
+from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
@@ -139,11 +140,6 @@ def is_compiled() -> bool:
     return own_code().is_there()
 
 
-def compile_now() -> None:
-    """Have machine code of the engine on disk, if it can be kept there."""
-    own_code().make()
-
-
 class Arguments(NamedTuple):
     """What compiled code is called with: `score_tiles` of engine_source/descent_pass.py."""
 
@@ -181,6 +177,8 @@ class Engine:
     ) -> tuple[Scores, NDArray[np.uint8]]:
         """As compact_model.score_rows. Raises DataError for the wrong shape or dtype."""
         check_rows(X, self.packed.n_features)
+        if leaves is not None and (leaves.shape != (len(X),) or not leaves.flags.c_contiguous):
+            raise DataError(f"{len(X)} leaf numbers side by side are written, but room is for {leaves.shape}")
         decision = np.empty((len(X), self.packed.n_outputs), self.score_dtype)
         status = np.empty(len(X), STATUS_DTYPE)
         leaf = np.empty(0, np.uint32) if leaves is None else leaves.view(np.uint32)
@@ -242,8 +240,8 @@ class Engine:
         if getattr(self._kept, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
             if described(arguments) != made_of()["arguments"]:
-                raise RuntimeError(
-                    f"{BITCODE} was made for other arguments; run python -m dcpred_tasks.engine_source"
+                raise RefusedError(
+                    f"rows were to be scored, but {BITCODE} was made for other arguments; {REMAKE}"
                 )
             fixed = list(words(arguments[:5]))
             self._kept.block = len(fixed), np.array(list(words(arguments)), np.int64)

@@ -10,17 +10,20 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import llvmlite.binding as llvm
 
-from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 
 FOLDER = Path(__file__).parent
 BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
@@ -34,6 +37,7 @@ SOURCES = (
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two looks
 DIGEST_BYTES = 16  # in front of what is kept
+REMAKE = "run python -m dcpred_tasks.engine_source, which needs numba (pip install numba)"
 
 Entry = Callable[[int], int]
 
@@ -73,21 +77,23 @@ class MachineCode:
         self.folders = [base / _name_of(bitcode) for base in _bases()]
         self.has_compiled = False
         self._entry: Entry | None = None
+        self._one_thread = threading.Lock()
 
     def is_there(self) -> bool:
         """Whether `entry` will find machine code, in this process or on disk, and compile nothing."""
-        return self._entry is not None or any(map(os.path.exists, self.places()))
+        return self._entry is not None or self.kept() is not None
 
     def entry(self) -> Entry:
         """The compiled function `score`, which takes the address of its arguments."""
-        if self._entry is None:
-            self._entry = _load(self.make())
+        with self._one_thread:
+            if self._entry is None:
+                self._entry = _load(self.make())
         return self._entry
 
     def make(self) -> bytes:
         """The machine code, read or compiled and kept."""
         with self._turn():
-            code = self._read()
+            code = self.kept()
             if code is None:
                 code = compile_bitcode(self.bitcode, self.target)
                 self.has_compiled = True
@@ -99,7 +105,8 @@ class MachineCode:
         targets = (self.target, *self.others)
         return [folder / f"{target.name}.o" for target in targets for folder in self.folders]
 
-    def _read(self) -> bytes | None:
+    def kept(self) -> bytes | None:
+        """The machine code that is on disk, or None."""
         for place in self.places():
             with suppress(OSError):
                 kept = place.read_bytes()
@@ -112,7 +119,7 @@ class MachineCode:
         """Write it into the first folder that takes it."""
         digest = hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest()
         for place in self.places()[: len(self.folders)]:
-            partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+            partial = place.with_name(f"{place.name}.{uuid4().hex}.partial")
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 partial.write_bytes(digest + code)
@@ -160,21 +167,23 @@ def _bases() -> Iterator[Path]:
     """Where machine code is kept: $DCPRED_CACHE_DIR, the user's cache, a temporary folder. One that can be
     read but not written (baked into an image, mounted read-only) serves as well.
     """
-    if os.environ.get("DCPRED_CACHE_DIR"):
-        yield Path(os.environ["DCPRED_CACHE_DIR"])
     with suppress(RuntimeError):  # There are users without a home.
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        if os.environ.get("DCPRED_CACHE_DIR"):
+            yield Path(os.environ["DCPRED_CACHE_DIR"]).expanduser().absolute()
+        told = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        yield told if told.is_absolute() else Path.home() / ".cache"
     temporary = Path(tempfile.gettempdir()) / f"dcpred-{os.getuid()}"
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
+        found = temporary.lstat()
         # Machine code is run as it is found: nobody else may have put it there.
-        if temporary.stat().st_uid == os.getuid():
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
             yield temporary
 
 
 def _name_of(bitcode: bytes) -> str:
-    """The name of a folder for what this LLVM makes of the bitcode."""
-    return f"dcpred-{_digest(bitcode + repr(llvm.llvm_version_info).encode())}"
+    """The name of a folder for what this LLVM makes of the bitcode for machines of this kind."""
+    return f"dcpred-{_digest(bitcode + f'{llvm.llvm_version_info} {llvm.get_process_triple()}'.encode())}"
 
 
 def _digest(data: bytes) -> str:
@@ -183,9 +192,10 @@ def _digest(data: bytes) -> str:
 
 # -- processors ----------------------------------------------------------------------------------------------
 
-# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one before.
+# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one above it here.
 LEVELS = {
-    "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v3": {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
+    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 
@@ -247,19 +257,27 @@ def _load(code: bytes) -> Entry:
 
 def fingerprint_of_sources() -> str:
     """A digest of what the bitcode is made of. Raises OSError where there are no sources."""
-    return _digest("\0".join(source.read_text() for source in SOURCES).encode())
+    return _digest(b"\0".join(source.read_bytes() for source in SOURCES))
+
+
+def own_code() -> MachineCode:
+    """The engine's, for this processor. Raises RefusedError where the bitcode is of other sources: nobody
+    wants to run what he has changed since.
+    """
+    with _ONE_THREAD:
+        return _own_code()
+
+
+_ONE_THREAD = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def own_code() -> MachineCode:
-    """The engine's, for this processor. Raises RuntimeError where the bitcode is of other sources: nobody
-    wants to run what he has changed since.
-    """
+def _own_code() -> MachineCode:
     with suppress(OSError):  # An installation of byte code alone has no sources.
         if made_of()["sources"] != fingerprint_of_sources():
-            raise RuntimeError(
-                f"{BITCODE} was made of other sources than those that are here; run python -m"
-                " dcpred_tasks.engine_source"
+            raise RefusedError(
+                f"rows were to be scored, but {BITCODE} was made of other sources than engine_source has now;"
+                f" {REMAKE}"
             )
     return MachineCode((FOLDER / BITCODE).read_bytes(), host(), *filter(None, [own_level()]))
 
@@ -276,8 +294,8 @@ def warm(name: str) -> MachineCode:
     code = MachineCode(own_code().bitcode, host() if name == "host" else Target(name))
     code.folders = code.folders[:1]
     code.make()
-    if not code.is_there():
-        place = code.folders[0] if code.folders else "a cache"
+    if code.kept() is None:
+        place = code.places()[0] if code.folders else "a cache"
         raise ResourceError(
             f"machine code was to be kept in {place}, but that cannot be written; set DCPRED_CACHE_DIR to a"
             " folder that can"
@@ -289,3 +307,7 @@ def warm(name: str) -> MachineCode:
 def made_of() -> Any:
     """What engine.json says: fingerprint of the sources, description of the arguments, versions."""
     return json.loads((FOLDER / MADE_OF).read_text())
+
+
+if __name__ == "__main__":  # as scoring.scorer.compiled_ahead starts it
+    own_code().make()

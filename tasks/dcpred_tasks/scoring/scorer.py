@@ -4,10 +4,13 @@ The compiler is loaded with the first row and not before: a program that only lo
 """
 
 import os
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from threading import Thread
+from subprocess import DEVNULL, Popen
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -44,12 +47,20 @@ def is_compiled() -> bool:
     return module is None or bool(module.is_compiled())
 
 
-def compile_ahead() -> None:
-    """Compile the engine in the background, unless that is done: processes that will score find it on disk,
-    or wait for it. This process ends no sooner.
+@contextmanager
+def compiled_ahead() -> Iterator[None]:
+    """A process that compiles the engine meanwhile, unless that is done: those that will score find machine
+    code on disk, or wait for it. It is a process, for a thread that compiles keeps a fork from going on.
     """
-    if not is_compiled():
-        Thread(target=_compiler().compile_now, name="compiler").start()
+    if is_compiled():
+        yield
+        return
+    command = [sys.executable, "-m", "dcpred_tasks.engine.machine_code"]
+    with Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as compiler:
+        try:
+            yield
+        finally:
+            compiler.terminate()
 
 
 def warm_up(model: Model) -> None:
@@ -71,7 +82,7 @@ def _engine(model: Model) -> Any:
 def _compiler() -> Any:
     """The engine's module, or None and a warning."""
     try:
-        if os.environ.get("DCPRED_NO_COMPILER", "0") != "0":
+        if os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0"):
             raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
         return import_module("dcpred_tasks.engine.engine")
     except (ImportError, OSError) as error:
