@@ -282,9 +282,9 @@ def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings:
 # -- estimators ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"budget": "60x"}], ids=["in memory", "with a budget"])
+@pytest.mark.parametrize("more", [{}, {"budget": "40x"}], ids=["in memory", "with a budget"])
 def test_estimators_are_silent_unless_asked(more: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    blobs = make_blobs(240, n_features=3, n_classes=2, seed=0)
+    blobs = make_blobs(100, n_features=3, n_classes=2, seed=0)
     model = DCPredClassifier(random_state=0, **more)
     quiet = model.fit(blobs.X, blobs.y).decision_function(blobs.X)
     assert capsys.readouterr() == ("", "")

@@ -199,12 +199,12 @@ def test_threads_of_openmp_do_not_matter() -> None:
         from dcpred_tasks.training.settings import make_settings
         from dcpred_tasks.training.survey import survey_rows
         from dcpred_tasks.training.in_memory import train_rows
-        X = np.random.default_rng(0).normal(size=(3000, 6))
+        X = np.random.default_rng(0).normal(size=(1500, 6))
         y = np.sin(X[:, 0])
         settings = make_settings({"task": "regression", "n_leaves": 2, "landmark_floor": 1.0, "products": 4})
         survey = survey_rows(X, y, None, 0, "regression")
         for n_jobs in (1, 2):
-            model = train_rows(X, y, np.ones(3000), np.empty(0), survey, settings, (), n_jobs)
+            model = train_rows(X, y, np.ones(1500), np.empty(0), survey, settings, (), n_jobs)
             print(hashlib.md5(model.landmarks.tobytes() + model.beta.tobytes()).hexdigest())
     """)
     found = []
