@@ -309,5 +309,5 @@ def made_of() -> Any:
     return json.loads((FOLDER / MADE_OF).read_text())
 
 
-if __name__ == "__main__":  # as scoring.scorer.compiled_ahead starts it
+if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.
     own_code().make()
