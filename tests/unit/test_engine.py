@@ -672,3 +672,11 @@ def test_large_terms_that_cancel_go_in_double_precision() -> None:
     (ours, status), (theirs, right) = Engine(model).score(X), compact_model.score_rows(model, X)
     np.testing.assert_array_equal(status, right)
     np.testing.assert_allclose(ours, theirs, rtol=1.3e-7)
+
+
+@pytest.mark.parametrize("leaves", [np.empty(4, np.int32), np.empty(10, np.int32)[::2]])
+def test_room_for_leaf_numbers_is_looked_at(leaves: NDArray[np.int32]) -> None:
+    """Compiled code writes wherever it is told to."""
+    model = random_model(0)
+    with pytest.raises(DataError, match="5 leaf numbers side by side are written"):
+        Engine(model).score(random_rows(model, 5, 0), leaves)

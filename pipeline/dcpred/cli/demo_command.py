@@ -20,6 +20,6 @@ from dcpred.execution.progress import reporter
 @json_option
 @reports_errors
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
-    """The whole job on real digits: Zarr, training, scoring, evaluation. About a minute."""
+    """The whole job on real digits: Zarr, training, scoring, evaluation. About half a minute."""
     result = run_demo(out, workers, reporter())
     emit(result, as_json, rendering.demonstrated)
