@@ -3,8 +3,9 @@ beside it.
 
     python tests/benchmarks/bulk.py [--rows 50_000_000] [--model MODEL] [--work DIR] [--quick]
 
-Prints one Markdown table: rows/s, the ratio to the job that only reads and decompresses (same workers, same
-blocks, measured before and after), and the memory of every process early and late in the run.
+Prints one Markdown table: rows/s, processor time, the ratio to two jobs that only read and decompress (by
+Zarr alone, and as scoring reads; same workers, same blocks, in turn), each step of a task, and the memory of
+every process early and late in the run.
 """
 
 import argparse
@@ -12,25 +13,35 @@ import os
 import shutil
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
+import zarr
 from common import Table, covtype, data_folder, write_group
+from numcodecs.zstd import Zstd
+from numpy.typing import NDArray
 
-from dcpred.execution.workers import connect, run_all
+from dcpred.execution.workers import Workers, connect, run_all
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
-from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.artifacts.commit_records import ScoreRun, commit
+from dcpred_tasks.dtypes import LEAF_DTYPE
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scoring.labels import encode_labels, label_coding
+from dcpred_tasks.scoring.outputs import encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
+from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.chunk_files import chunk_files
+from dcpred_tasks.task_bodies.score_block import _Writer, create_scores, open_model, score_block
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {
@@ -45,6 +56,9 @@ SETTINGS = {
 SETTINGS |= {"refine": False}  # as in the paper
 CHUNK_ROWS = 65_536
 MIB = 2**20
+STEP_ROWS = 3_000_000  # rows whose steps are timed one by one
+BY_ZARR, READING, SCORING = "only reading, by Zarr alone", "only reading, as scoring does", "scoring"
+RATIOS = ("seconds", "worker_seconds")
 
 
 def make_rows(path: Path, n_rows: int) -> None:
@@ -64,54 +78,159 @@ def make_rows(path: Path, n_rows: int) -> None:
 def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
     source = zarr_arrays.open_array(run.x)
-    return sum(
-        int(zarr_arrays.read_rows(source, start, stop)[0, 0] > -(2**15)) * (stop - start)
-        for start, stop in run.chunks(block)
-    )
+    room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
+    return sum(len(zarr_arrays.read_rows(source, *span, room)) for span in run.chunks(block))
 
 
-def breakdown(model: Model, data: Path, chunks: int) -> dict[str, float]:
-    """Nanoseconds per row of each step, in this process and one thread, on the first chunks.
+def read_block_by_zarr(run: ScoreRun, block: int) -> int:
+    """The same as anybody would do it."""
+    source = zarr.open_array(run.x, mode="r")
+    return sum(len(np.asarray(source[start:stop])) for start, stop in run.chunks(block))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job on all rows took."""
+
+    seconds: float
+    worker_seconds: float
+    """Processor time of all workers, with every thread that they run."""
+    driver_seconds: float
+    """The same of the driver, in which the scheduler runs."""
+
+
+def timed(workers: Workers, work: Callable[[], object]) -> Job:
+    def now() -> tuple[float, float, float]:
+        return time.perf_counter(), sum(workers.on_each(time.process_time)), time.process_time()
+
+    begin = now()
+    work()
+    return Job(*(after - before for before, after in zip(begin, now(), strict=True)))
+
+
+def median(jobs: list[Job], what: str) -> float:
+    return float(np.median([getattr(job, what) for job in jobs]))
+
+
+class Laps:
+    """Processor time of this process, step by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        self.since = time.process_time()
+
+    def end(self, name: str) -> None:
+        self.seconds.setdefault(name, []).append(time.process_time() - self.since)
+        self.begin()
+
+
+def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str, float]:
+    """Nanoseconds of processor time per row of each step, in this process and one thread, on the first
+    blocks; then of whole tasks on the same blocks, and what of it no step names.
 
     The engine's steps are told apart by models that lack the later ones: one leaf that is a constant; the
     whole tree with such leaves; everything.
     """
+    shutil.rmtree(output, ignore_errors=True)
+    run, plan, _ = plan_run(model_path, f"{data}/X", output)
+    laps = Laps()
+    with Ledger(run, plan.n_blocks).claimed():
+        model = open_model(run.model, run.model_hash)
+        create_scores(run, model)
+        models = {"convert": single_constant(model), "descend": constant_leaves(model), "landmarks": model}
+        for each in models.values():
+            warm_up(each)
+        score_block(run, 0)  # what is done once in a process
+        run.record_file(0).unlink()
+        for block in range(max(1, min(plan.n_blocks - 1, rows // plan.block_rows))):
+            laps.begin()
+            record = score_block(run, block)
+            laps.end("whole task")
+            run.record_file(block).unlink()
+            laps.begin()
+            source, writer = zarr_arrays.open_array(run.x), _Writer(run, model)
+            room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
+            laps.end("open")
+            for start, stop in run.chunks(block):
+                _steps_of_chunk(laps, run, source, writer, models, room[: stop - start], start)
+            laps.begin()
+            commit(run, writer.record(block))
+            laps.end("commit record")
+            assert record.digest == writer.record(block).digest
+    chunks = {"open": plan.block_rows, "commit record": plan.block_rows, "whole task": plan.block_rows}
+    found = {
+        name: 1e9 * float(np.median(seconds)) / min(chunks.get(name, plan.chunk_rows), plan.n_rows)
+        for name, seconds in laps.seconds.items()
+    }
+    for name, before in (
+        ("decompress", "read file"),
+        ("landmarks", "descend"),
+        ("descend", "convert"),
+        ("write files", "compress"),
+    ):
+        found[name] -= found[before]
+    whole = found.pop("whole task")
+    named = sum(found.values())
+    return {**found, "sum of these": named, "whole task": whole, "not named": whole - named}
+
+
+def _steps_of_chunk(
+    laps: Laps,
+    run: ScoreRun,
+    source: Any,
+    writer: _Writer,
+    models: dict[str, Model],
+    room: NDArray[Any],
+    start: int,
+) -> None:
+    """Each step of a task on one output chunk; `room` has as many rows."""
+    files, stop = chunk_files(source), start + len(room)
+    assert files is not None
+    laps.begin()
+    for number in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
+        files.file(number).read_bytes()
+    laps.end("read file")
+    X = zarr_arrays.read_rows(source, start, stop, room)
+    laps.end("decompress")
+    leaf = np.empty(len(X), LEAF_DTYPE)
+    for name, each in models.items():
+        decision, status = score_rows(each, X, leaves=leaf)
+        laps.end(name)
+    values = encode_outputs(writer.model, run.outputs, decision, status)
+    laps.end("labels")
+    writer.observe(start, status, ScoredRows(X, decision, status, leaf, values))
+    laps.end("statistics")
+    zstd = Zstd(level=zarr_arrays.ZSTD_LEVEL)
+    for value in values.values():
+        zstd.encode(np.ascontiguousarray(value))
+    laps.end("compress")
+    writer.write(start, values)
+    laps.end("write files")
+    writer.note(start, values)
+    laps.end("digest")
+
+
+def constant_leaves(model: Model) -> Model:
     none = np.zeros(model.n_leaves + 1, np.int64)
-    constant = replace(model, landmark_at=none, pair_at=none, triangle_at=none, beta_at=none)
-    one = none[:2]
-    single = replace(
-        constant,
+    return replace(model, landmark_at=none, pair_at=none, triangle_at=none, beta_at=none)
+
+
+def single_constant(model: Model) -> Model:
+    none = np.zeros(2, np.int64)
+    return replace(
+        model,
+        landmark_at=none,
+        pair_at=none,
+        triangle_at=none,
+        beta_at=none,
         tree=Tree(np.zeros(1, np.int64), model.tree.children[:0], model.tree.centres[:0]),
-        **dict.fromkeys(("landmark_at", "pair_at", "triangle_at", "beta_at"), one),
         intercept=model.intercept[:1],
         bounds=model.bounds[:1],
         leaf_rows=model.leaf_rows[:1],
     )
-    source, names = (
-        zarr_arrays.open_array(data / "X"),
-        ("read file", "decompress", "convert", "descend", "landmarks", "label, digest"),
-    )
-    spent: dict[str, list[float]] = {name: [] for name in names}
-    coding = label_coding(model.classes)
-    for each in (single, constant, model):
-        warm_up(each)
-    for chunk in range(chunks):
-        start, stop = chunk * CHUNK_ROWS, min((chunk + 1) * CHUNK_ROWS, source.shape[0])
-        laps = [time.perf_counter()]
-        (data / "X" / "c" / str(chunk) / "0").read_bytes()
-        laps.append(time.perf_counter())
-        X = zarr_arrays.read_rows(source, start, stop)
-        laps.append(time.perf_counter())
-        for each in (single, constant, model):
-            decision, status = score_rows(each, X)
-            laps.append(time.perf_counter())
-        digest(encode_labels(coding, decision, status), decision[:, 0], status)
-        laps.append(time.perf_counter())
-        file, read, convert, descend, everything, rest = np.diff(laps) * 1e9 / (stop - start)
-        steps = (file, read - file, convert, descend - convert, everything - descend, rest)
-        for name, step in zip(names, steps, strict=True):
-            spent[name].append(step)
-    return {name: float(np.median(values)) for name, values in spent.items()}
 
 
 class MemoryWatch:
@@ -166,6 +285,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--work", type=Path, default=Path("benchmark-bulk"))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3, help="times that each job is done, in turn")
     parser.add_argument("--quick", action="store_true", help="70,000 rows, a model of 4,000, one worker")
     args = parser.parse_args()
     rows, limit = (70_000, 4_000) if args.quick else (args.rows, 522_910)
@@ -183,45 +303,52 @@ def main() -> None:
         make_rows(partial_data, rows)
         partial_data.rename(data)
     output = args.work / "scores"
-    shutil.rmtree(output, ignore_errors=True)
     run, plan, _ = plan_run(model, f"{data}/X", output)
     tasks = [(run, block) for block in range(plan.n_blocks)]
-
-    def read_only(workers: object) -> float:
-        begin = time.perf_counter()
-        run_all(workers, read_block, tasks, lambda number, n: None)  # type: ignore[arg-type]
-        return time.perf_counter() - begin
-
+    reports: list[ScoreReport] = []
+    jobs: dict[str, list[Job]] = {name: [] for name in (BY_ZARR, READING, SCORING)}
+    begin = time.perf_counter()
     with pool() as workers:
-        read_only(workers)  # warms the file cache for both
-        reading = [read_only(workers)]
-    with MemoryWatch() as memory:
-        report = score(model, f"{data}/X", output, pool)
-    with pool() as workers:
-        reading.append(read_only(workers))
-    read_seconds = float(np.median(reading))
-    score_seconds = rows / report.rows_per_second
-    spent = report.manifest["worker_seconds"]
+        start_seconds = time.perf_counter() - begin
+
+        def read(body: Callable[[ScoreRun, int], int]) -> None:
+            run_all(workers, body, tasks, lambda number, n: None)
+
+        def write_scores() -> None:
+            reports.append(score(model, f"{data}/X", output, lambda: nullcontext(workers)))
+
+        read(read_block)  # warms the file cache for all
+        with MemoryWatch() as memory:
+            for _ in range(1 if args.quick else args.repeat):
+                jobs[BY_ZARR].append(timed(workers, partial(read, read_block_by_zarr)))
+                jobs[READING].append(timed(workers, partial(read, read_block)))
+                shutil.rmtree(output, ignore_errors=True)
+                job = timed(workers, write_scores)
+                jobs[SCORING].append(replace(job, seconds=rows / reports[-1].rows_per_second))
     table = Table("job", "value")
     table.add("rows × features, int16", f"{rows:,} × {run_features(data)}")
-    table.add("blocks", f"{plan.n_blocks:,} of {plan.block_rows:,} rows")
-    table.add("scoring", f"{score_seconds:.1f} s, {report.rows_per_second:,.0f} rows/s")
-    table.add("only reading", f"{read_seconds:.1f} s, {rows / read_seconds:,.0f} rows/s")
-    table.add("scoring / only reading", f"{score_seconds / read_seconds:.2f}")
-    table.add("whole call, with start of workers and verification", f"{report.seconds:.1f} s")
+    table.add("blocks", f"{plan.n_blocks:,} of {plan.block_rows:,} rows, in chunks of {plan.chunk_rows:,}")
+    for name, done in jobs.items():
+        seconds = median(done, "seconds")
+        spent = [1e9 * median(done, f"{who}_seconds") / rows for who in ("worker", "driver")]
+        table.add(name, f"{seconds:.1f} s, {rows / seconds:,.0f} rows/s")
+        table.add(
+            f"{name}: processor time of workers, of the driver", f"{spent[0]:.0f}, {spent[1]:.1f} ns/row"
+        )
+    for name in (BY_ZARR, READING):
+        ratios = [median(jobs[SCORING], what) / median(jobs[name], what) for what in RATIOS]
+        table.add(f"scoring / {name}: time, processor time", f"{ratios[0]:.2f}, {ratios[1]:.2f}")
     table.add(
-        "worker seconds: read, score, write", ", ".join(f"{spent[k]:.1f}" for k in ("read", "score", "write"))
+        "start of workers; first call with verification", f"{start_seconds:.1f}; {reports[0].seconds:.1f} s"
     )
-    for name, ns in breakdown(read_model(model), data, min(32, -(-rows // CHUNK_ROWS))).items():
-        table.add(f"one thread, {name}", f"{ns:.0f} ns/row")
-    table.add("write, of the job", f"{1e9 * spent['write'] / rows:.0f} ns/row")
+    for name, seconds in reports[-1].manifest["worker_seconds"].items():
+        table.add(f"workers of the job, {name}", f"{1e9 * seconds / rows:.0f} ns/row")
+    for name, ns in breakdown(model, data, args.work / "steps", min(rows, STEP_ROWS)).items():
+        table.add(f"one thread, {name}", f"{ns:.1f} ns/row")
     for name, early, late in memory.early_and_late():
         table.add(f"memory of {name}, second quarter → last quarter", f"{early:,.0f} → {late:,.0f} MiB")
-    table.add(
-        "peak of any worker, of the driver",
-        f"{max(report.worker_peak_memory_bytes.values()) / MIB:,.0f},"
-        f" {report.driver_peak_memory_bytes / MIB:,.0f} MiB",
-    )
+    peaks = (max(reports[-1].worker_peak_memory_bytes.values()), reports[-1].driver_peak_memory_bytes)
+    table.add("peak of any worker, of the driver", ", ".join(f"{peak / MIB:,.0f}" for peak in peaks) + " MiB")
     table.add("planned memory per task", f"{plan.task_bytes / MIB:,.0f} MiB")
     table.show()
 

@@ -200,11 +200,11 @@ def test_reads_that_fail_for_a_while_are_tried_again(
     monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     real, calls = zarr_arrays.read_rows, []
 
-    def flaky(array: Any, start: int, stop: int) -> Any:
+    def flaky(array: Any, start: int, stop: int, room: Any) -> Any:
         calls.append(start)
         if len(calls) % 3:
             raise TimeoutError("the store is slow")
-        return real(array, start, stop)
+        return real(array, start, stop, room)
 
     monkeypatch.setattr(task.zarr_arrays, "read_rows", flaky)
     report = run(model, data, tmp_path / "out")

@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dcpred.scoring.blocks import FIRST_FAILURES, Tolerance
 from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
+from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.errors import (
     DataError,
     IncompleteError,
@@ -102,6 +103,36 @@ def test_scores_are_those_of_the_model(tmp_path: Path, model: Path, data: Path, 
     attributes = zarr.open_group(tmp_path / "out" / "scores.zarr", mode="r")
     assert attributes["label"].attrs["labels"] == ["a", "b", "c"]
     assert attributes["decision"].attrs["classes"] == ["a", "b", "c"]
+
+
+def test_bytes_are_those_that_zarr_writes(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole chunks in local files need nothing of Zarr's machinery, and come out as if they had."""
+    run(model, data, tmp_path / "by-zarr", through_zarr)
+    real = zarr.Array.__getitem__
+
+    def of_the_model(array: Any, key: Any) -> Any:
+        assert "arrays.zarr" in str(array.store_path)
+        return real(array, key)
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", of_the_model)
+    monkeypatch.delattr(zarr.Array, "__setitem__")
+    run(model, data, tmp_path / "out", inline)
+    one, two = (state_of_files(tmp_path / name / "scores.zarr") for name in ("by-zarr", "out"))
+    assert one == two
+    assert len(one) > 3 * 10
+
+
+@contextmanager
+def through_zarr() -> Iterator[InlineWorkers]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zarr_arrays, "chunk_files", lambda array: None)
+        yield InlineWorkers()
+
+
+def state_of_files(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, (data, _) in contents(folder).items()}
 
 
 ONE_BLOCK = """
@@ -206,28 +237,22 @@ def test_cut_off_at_any_instant(
     tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch, instant: str
 ) -> None:
     """Events of a block: 1 scores, 2 status, 3 commit record. Stop before 2, before 3, or after 3."""
-    real_commit, real_open = task.commit, task.zarr_arrays.open_output
+    real_commit, real_write = task.commit, task.zarr_arrays.write_rows
 
     class CutError(Exception):
         pass
 
-    class Stopping:
-        def __init__(self, array: Any) -> None:
-            self.array = array
-
-        def __setitem__(self, key: Any, value: Any) -> None:
+    def write_rows(array: Any, start: int, rows: Any) -> None:
+        if instant == "scores" and rows.dtype == STATUS_DTYPE:
             raise CutError
-
-    def open_output(address: Path) -> Any:
-        array = real_open(address)
-        return Stopping(array) if instant == "scores" and address.name == "status" else array
+        real_write(array, start, rows)
 
     def commit(run: Any, record: Any) -> Any:
         if instant != "status":
             real_commit(run, record)
         raise CutError
 
-    monkeypatch.setattr(task.zarr_arrays, "open_output", open_output)
+    monkeypatch.setattr(task.zarr_arrays, "write_rows", write_rows)
     monkeypatch.setattr(task, "commit", commit)
     with pytest.raises(IncompleteError):
         run(model, data, tmp_path / "out")

@@ -86,6 +86,7 @@ def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = decision.argmax(axis=1).astype(np.int8)
     whole = decision_counts(model, decision), value_counts(labels, np.arange(3, dtype=np.int8))
     monkeypatch.setattr("dcpred_tasks.scoring.statistics.COUNTED_ROWS", 7)
+    monkeypatch.setattr("dcpred_tasks.scoring.statistics.FEW_VALUES", 2)
     assert_array_equal(decision_counts(model, decision), whole[0])
     assert_array_equal(value_counts(labels, np.arange(3, dtype=np.int8)), whole[1])
     assert whole[0].sum() == 3_000
@@ -103,7 +104,9 @@ def test_many_rows_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda v: str(v.tolist()),
 )
-def test_value_counts(values: np.ndarray) -> None:
+@pytest.mark.parametrize("few", [0, 16])
+def test_value_counts(monkeypatch: pytest.MonkeyPatch, values: np.ndarray, few: int) -> None:
+    monkeypatch.setattr("dcpred_tasks.scoring.statistics.FEW_VALUES", few)
     labels = values[[0, 2, 2, 1, 2]]
     assert value_counts(labels, values).tolist() == [1, 1, 3]
     assert value_counts(labels[:1], values).tolist() == [1, 0, 0]

@@ -44,6 +44,7 @@ LEAST, MOST = 2.0**-6, 2.0**6  # limits of |decision value|; one more bin lies b
 OCTAVES = 12  # octaves from LEAST to MOST
 BINS = 2 * (OCTAVES * 2**MANTISSA_BITS + 1) + 1
 REGRESSION_BINS = 64
+FEW_VALUES = 16  # values that are counted one by one: 0.06 ns a row and value of int8; all together 1.9
 _NONE = np.zeros(0, INDEX_DTYPE)
 
 
@@ -188,6 +189,8 @@ def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
 
 def value_counts(found: NDArray[Any], values: NDArray[Any]) -> IntArray:
     """How many of what was found are each of the values, which are all different."""
+    if len(values) <= FEW_VALUES:
+        return np.array([np.count_nonzero(found == value) for value in values], INDEX_DTYPE)
     if values.dtype == np.int8:
         total = np.zeros(2**8, INDEX_DTYPE)
         for start in range(0, len(found), COUNTED_ROWS):

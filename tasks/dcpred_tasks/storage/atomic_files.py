@@ -70,6 +70,21 @@ def write_bytes(path: Path, data: bytes) -> None:
         partial.replace(path)
 
 
+def replace_bytes(path: Path, *parts: bytes) -> None:
+    """Write a file that is whole whenever its name is there; its directory is made where there is none. A
+    machine that loses power may lose it: unlike `write_bytes`, this does not wait for the disk.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_name(path)
+    try:
+        with open(partial, "xb") as file:
+            file.writelines(parts)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 @contextmanager
 def _whole(path: Path, data: bytes) -> Iterator[Path]:
     """The data on disk under a name of its own beside `path`, for the caller to rename or link to `path`.

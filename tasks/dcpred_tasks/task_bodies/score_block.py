@@ -108,12 +108,13 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     source = zarr_arrays.open_array(run.x)
     writer = _Writer(run, model)
     retrying = Retrying()
+    room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
     lost: list[str] = []
     with resource_errors(run.scores):
         for start, stop in run.chunks(block):
             clock = time.perf_counter()
             try:
-                X, given_up = retrying(partial(_read, run, source, start, stop)), None
+                X, given_up = retrying(partial(_read, run, source, start, stop, room)), None
             except (MissingChunkError, DamagedChunkError) as error:
                 if not quarantine:
                     raise
@@ -125,7 +126,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
             clock = writer.lap("score", clock)
             writer.observe(start, scored.status, scored)
             clock = writer.lap("statistics", clock)
-            retrying(partial(writer.write, start, stop, scored.values))
+            retrying(partial(writer.write, start, scored.values))
             writer.note(start, scored.values)
             writer.lap("write", clock)
         record = writer.record(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
@@ -142,7 +143,7 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
             values = encode_outputs(model, run.outputs, decision, status)
             writer.observe(start, status)
-            writer.write(start, stop, values)
+            writer.write(start, values)
             writer.note(start, values)
         return commit(run, writer.record(block, quarantined=reason))
 
@@ -165,9 +166,9 @@ class _Writer:
         self.seconds[phase] += now - since
         return now
 
-    def write(self, start: int, stop: int, values: Values) -> None:
+    def write(self, start: int, values: Values) -> None:
         for name, array in self.arrays.items():
-            array[start:stop] = values[name]
+            zarr_arrays.write_rows(array, start, values[name])
 
     def note(self, start: int, values: Values) -> None:
         self.digests.append(digest_values(self.run, values))
@@ -176,8 +177,10 @@ class _Writer:
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
         """Count and describe the rows of a chunk; `scored` is None for rows that nobody could read."""
-        self.counts += np.bincount(status, minlength=len(self.counts))
-        bad = np.flatnonzero(status != Status.OK)[: LISTED_ROWS - len(self.bad_rows)]
+        bad = np.flatnonzero(status != Status.OK)
+        self.counts[Status.OK] += len(status) - len(bad)
+        self.counts += np.bincount(status[bad], minlength=len(self.counts))
+        bad = bad[: LISTED_ROWS - len(self.bad_rows)]
         feature = np.full(len(bad), -1)
         if scored is not None:
             looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
@@ -226,14 +229,14 @@ def digest_values(run: ScoreRun, values: Values) -> str:
     return digest(*(values[name] for name in run.arrays))
 
 
-def _read(run: ScoreRun, source: Any, start: int, stop: int) -> NDArray[Any]:
+def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any]) -> NDArray[Any]:
     missing = next(zarr_arrays.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
             f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"
             " would read as fill values; restore it and run again"
         )
-    return zarr_arrays.read_rows(source, start, stop)
+    return zarr_arrays.read_rows(source, start, stop, room)
 
 
 def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:

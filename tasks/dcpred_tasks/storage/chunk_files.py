@@ -1,0 +1,147 @@
+"""Chunks of arrays in local files, read and written here: byte for byte what Zarr does with them, in half of
+its time.
+
+Zarr hands each chunk through an event loop and threads, decodes it into memory of its own and copies it from
+there. A chunk of 65,536 rows of covtype (54 features, int16) takes 5.5 ms of processor time by Zarr, 3.2 ms
+here, of which zstd takes 3.0 (2026-11-22).
+
+What is not known here goes through Zarr: `chunk_files` knows local stores, Zarr format 3, chunks of whole
+rows without shards, and zstd, crc32c or neither of them. And what is not as it should be goes through Zarr,
+too, so that damage is told in one way.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from google_crc32c import value as crc32c
+from numcodecs.zstd import Zstd
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore
+
+from dcpred_tasks.storage.atomic_files import replace_bytes
+
+NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
+CRC_BYTES = 4
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True)
+class ChunkFiles:
+    """The files of an array, each a chunk of `chunk_shape[0]` whole rows."""
+
+    array: zarr.Array[Any]
+    folder: Path
+    chunk_shape: tuple[int, ...]
+    zstd: Zstd | None
+    has_crc: bool
+
+    def read(self, start: int, rows: NDArray[Any]) -> bool:
+        """Read rows start to start + len(rows) into `rows`, of the array's dtype, in C order. False where a
+        chunk is missing or damaged: then some of `rows` may have been written.
+        """
+        size, stop = self.chunk_shape[0], start + len(rows)
+        for first in range(start // size * size, stop, size):
+            low, high = max(first, start), min(first + size, stop)
+            part = rows[low - start : high - start]
+            chunk = part if high - low == size else np.empty(self.chunk_shape, rows.dtype)
+            try:
+                data = self.file(first // size).read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return False
+            if not self._decode(data, chunk):
+                return False
+            if chunk is not part:
+                part[...] = chunk[low - first : high - first]
+        return True
+
+    def write(self, start: int, rows: NDArray[Any]) -> bool:
+        """Write the chunk that begins with row `start`. False, and nothing written, where `rows` are not all
+        of the chunk's rows.
+        """
+        size, n_rows = self.chunk_shape[0], self.array.shape[0]
+        if start % size or len(rows) != min(size, n_rows - start):
+            return False
+        chunk = np.ascontiguousarray(rows, self.array.dtype)
+        if len(rows) < size:
+            chunk = np.full(self.chunk_shape, self.array.fill_value, self.array.dtype)
+            chunk[: len(rows)] = rows
+        data = chunk.tobytes() if self.zstd is None else self.zstd.encode(chunk)
+        replace_bytes(self.file(start // size), data, _crc(data) if self.has_crc else b"")
+        return True
+
+    def file(self, number: int) -> Path:
+        """The file of a chunk, whether it is there or not."""
+        return self.folder / self.array.metadata.encode_chunk_key(
+            (number, *(0 for _ in self.chunk_shape[1:]))
+        )
+
+    def _decode(self, data: bytes, chunk: NDArray[Any]) -> bool:
+        """Whether `data` held the chunk, which is then in `chunk`."""
+        encoded = np.frombuffer(data, np.uint8)
+        if self.has_crc:
+            encoded = encoded[:-CRC_BYTES]
+            if _crc(encoded) != data[-CRC_BYTES:]:
+                return False
+        if self.zstd is None:
+            if len(encoded) != chunk.nbytes:
+                return False
+            chunk[...] = encoded.view(chunk.dtype).reshape(chunk.shape)
+            return True
+        # A frame of fewer bytes would leave the rest of the chunk as it is.
+        if _frame_bytes(data) != chunk.nbytes:
+            return False
+        try:
+            self.zstd.decode(encoded, out=chunk)
+        except (RuntimeError, ValueError):
+            return False
+        return True
+
+
+def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
+    """The files of an array's chunks, or None where Zarr has to read and write them."""
+    store, metadata, dtype = array.store_path.store, array.metadata, np.dtype(array.dtype)
+    if type(store) is not LocalStore or metadata.zarr_format != 3 or array.shards is not None:
+        return None
+    if dtype.kind not in NATIVE_KINDS or not dtype.isnative or 0 in array.shape or array.ndim == 0:
+        return None
+    if array.chunks[1:] != array.shape[1:]:
+        return None
+    serializer, *more = metadata.codecs
+    if not isinstance(serializer, BytesCodec):
+        return None
+    if dtype.itemsize > 1 and (serializer.endian is None or serializer.endian.value != sys.byteorder):
+        return None
+    zstd = None
+    if more and isinstance(codec := more[0], ZstdCodec):
+        zstd = Zstd(level=codec.level, checksum=codec.checksum)
+        more = more[1:]
+    has_crc = len(more) == 1 and isinstance(more[0], Crc32cCodec)
+    if more and not has_crc:
+        return None
+    return ChunkFiles(array, store.root / array.store_path.path, array.chunks, zstd, has_crc)
+
+
+def _crc(data: bytes | NDArray[np.uint8]) -> bytes:
+    return int(crc32c(data)).to_bytes(CRC_BYTES, "little")
+
+
+def _frame_bytes(data: bytes) -> int | None:
+    """Bytes that a zstd frame holds, as its header tells (RFC 8878, section 3.1.1.1); None where it does not.
+
+    0 to 3       magic number
+    4            descriptor: length of the field in bits 7 and 6, single segment in 5, dictionary in 1 and 0
+    from 5 on    window (1 byte, unless single segment), number of the dictionary, then the field
+    """
+    if len(data) < 5 or data[:4] != ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    single = descriptor >> 5 & 1
+    length = (single, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    held = int.from_bytes(data[at : at + length], "little")
+    return (held + 256 if length == 2 else held) if length else None
