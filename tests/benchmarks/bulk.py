@@ -41,7 +41,7 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.chunk_files import chunk_files
-from dcpred_tasks.task_bodies.score_block import _Writer, create_scores, open_model, score_block
+from dcpred_tasks.task_bodies.score_block import _Writer, create_scores, open_model, rows_room, score_block
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {
@@ -78,7 +78,7 @@ def make_rows(path: Path, n_rows: int) -> None:
 def read_block(run: ScoreRun, block: int) -> int:
     """What a scoring task does before it scores: read and decompress."""
     source = zarr_arrays.open_array(run.x)
-    room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
+    room = rows_room(run, source)
     return sum(len(zarr_arrays.read_rows(source, *span, room)) for span in run.chunks(block))
 
 
@@ -152,7 +152,7 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
             run.record_file(block).unlink()
             laps.begin()
             source, writer = zarr_arrays.open_array(run.x), _Writer(run, model)
-            room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
+            room = rows_room(run, source)
             laps.end("open")
             for start, stop in run.chunks(block):
                 _steps_of_chunk(laps, run, source, writer, models, room[: stop - start], start)

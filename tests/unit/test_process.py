@@ -3,9 +3,11 @@
 import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from dcpred_tasks import process
 from dcpred_tasks.process import versions
 from support import processes
 
@@ -48,3 +50,17 @@ def test_one_thread_holds_for_libraries_that_are_loaded_later() -> None:
     assert done.returncode == 0, done.stderr
     few, more = map(int, done.stdout.split())
     assert more > few > 0
+
+
+def test_memory_is_kept_by_thread() -> None:
+    room = process.KeptRoom()
+    first = room(10)
+    first[:] = 7
+    assert np.shares_memory(room(8), first)
+    assert room(8).tolist() == [7] * 8
+    more = room(11)
+    assert len(more) == 11
+    assert not np.shares_memory(more, first)
+    with ThreadPoolExecutor(1) as threads:
+        assert not np.shares_memory(threads.submit(room, 11).result(), more)
+    assert np.shares_memory(room(11), more)

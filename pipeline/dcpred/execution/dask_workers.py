@@ -31,6 +31,8 @@ CONFIG = {
     "distributed.deploy.lost-worker-timeout": "5s",
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.worker.daemon": True,
+    # The profiler of a dashboard that nobody sees looks at each worker a hundred times a second.
+    "distributed.worker.profile.enabled": False,
 }
 
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")

@@ -10,6 +10,7 @@ rows without shards, and zstd, crc32c or neither of them. And what is not as it 
 too, so that damage is told in one way.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,15 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from dcpred_tasks.process import KeptRoom
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
 CRC_BYTES = 4
+HEADER_BYTES = 18  # longest header of a zstd frame
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+_file_room = KeptRoom()
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ChunkFiles:
             part = rows[low - start : high - start]
             chunk = part if high - low == size else np.empty(self.chunk_shape, rows.dtype)
             try:
-                data = self.file(first // size).read_bytes()
+                data = _read_file(self.file(first // size))
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return False
             if not self._decode(data, chunk):
@@ -80,23 +85,22 @@ class ChunkFiles:
             (number, *(0 for _ in self.chunk_shape[1:]))
         )
 
-    def _decode(self, data: bytes, chunk: NDArray[Any]) -> bool:
+    def _decode(self, data: NDArray[np.uint8], chunk: NDArray[Any]) -> bool:
         """Whether `data` held the chunk, which is then in `chunk`."""
-        encoded = np.frombuffer(data, np.uint8)
         if self.has_crc:
-            encoded = encoded[:-CRC_BYTES]
-            if _crc(encoded) != data[-CRC_BYTES:]:
+            data, crc = data[:-CRC_BYTES], data[-CRC_BYTES:]
+            if _crc(data) != crc.tobytes():
                 return False
         if self.zstd is None:
-            if len(encoded) != chunk.nbytes:
+            if len(data) != chunk.nbytes:
                 return False
-            chunk[...] = encoded.view(chunk.dtype).reshape(chunk.shape)
+            chunk[...] = data.view(chunk.dtype).reshape(chunk.shape)
             return True
         # A frame of fewer bytes would leave the rest of the chunk as it is.
-        if _frame_bytes(data) != chunk.nbytes:
+        if _frame_bytes(data[:HEADER_BYTES].tobytes()) != chunk.nbytes:
             return False
         try:
-            self.zstd.decode(encoded, out=chunk)
+            self.zstd.decode(data, out=chunk)
         except (RuntimeError, ValueError):
             return False
         return True
@@ -124,6 +128,16 @@ def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
     if more and not has_crc:
         return None
     return ChunkFiles(array, store.root / array.store_path.path, array.chunks, zstd, has_crc)
+
+
+def _read_file(path: Path) -> NDArray[np.uint8]:
+    """The bytes of a file, in memory that the next file of this thread takes."""
+    with open(path, "rb", buffering=0) as file:
+        room = _file_room(os.fstat(file.fileno()).st_size)
+        n = 0
+        while n < len(room) and (more := file.readinto(room[n:].data)):
+            n += more
+    return room[:n]
 
 
 def _crc(data: bytes | NDArray[np.uint8]) -> bytes:

@@ -9,6 +9,7 @@ Written so that any instant may be the last one:
    the one that stands (`dcpred_tasks.artifacts.commit_records.commit`).
 """
 
+import math
 import time
 from collections.abc import Collection
 from functools import lru_cache, partial
@@ -24,7 +25,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.process import cpu_name, one_thread, peak_memory_bytes, process_name
+from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scoring.outputs import Values, encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
@@ -35,6 +36,8 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
+
+_rows_room = KeptRoom()
 
 
 def planned_artifact(path: str, model_hash: str) -> Artifact:
@@ -108,7 +111,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     source = zarr_arrays.open_array(run.x)
     writer = _Writer(run, model)
     retrying = Retrying()
-    room = np.empty((run.chunk_rows, *source.shape[1:]), source.dtype)
+    room = rows_room(run, source)
     lost: list[str] = []
     with resource_errors(run.scores):
         for start, stop in run.chunks(block):
@@ -146,6 +149,12 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             writer.write(start, values)
             writer.note(start, values)
         return commit(run, writer.record(block, quarantined=reason))
+
+
+def rows_room(run: ScoreRun, source: zarr.Array[Any]) -> NDArray[Any]:
+    """Memory for the rows of an output chunk, which the next task of this thread takes."""
+    shape, dtype = (run.chunk_rows, *source.shape[1:]), np.dtype(source.dtype)
+    return _rows_room(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class _Writer:
