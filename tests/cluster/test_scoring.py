@@ -124,6 +124,15 @@ def test_bytes_are_those_that_zarr_writes(
     assert len(one) > 3 * 10
 
 
+def test_the_next_rows_of_a_block_are_announced(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(zarr_arrays, "announce_rows", lambda array, *span: told.append(span))
+    run(model, data, tmp_path / "out")
+    assert told == [(start, start + 100) for start in range(100, 1_950, 200)]
+
+
 @contextmanager
 def through_zarr() -> Iterator[InlineWorkers]:
     with pytest.MonkeyPatch.context() as patch:

@@ -1,5 +1,6 @@
 """Chunks in local files: Zarr reads and writes the same bytes, and what is not known is left to it."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, Zstd
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.storage import chunk_files as module
 from dcpred_tasks.storage.chunk_files import chunk_files
-from dcpred_tasks.storage.zarr_arrays import open_array, open_output, read_rows, write_rows
+from dcpred_tasks.storage.zarr_arrays import announce_rows, open_array, open_output, read_rows, write_rows
 
 CODECS: dict[str, list[Any]] = {
     "none": [],
@@ -261,3 +262,19 @@ def test_arrays_are_read_as_their_metadata_tell_now(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_rows(array, 0, 9), values)
     with pytest.raises(ValueError, match="read-only"):
         array[:] = 0
+
+
+def test_rows_that_come_soon_are_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(tmp_path / "a", (10,), 4, "i2", CODECS["zstd, crc32c"], fill_value=0)
+    array = open_output(tmp_path / "a")
+    write_rows(array, 0, np.ones(4, np.int16))
+    write_rows(array, 8, np.ones(2, np.int16))  # the chunk between them is missing
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda file, *a: told.append((os.readlink(f"/proc/self/fd/{file}"), a[-1]))
+    )
+    announce_rows(array, 3, 99)
+    assert told == [(str(tmp_path / "a" / "c" / n), os.POSIX_FADV_WILLNEED) for n in "02"]
+    announce_rows(zarr.create_array(zarr.storage.MemoryStore(), shape=(4,), dtype="f4"), 0, 4)
+    monkeypatch.delattr(os, "posix_fadvise")  # a system that does not know it
+    announce_rows(array, 0, 10)

@@ -12,6 +12,7 @@ too, so that damage is told in one way.
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,13 @@ class ChunkFiles:
             if chunk is not part:
                 part[...] = chunk[low - first : high - first]
         return True
+
+    def announce(self, start: int, stop: int) -> None:
+        """Tell the system that rows start to stop are read soon, so that it may fetch them meanwhile."""
+        size = self.chunk_shape[0]
+        for number in range(start // size, -(-min(stop, self.array.shape[0]) // size)):
+            with suppress(OSError), open(self.file(number), "rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def write(self, start: int, rows: NDArray[Any]) -> bool:
         """Write the chunk that begins with row `start`. False, and nothing written, where `rows` are not all

@@ -178,6 +178,13 @@ def read_rows(
         ) from error
 
 
+def announce_rows(array: zarr.Array[Any], start: int, stop: int) -> None:
+    """Tell the system that rows are read soon, where their chunks are files that it may fetch meanwhile."""
+    files = chunk_files(array)
+    if files is not None and hasattr(os, "posix_fadvise"):
+        files.announce(start, stop)
+
+
 def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, int]:
     """The rows of the first chunk that cannot be read, as far as one alone can be told."""
     size = chunk_rows(array)

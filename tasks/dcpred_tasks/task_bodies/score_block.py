@@ -113,6 +113,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     retrying = Retrying()
     room = rows_room(run, source)
     lost: list[str] = []
+    last = run.rows(block)[1]
     with resource_errors(run.scores):
         for start, stop in run.chunks(block):
             clock = time.perf_counter()
@@ -123,6 +124,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                     raise
                 X, given_up = _read_what_is_there(source, start, stop)
                 lost.append(str(error))
+            if stop < last:
+                zarr_arrays.announce_rows(source, stop, stop + run.chunk_rows)
             clock = writer.lap("read", clock)
             with one_thread():
                 scored = _score(model, X, given_up, run.outputs)
