@@ -10,6 +10,11 @@ from dcpred.training.train import train
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 
+OTHERWISE = """{
+    "mmap": __import__("os").environ["MALLOC_MMAP_THRESHOLD_"],
+    "trim": __import__("os").environ["MALLOC_TRIM_THRESHOLD_"],
+    "profile": __import__("dask").config.get("distributed.worker.profile.enabled"),
+}"""
 LOADED = "sorted(name for name in __import__('sys').modules if name.split('.')[0] in ('dcpred', 'sklearn'))"
 
 
@@ -32,3 +37,10 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
         score(tmp_path / "model", f"{data}/X", tmp_path / "scores", lambda: nullcontext(workers))
         (scored,) = workers.client.run(eval, LOADED).values()
         assert scored == []
+
+
+def test_a_worker_that_we_start_keeps_its_small_arrays_and_has_no_profiler() -> None:
+    with connect(1) as workers:
+        assert isinstance(workers, DaskWorkers)
+        (found,) = workers.client.run(eval, OTHERWISE).values()
+    assert found == {"mmap": str(4 * 2**20), "trim": str(16 * 2**20), "profile": False}
