@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -371,17 +373,97 @@ def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(_nap, "__module__", "__main__")
     real, lost = task_window.Window._outcome, []
 
-    def outcome(self: Any, future: Any, number: int) -> Any:
-        if number == 3 and len(lost) < 2:
-            lost.append(number)
+    def outcome(self: Any, future: Any, bundle: tuple[int, ...]) -> Any:
+        if 3 in bundle and len(lost) < 2:
+            lost.append(bundle)
             future.__class__ = LostResult
-        return real(self, future, number)
+        return real(self, future, bundle)
 
     monkeypatch.setattr(task_window.Window, "_outcome", outcome)
     with connect(1) as workers:
         results = dict(workers.each(_nap, [(0.0,)] * 6))
     assert len(lost) == 2
     assert all(isinstance(results[number], int) for number in range(6))
+
+
+def _marked(number: int, folder: str, how: str) -> int:
+    """Leaves a file for each call; fails in some way at number 30."""
+    (Path(folder) / f"{number}-{os.getpid()}-{time.time_ns()}").touch()
+    if number == 30 and how == "raises":
+        raise RuntimeError("a bug")
+    if number == 30 and how == "refuses":
+        raise DataError("bad input")
+    if number == 30 and how == "dies" and len(list(Path(folder).glob("30-*"))) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@dataclass
+class Bundled:
+    """Short tasks that were run on one worker."""
+
+    results: dict[int, Any]
+    bundles: list[tuple[int, ...]]  # of each attempt
+    calls: Counter[int]  # by task
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bundled]:
+    monkeypatch.setattr(_marked, "__module__", "__main__")
+    bundles: list[tuple[int, ...]] = []
+    real = task_window.Window._submit
+
+    def submit(self: Any, bundle: tuple[int, ...], workers: Any = None) -> None:
+        bundles.append(bundle)
+        real(self, bundle, workers)
+
+    monkeypatch.setattr(task_window.Window, "_submit", submit)
+
+    def run_short_tasks(how: str) -> Bundled:
+        with connect(1) as workers:
+            results = list(workers.each(_marked, [(n, str(tmp_path), how) for n in range(60)]))
+        assert len(results) == 60
+        calls = Counter(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
+        return Bundled(dict(results), bundles, calls)
+
+    return run_short_tasks
+
+
+def test_short_tasks_share_attempts(bundled: Callable[[str], Bundled]) -> None:
+    done = bundled("")
+    assert done.results == {n: n for n in range(60)}
+    assert done.calls == dict.fromkeys(range(60), 1)
+    assert [n for bundle in done.bundles for n in bundle] == list(range(60))
+    assert [len(bundle) for bundle in (done.bundles[0], done.bundles[-1])] == [1, 1]
+    assert max(map(len, done.bundles)) > 5
+    assert len(done.bundles) < 30
+
+
+def test_long_tasks_share_none(bundled: Callable[[str], Bundled], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_window, "BUNDLE_SECONDS", 1e-9)
+    assert bundled("").bundles == [(n,) for n in range(60)]
+
+
+@pytest.mark.parametrize("how", ["raises", "refuses"])
+def test_a_task_that_fails_in_a_bundle_fails_alone(bundled: Callable[[str], Bundled], how: str) -> None:
+    done = bundled(how)
+    failure = done.results.pop(30)
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.error, RuntimeError if how == "raises" else DataError)
+    assert done.results == {n: n for n in range(60) if n != 30}
+    # The attempt of the bundle, unless it began with this task, and those that Dask makes of it alone.
+    attempts = done.calls.pop(30)
+    assert attempts in ((1 + task_window.RETRIES, 2 + task_window.RETRIES) if how == "raises" else (1,))
+    assert set(done.calls.values()) == {1}
+
+
+def test_a_worker_that_dies_with_a_bundle_blames_nobody_for_good(bundled: Callable[[str], Bundled]) -> None:
+    done = bundled("dies")
+    assert done.results == {n: n for n in range(60)}
+    assert max(done.calls.values()) == 2
+    lost = next(bundle for bundle in done.bundles if 30 in bundle)
+    assert len(lost) > 1
+    assert all((n,) in done.bundles for n in lost)
 
 
 def _hang(once: str) -> bool:
@@ -496,8 +578,9 @@ def test_a_signal_ends_in_order_and_says_how_to_go_on(
     assert "run the same command again to go on" in done.stderr
     state = run_status(tmp_path / "out")
     assert state.state == "stopped"
-    # What was in flight was finished: block 2, and block 3 where it was waiting behind it.
-    assert 3 <= state.done_blocks <= 2 + task_window.IN_FLIGHT_PER_THREAD
+    # What was in flight was finished: block 2, and what was waiting behind it, at most two bundles of a
+    # quarter of ten blocks each.
+    assert 3 <= state.done_blocks <= 2 + 2 * task_window.IN_FLIGHT_PER_THREAD
     assert run(model, data, tmp_path / "out").scored_blocks == 10 - state.done_blocks
 
 

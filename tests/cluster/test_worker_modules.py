@@ -14,6 +14,7 @@ OTHERWISE = """{
     "mmap": __import__("os").environ["MALLOC_MMAP_THRESHOLD_"],
     "trim": __import__("os").environ["MALLOC_TRIM_THRESHOLD_"],
     "profile": __import__("dask").config.get("distributed.worker.profile.enabled"),
+    "tick": __import__("dask").config.get("distributed.admin.tick.interval"),
 }"""
 LOADED = "sorted(name for name in __import__('sys').modules if name.split('.')[0] in ('dcpred', 'sklearn'))"
 
@@ -39,8 +40,8 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
         assert scored == []
 
 
-def test_a_worker_that_we_start_keeps_its_small_arrays_and_has_no_profiler() -> None:
+def test_a_worker_that_we_start_keeps_its_small_arrays_and_measures_nothing() -> None:
     with connect(1) as workers:
         assert isinstance(workers, DaskWorkers)
         (found,) = workers.client.run(eval, OTHERWISE).values()
-    assert found == {"mmap": str(4 * 2**20), "trim": str(16 * 2**20), "profile": False}
+    assert found == {"mmap": str(4 * 2**20), "trim": str(16 * 2**20), "profile": False, "tick": "1s"}

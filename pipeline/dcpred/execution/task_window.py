@@ -14,6 +14,9 @@ task, which is known by its number:
                                                   ▼   │                                          │
                                              in flight alone ─── result, or third death alone ───┘
 
+- Tasks that take little time share an attempt: a bundle of neighbours that runs for about half a second. An
+  attempt takes Dask 10 ms of processor time (2026-11). Tasks of one that was lost, and those behind a task
+  that raised, go alone from then on.
 - A death is counted for every task that the worker had. A suspect waits until nothing else is in flight, so
   that innocent neighbours are not blamed with it. A task that is given up is done with a `Failure`.
 - A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
@@ -28,6 +31,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -38,7 +42,7 @@ from distributed.scheduler import KilledWorker
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
 from dcpred_tasks.errors import InterruptedRunError
-from dcpred_tasks.guard import Failure, guarded
+from dcpred_tasks.guard import Failure, in_turn
 
 IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2  # Dask retries of a task that raised; transient I/O is already retried inside the task
@@ -50,9 +54,12 @@ SLOW_SECONDS = 30.0  # a task that takes less is never slow
 SLOW_TIMES = 10.0  # a slow task takes that many times the median of those that ended
 NO_WORKERS_SECONDS = 300.0  # a cluster that has no workers for so long is given up
 REVIVE_SECONDS = 2.0  # time between two looks for workers to start again
+BUNDLE_SECONDS = 0.5  # what a bundle of tasks is meant to take
+BUNDLES_LEFT = 4  # bundles of its size that a bundle leaves for each thread, so that all end at the same time
 SPARE_SECONDS = 10.0  # time that other workers have beyond twice what the first one took
 
 T = TypeVar("T")
+Bundle = tuple[int, ...]  # numbers of the tasks of an attempt
 
 
 class Window(Generic[T]):
@@ -70,16 +77,20 @@ class Window(Generic[T]):
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
         self.lone_suspect: int | None = None  # the suspect that is in flight alone
-        self.in_flight: dict[Future, int] = {}  # the task of each attempt
+        self.in_flight: dict[Future, Bundle] = {}  # the tasks of each attempt
         self.finished: SimpleQueue[Future] = SimpleQueue()  # filled by a thread of Dask
         self.deaths: Counter[int] = Counter()  # all deaths, by task
         self.lone_deaths: Counter[int] = Counter()  # deaths alone in flight, by task
-        self.with_second_attempt: set[int] = set()
+        self.with_second_attempt: set[Bundle] = set()
+        self.alone: set[int] = set()  # tasks that share no attempt any more
         # Times of time.monotonic, in seconds.
         self.started_at: dict[int, float] = {}  # first attempt of a task since it last waited
         self.revived_at = time.monotonic()
         self.no_workers_since: float | None = None
-        self.task_seconds: deque[float] = deque(maxlen=200)  # what the last tasks took
+        self.attempt_seconds: deque[float] = deque(
+            maxlen=200
+        )  # the last attempts, from when they were submitted
+        self.task_seconds: deque[float] = deque(maxlen=20)  # the last tasks on their worker
 
     def results(self) -> Iterator[tuple[int, T | Failure]]:
         """(number, result) as tasks end. Raises InterruptedRunError."""
@@ -93,8 +104,7 @@ class Window(Generic[T]):
                         deadline = time.monotonic() + GRACE_SECONDS
                     if not self.in_flight or time.monotonic() > deadline:
                         break
-                    result = self._next()
-                    if result is not None:
+                    for result in self._next():
                         n_done += 1
                         yield result
                 if asked.is_set() and n_done < len(self.tasks):
@@ -107,30 +117,42 @@ class Window(Generic[T]):
         return int(sum(self.client.nthreads().values()))
 
     def _fill(self) -> None:
-        room = IN_FLIGHT_PER_THREAD * max(self._threads(), 1) - len(self.in_flight)
+        threads = max(self._threads(), 1)
+        room = IN_FLIGHT_PER_THREAD * threads - len(self.in_flight)
         while self.waiting and room > 0 and self.lone_suspect is None:
-            self._submit(self.waiting.popleft())
+            self._submit(self._bundle(threads))
             room -= 1
         if not self.in_flight and self.suspects:
             self.lone_suspect = self.suspects.popleft()
-            self._submit(self.lone_suspect)
+            self._submit((self.lone_suspect,))
 
-    def _submit(self, number: int, workers: list[str] | None = None) -> None:
+    def _bundle(self, threads: int) -> Bundle:
+        """The next task that waits, and its neighbours if tasks take little time."""
+        most = 1
+        if self.task_seconds and self.waiting[0] not in self.alone:
+            quick = BUNDLE_SECONDS / max(float(np.median(self.task_seconds)), 1e-3)
+            most = max(min(int(quick), len(self.waiting) // (BUNDLES_LEFT * threads)), 1)
+        bundle = [self.waiting.popleft()]
+        while len(bundle) < most and self.waiting[0] not in self.alone:
+            bundle.append(self.waiting.popleft())
+        return tuple(bundle)
+
+    def _submit(self, bundle: Bundle, workers: list[str] | None = None) -> None:
         future = self.client.submit(
-            guarded,
-            self.body,
-            *self.tasks[number],
+            in_turn,
+            *(partial(self.body, *self.tasks[number]) for number in bundle),
             pure=False,
             retries=RETRIES,
-            priority=-number,
+            priority=-bundle[0],
             workers=workers,
         )
-        self.in_flight[future] = number
-        self.started_at.setdefault(number, time.monotonic())
+        self.in_flight[future] = bundle
+        for number in bundle:
+            self.started_at.setdefault(number, time.monotonic())
         future.add_done_callback(self.finished.put)
 
-    def _next(self) -> tuple[int, T | Failure] | None:
-        """The result of the next task that ends for good, or None after a while."""
+    def _next(self) -> list[tuple[int, T | Failure]]:
+        """The results of the next tasks that end for good; none after a while."""
         if time.monotonic() - self.revived_at > REVIVE_SECONDS:
             self.revive()
             self.revived_at = time.monotonic()
@@ -138,34 +160,44 @@ class Window(Generic[T]):
             future = self.finished.get(timeout=TICK_SECONDS)
         except Empty:
             self._look_after()
-            return None
-        number = self.in_flight.pop(future, None)
-        if number is None:  # the other attempt at the task ended first
-            return None
-        result, lost = self._outcome(future, number)
-        if lost and self._died(number):
-            future.release()
-            return None
-        self._settle(number)
+            return []
+        bundle = self.in_flight.pop(future, None)
+        if bundle is None:  # the other attempt at the tasks ended first
+            return []
+        results, lost = self._outcome(future, bundle)
+        if lost or len(results) < len(bundle):
+            self.alone.update(bundle)
+        if lost:
+            results = [(number, result) for number, result in results if not self._died(number)]
+        if results:
+            self._settle(bundle)
+            for number in reversed(bundle[len(results) :]):
+                self.started_at.pop(number)
+                self.waiting.appendleft(number)
         future.release()
-        return number, result
+        return results
 
-    def _outcome(self, future: Future, number: int) -> tuple[T | Failure, bool]:
-        """What came of an attempt, and whether it was lost with its worker rather than ended."""
+    def _outcome(self, future: Future, bundle: Bundle) -> tuple[list[tuple[int, T | Failure]], bool]:
+        """What came of an attempt: results of its tasks, up to the one that raised, and whether it was lost
+        with its worker rather than ended.
+        """
         finished = future.status == "finished"
         try:
             if finished:
-                return future.result(), False
+                results, seconds = future.result()
+                self.task_seconds.extend(seconds)
+                return list(zip(bundle, results, strict=False)), False
             error = future.exception() or CancelledError()
         except Exception as raised:  # the worker that kept the result died before it was fetched
             error = raised
         if isinstance(error, CancelledError) and self.client.status != "running":
             raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
         lost = finished or isinstance(error, (KilledWorker, CancelledError))
-        return Failure(error, self.deaths[number] + lost), lost
+        ended = bundle if lost else bundle[:1]
+        return [(number, Failure(error, self.deaths[number] + lost)) for number in ended], lost
 
-    def _settle(self, number: int) -> None:
-        """A task is done: forget other attempts at it.
+    def _settle(self, bundle: Bundle) -> None:
+        """Tasks are done: forget other attempts at them.
 
         Guarded against:
 
@@ -178,19 +210,19 @@ class Window(Generic[T]):
 
         Whatever A still writes while it is cancelled are the bytes that B wrote.
         """
-        self.task_seconds.append(time.monotonic() - self.started_at[number])
-        others = [future for future, same in self.in_flight.items() if same == number]
+        self.attempt_seconds.append(time.monotonic() - self.started_at[bundle[0]])
+        others = [future for future, same in self.in_flight.items() if same == bundle]
         for future in others:
             del self.in_flight[future]
         if others:
             self.client.cancel(others, force=True)
-        if self.lone_suspect == number:
+        if bundle == (self.lone_suspect,):
             self.lone_suspect = None
 
     def _died(self, number: int) -> bool:
         """Count a death, and whether the task gets another chance."""
         self.deaths[number] += 1
-        if number in self.in_flight.values():  # the other attempt is under way
+        if any(number in bundle for bundle in self.in_flight.values()):  # the other attempt is under way
             return True
         self.started_at.pop(number)
         if self.lone_suspect == number:
@@ -220,23 +252,23 @@ class Window(Generic[T]):
             return
         self.no_workers_since = None
         limit = (
-            max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.task_seconds)))
-            if self.task_seconds
+            max(SLOW_SECONDS, SLOW_TIMES * float(np.median(self.attempt_seconds)))
+            if self.attempt_seconds
             else float("inf")
         )
         slow = {
-            f: n
-            for f, n in self.in_flight.items()
-            if now - self.started_at[n] > limit and n not in self.with_second_attempt
+            future: bundle
+            for future, bundle in self.in_flight.items()
+            if now - self.started_at[bundle[0]] > limit and bundle not in self.with_second_attempt
         }
         if not slow:
             return
         where = {key: worker for worker, keys in self.client.processing().items() for key in keys}
-        for future, number in slow.items():
+        for future, bundle in slow.items():
             others = [worker for worker in self.client.nthreads() if worker != where.get(future.key)]
             if others and (not self.waiting or future.key not in where):
-                self.with_second_attempt.add(number)
-                self._submit(number, others)
+                self.with_second_attempt.add(bundle)
+                self._submit(bundle, others)
 
 
 def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:
