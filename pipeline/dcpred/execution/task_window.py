@@ -86,6 +86,8 @@ class Window(Generic[T]):
         # Times of time.monotonic, in seconds.
         self.started_at: dict[int, float] = {}  # first attempt of a task since it last waited
         self.revived_at = time.monotonic()
+        self.counted_at = float("-inf")
+        self.n_threads = 0  # as they were counted then
         self.no_workers_since: float | None = None
         self.attempt_seconds: deque[float] = deque(
             maxlen=200
@@ -114,7 +116,11 @@ class Window(Generic[T]):
                 self.client.cancel(list(self.in_flight), force=True)
 
     def _threads(self) -> int:
-        return int(sum(self.client.nthreads().values()))
+        """Threads of all workers, asked for once a tick: the scheduler takes 2 ms to answer."""
+        if time.monotonic() - self.counted_at > TICK_SECONDS:
+            self.n_threads = int(sum(self.client.nthreads().values()))
+            self.counted_at = time.monotonic()
+        return self.n_threads
 
     def _fill(self) -> None:
         threads = max(self._threads(), 1)
