@@ -28,7 +28,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,15 @@ def _end(process: Any) -> int:
     return int(process.exitcode)
 
 
+def _signalled(process: Any, number: int) -> bool:
+    """Whether a driver was still there to get a signal."""
+    with suppress(ProcessLookupError):  # it may end between the two lines
+        if process.exitcode is None:
+            os.kill(process.pid, number)
+            return True
+    return False
+
+
 def _finish(arena: Arena, output: Path, toll: Toll, code: int) -> Toll:
     """Run again until the run says that it is complete."""
     while code != 0:
@@ -177,9 +186,7 @@ def hit_driver(number: int) -> Attack:
             process = _run_driver(arena, output)
             time.sleep(arena.chance.uniform(0, arena.seconds))
             process.join(0)
-            if process.exitcode is None:
-                os.kill(process.pid, number)
-                toll.hits += 1
+            toll.hits += _signalled(process, number)
             code = _end(process)
             if code == 0:
                 return toll
@@ -203,8 +210,7 @@ def two_drivers(arena: Arena, output: Path) -> Toll:
     time.sleep(arena.chance.uniform(0, arena.seconds / 2))
     second = _run_driver(arena, output)
     time.sleep(arena.chance.uniform(0, arena.seconds / 2))
-    if first.exitcode is None:
-        os.kill(first.pid, signal.SIGKILL)
+    _signalled(first, signal.SIGKILL)
     _end(first)
     return _finish(arena, output, Toll(hits=1), _end(second))
 
@@ -212,13 +218,11 @@ def two_drivers(arena: Arena, output: Path) -> Toll:
 def stop_driver(arena: Arena, output: Path) -> Toll:
     first = _run_driver(arena, output)
     time.sleep(arena.chance.uniform(0, arena.seconds))
-    if first.exitcode is None:
-        os.kill(first.pid, signal.SIGSTOP)
+    _signalled(first, signal.SIGSTOP)
     if arena.chance.random() < 1 / 2:
         (output / "lock").unlink(missing_ok=True)
     code = _end(_run_driver(arena, output))
-    if first.exitcode is None:
-        os.kill(first.pid, signal.SIGCONT)
+    _signalled(first, signal.SIGCONT)
     return _finish(arena, output, Toll(hits=1), min(code, _end(first), key=lambda c: c != 0))
 
 

@@ -87,7 +87,7 @@ class Window(Generic[T]):
         self.started_at: dict[int, float] = {}  # first attempt of a task since it last waited
         self.revived_at = time.monotonic()
         self.counted_at = float("-inf")
-        self.n_threads = 0  # as they were counted then
+        self.n_threads = 0
         self.no_workers_since: float | None = None
         self.attempt_seconds: deque[float] = deque(
             maxlen=200
