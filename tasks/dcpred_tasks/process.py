@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+MOST_KEPT_BYTES = 64 * 2**20  # largest KeptRoom of a thread
 PACKAGES = ("dcpred", "dask", "distributed", "numpy", "scipy", "scikit-learn", "zarr", "llvmlite")
 
 
@@ -59,7 +60,11 @@ class KeptRoom(threading.local):
         self._room = np.empty(0, np.uint8)
 
     def __call__(self, n_bytes: int) -> NDArray[np.uint8]:
-        """uint8 (n_bytes,) with whatever was left in it: the caller's, until this thread calls again."""
+        """uint8 (n_bytes,) with whatever was left in it: the caller's, until this thread calls again. What is
+        larger than MOST_KEPT_BYTES is not kept.
+        """
+        if n_bytes > MOST_KEPT_BYTES:
+            return np.empty(n_bytes, np.uint8)
         if len(self._room) < n_bytes:
             self._room = np.empty(0, np.uint8)  # never both at once
             self._room = np.empty(n_bytes, np.uint8)

@@ -64,3 +64,7 @@ def test_memory_is_kept_by_thread() -> None:
     with ThreadPoolExecutor(1) as threads:
         assert not np.shares_memory(threads.submit(room, 11).result(), more)
     assert np.shares_memory(room(11), more)
+    large = room(process.MOST_KEPT_BYTES + 1)
+    assert len(large) == process.MOST_KEPT_BYTES + 1
+    assert not np.shares_memory(room(process.MOST_KEPT_BYTES + 1), large)
+    assert np.shares_memory(room(11), more)
