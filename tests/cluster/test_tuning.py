@@ -20,14 +20,21 @@ from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.execution.workers import Workers
 from dcpred.training.train import train
-from dcpred.tuning.search import Budget
+from dcpred.tuning.points import Budget
 from dcpred.tuning.tune import TuneReport, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
-from dcpred_tasks.errors import DataError, PlanConflictError, RunHeldError, SettingsError
+from dcpred_tasks.errors import (
+    DataError,
+    InterruptedRunError,
+    PlanConflictError,
+    RunHeldError,
+    SettingsError,
+)
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
+from dcpred_tasks.task_bodies.try_settings import try_settings
 from dcpred_tasks.training.settings import Settings, make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -229,6 +236,52 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
     assert again.trained["already_trained"]
     with pytest.raises(PlanConflictError, match="is there already"):
         tune(*address, model, inline, short=True, budget=Budget(ratio=50.0))
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_search_that_was_cut_off_goes_on(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], torn: bool
+) -> None:
+    """Nothing is looked at twice, but for what was being written down when the machine lost power."""
+    address, asked = (f"{few}/X", f"{few}/y"), []
+    limit = 0
+
+    def counting(*task: Any) -> Any:
+        if limit and len(asked) == limit:
+            raise InterruptedRunError("stopped")
+        asked.append(task[1:3])
+        return try_settings(*task)
+
+    monkeypatch.setattr("dcpred.tuning.judging.try_settings", counting)
+    whole = tune(*address, tmp_path / "whole", inline, short=True)
+    n_tasks, n_blocks, limit = len(asked), len(surveyed), len(asked) // 2
+    asked.clear()
+    with pytest.raises(InterruptedRunError, match="run the same command again to go on"):
+        tune(*address, tmp_path / "m", inline, short=True)
+    if torn:
+        journal = tmp_path / "m.tune" / "verdicts.jsonl"
+        journal.write_bytes(journal.read_bytes()[:-7])
+    limit = 0
+    again = tune(*address, tmp_path / "m", inline, short=True)
+    assert len(asked) == n_tasks + torn
+    assert len(surveyed) == 2 * n_blocks
+    assert again.settings == whole.settings
+    assert again.frontier == whole.frontier
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json", "whole", "whole.tuned.json"]
+
+
+def test_another_search_does_not_go_on_from_one_that_was_cut_off(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{few}/X", f"{few}/y"
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.tune.search", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            tune(*address, tmp_path / "m", inline, short=True)
+    assert (tmp_path / "m.tune" / "tree-0.npz").exists()
+    (tmp_path / "m.tune" / "verdicts.jsonl").write_text("of other data")
+    tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=30.0))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
 
 
 def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(

@@ -4,14 +4,25 @@ not take.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dcpred.cost.predicted import PredictedCost
-from dcpred.tuning.search import WHOLE_LANDMARKS, Budget, Point, frontier, search
-from dcpred.tuning.trial_plan import LEAST_ROWS, MOST_ROWS, WHOLE, draw_leaves, tree_sizes, tries_whole
-from dcpred.tuning.tune import choose, parse_budget
+from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
+from dcpred.tuning.search import MORE_STEPS, search
+from dcpred.tuning.tree_search import SHORT, START_LANDMARKS, WHOLE_LANDMARKS, Ask, together
+from dcpred.tuning.trial_plan import (
+    LEAST_ROWS,
+    MOST_ROWS,
+    WHOLE,
+    GrownTree,
+    draw_leaves,
+    tree_sizes,
+    tries_whole,
+)
+from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import Verdict
@@ -49,11 +60,13 @@ class Known:
     def folds(self, tree: int) -> int:
         return 1
 
-    def judge(
-        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
-    ) -> list[Verdict]:
-        self.judged += [(tree, s, share) for s in tries]
-        return [Verdict(error, error) for error in (self.error(tree, s) for s in tries)]
+    def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]:
+        self.judged += [(ask.tree, s, ask.share) for ask in asks for s in ask.tries]
+        return [[self.verdict(ask, s) for s in ask.tries] for ask in asks]
+
+    def verdict(self, ask: Ask, s: Settings) -> Verdict:
+        error = self.error(ask.tree, s)
+        return Verdict(error, error)
 
     def error(self, tree: int, s: Settings) -> float:
         off = abs(np.log2(s.head_gamma / self.best_gamma[tree]))
@@ -84,9 +97,9 @@ def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_conce
     tried = {s.landmarks for _, s, _ in arena.judged}
     assert min(tried) >= WHOLE_LANDMARKS // 3
     assert max(tried) == best.settings.landmarks == 128, "what the budget has room for"
-    assert {(s.overlap, s.refine_epochs, s.guide) for _, s, _ in arena.judged} == {
-        (1, WHOLE["refine_epochs"], 0.0)
-    }
+    assert {(s.overlap, s.guide) for _, s, _ in arena.judged} == {(1, 0.0)}
+    assert {s.refine_epochs for _, s, _ in arena.judged} == {SHORT.epochs, WHOLE["refine_epochs"]}
+    assert best.settings.refine_epochs == WHOLE["refine_epochs"]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +135,9 @@ def test_the_better_tree_wins_and_hopeless_ones_are_given_up_early() -> None:
     arena = Known([1.0, 1.0, 1.0], [0.1, 0.05, 0.3])
     points = search(arena, [0, 1, 2], Budget(), short=False)
     assert min(points, key=lambda p: p.error).tree == 1
-    late = {tree for tree, _, share in arena.judged if share == 1.0}
-    assert late == {1}, "the others are more than half worse"
+    assert {p.tree for p in points} == {1}
+    sized = {tree for tree, s, _ in arena.judged if s.landmarks != START_LANDMARKS}
+    assert sized == {1}, "the others are more than three quarters worse"
 
 
 class Lucky(Known):
@@ -132,16 +146,14 @@ class Lucky(Known):
     def folds(self, tree: int) -> int:
         return 4
 
-    def judge(
-        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
-    ) -> list[Verdict]:
-        luck = 0.8 if tree == 0 and 0 in folds else 1.0
-        return [Verdict(v.soft * luck, v.hard * luck) for v in super().judge(tree, tries, share, folds)]
+    def verdict(self, ask: Ask, s: Settings) -> Verdict:
+        error = self.error(ask.tree, s) * (0.8 if ask.tree == 0 and 0 in ask.folds else 1.0)
+        return Verdict(error, error)
 
 
 def test_what_is_best_by_luck_is_judged_on_more_rows() -> None:
     points = search(Lucky([1.0, 1.0], [0.1, 0.09]), [0, 1], Budget(), short=False)
-    best = choose(points, Budget())
+    best = choose(points, 1.0)
     assert (best.tree, best.folds) == (1, 4)
     assert best.error == pytest.approx(Known([1.0, 1.0], [0.1, 0.09]).error(1, best.settings))
     assert {p.tree for p in points if p.folds == 4} == {0, 1}
@@ -182,8 +194,8 @@ def test_the_frontier_drops_what_is_dearer_and_no_better() -> None:
 
 def test_what_is_chosen() -> None:
     points = points_of((3, 0.2), (5, 0.1005), (9, 0.1), (12, 0.1))
-    assert choose(points, Budget(ratio=20)).cost.cost_ratio == 9, "a named budget may be spent"
-    assert choose(points, None).cost.cost_ratio == 5, "else nearly as good and cheaper is better"
+    assert choose(points, 1.0).cost.cost_ratio == 9, "a named budget may be spent"
+    assert choose(points, SLACK).cost.cost_ratio == 5, "else nearly as good and cheaper is better"
 
 
 def test_budgets_are_read_and_refused() -> None:
@@ -204,15 +216,82 @@ def test_trees_of_every_size_of_data(n_rows: int) -> None:
     assert n_rows / sizes[0] <= MOST_ROWS or sizes[0] == 4_096
 
 
-def test_leaves_stand_for_all_rows_without_bias() -> None:
+def grown(counts: np.ndarray, leaves: np.ndarray, draws: np.ndarray) -> GrownTree:
+    division: Any = None
+    return GrownTree(START, division, counts, leaves, draws, error_factor=1.0, most_overlap=4)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.25])
+def test_leaves_stand_for_all_rows_without_bias(part: float) -> None:
     """Horvitz and Thompson: over many draws, the weights of the leaves drawn add up to each leaf's share."""
     counts = np.array([1, 5, 10, 50, 200, 34, 0] * 120)
     share, total = counts / counts.sum(), np.zeros(len(counts))
+    leaf = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     n_draws = 300
     for seed in range(n_draws):
-        leaves, weight = draw_leaves(counts, 10**6, seed)
+        leaves, draws = draw_leaves(leaf, len(counts), 10**6, seed)
         assert len(set(leaves.tolist())) == len(leaves)
-        assert (counts[leaves] > 0).all()
-        total[leaves] += weight / n_draws
+        assert (np.diff(draws) > 0).all()
+        some = int(part * len(leaves))
+        total[leaves[:some]] += grown(counts, leaves, draws).sampling_weights(some) / n_draws
     for size in np.unique(counts):
         assert total[counts == size].sum() == pytest.approx(share[counts == size].sum(), rel=0.25, abs=1e-3)
+
+
+def test_all_leaves_stand_for_their_own_rows_and_trees_are_drawn_from_alike() -> None:
+    leaf = np.repeat(np.arange(8, dtype=np.int32), [1, 1, 2, 4, 8, 16, 32, 64])
+    counts = np.bincount(leaf)
+    leaves, draws = draw_leaves(leaf, 8, len(leaf), 0)
+    assert sorted(leaves.tolist()) == list(range(8))
+    weights = grown(counts, leaves, draws).sampling_weights(8)
+    assert weights == pytest.approx(counts[leaves] / len(leaf))
+    coarse, _ = draw_leaves(leaf // 2, 4, len(leaf), 0)
+    assert coarse.tolist() == list(dict.fromkeys((leaves // 2).tolist())), "the same rows, in larger leaves"
+
+
+def test_courses_go_on_side_by_side_to_their_own_ends() -> None:
+    arena = Known([1.0] * 3, [0.1, 0.2, 0.3])
+    rounds: list[list[int]] = []
+
+    def course(tree: int, length: int) -> Any:
+        found = []
+        for _ in range(length):
+            [verdict] = yield Ask(tree, [replace(START, gamma=1.0, head_gamma=1.0)], 1.0)
+            found.append(verdict.soft)
+        return found
+
+    judge = arena.judge
+    arena.judge = lambda asks: [rounds.append([a.tree for a in asks]), judge(asks)][1]  # type: ignore
+    found = together(arena, [course(0, 1), course(1, 3), course(2, 0)])
+    assert rounds == [[0, 1], [1], [1]]
+    assert [len(one) for one in found] == [1, 3, 0]
+    assert found[1] == [arena.error(1, replace(START, head_gamma=1.0))] * 3
+
+
+class Misleading(Known):
+    """A few leaves of tree 0 flatter it."""
+
+    def verdict(self, ask: Ask, s: Settings) -> Verdict:
+        error = self.error(ask.tree, s) * (0.1 if ask.tree == 0 and ask.share < 1 else 1.0)
+        return Verdict(error, error)
+
+
+def test_trees_are_compared_on_all_leaves() -> None:
+    points = search(Misleading([1.0, 1.0], [0.1, 0.05]), [0, 1], Budget(), short=True)
+    assert {p.tree for p in points} == {1}
+
+
+class Slow(Known):
+    """The better settings need more steps."""
+
+    def error(self, tree: int, s: Settings) -> float:
+        return super().error(tree, s) * (0.9 if s.refine_steps == MORE_STEPS else 1.0)
+
+
+def test_the_chosen_point_gets_more_steps_where_they_help() -> None:
+    for arena, steps in ((Slow([1.0], [0.1]), MORE_STEPS), (Known([1.0], [0.1]), START.refine_steps)):
+        best = choose(search(arena, [0], Budget(), short=True), 1.0)
+        assert best.settings.refine_steps == steps
+        assert best.error == pytest.approx(arena.error(0, best.settings))
+        early = {s.refine_steps for _, s, share in arena.judged if share == SHORT.moves_share}
+        assert early == {SHORT.steps}

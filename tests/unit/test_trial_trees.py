@@ -17,7 +17,7 @@ from dcpred.training.steps import Training
 from dcpred.training.train import check_training_data
 from dcpred.tuning import trial_trees
 from dcpred.tuning.forecast import forecast_tuning
-from dcpred.tuning.search import Budget
+from dcpred.tuning.points import Budget
 from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred.tuning.tune import parse_budget

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from dcpred.execution.course import Shares
 from dcpred.training.forecast import forecast_training, row_seconds
-from dcpred.tuning.search import START_OVERLAP, WHOLE_LANDMARKS, expected_tries
+from dcpred.tuning.search import expected_tries
+from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
     MANY_ROWS,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +13,17 @@ from numpy.typing import NDArray
 from dcpred.cost.predicted import PredictedCost, predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.progress import Reporter, Step
-from dcpred.execution.workers import Workers, run_all
+from dcpred.execution.workers import Workers
 from dcpred.training.steps import Training
-from dcpred.tuning.forecast import Headway, relative_effort
-from dcpred.tuning.search import (
-    DEFAULT_BUDGET,
-    LANDMARKS,
-    LEAST_TIMES,
-    START_C,
-    START_OVERLAP,
-    Budget,
-    expected_tries,
-)
+from dcpred.tuning.forecast import Headway
+from dcpred.tuning.judging import Judge
+from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget
+from dcpred.tuning.search import expected_tries
+from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
     LARGER,
-    LEAVES,
+    LOCAL_ROWS,
     MANY_ROWS,
     MOST_TREES,
     OWN_ROWS,
@@ -38,19 +32,21 @@ from dcpred.tuning.trial_plan import (
     WHOLE_ERROR_POWER,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
+    GrownTree,
     draw_leaves,
     outline,
     tree_sizes,
     tries_whole,
     undivided,
 )
-from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, write_trial_tree
-from dcpred_tasks.task_bodies.try_settings import probe_block, try_settings
+from dcpred_tasks.task_bodies.train_model import Receipt
+from dcpred_tasks.task_bodies.try_settings import probe_block
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
@@ -78,25 +74,6 @@ class TreeSample:
     """Name of the best scaling beside the learned one; None where learning made nothing better."""
 
 
-@dataclass(frozen=True)
-class GrownTree:
-    """A tree that is tried."""
-
-    start: Settings
-    """Settings that the search in it starts from."""
-    division: Division
-    counts: IntArray
-    """Sampled rows of every leaf, (n_leaves,)."""
-    leaves: IntArray
-    """Numbers of the leaves that are looked at, (n_looked_at,)."""
-    sampling_weights: FloatArray
-    """Share of all rows that each of those stands for, (n_looked_at,)."""
-    error_factor: float
-    """Factor by which a trial's error is expected to shrink once all rows train."""
-    most_overlap: int
-    """Most leaves that a row may help to train."""
-
-
 class TrialTrees:
     """Trees over a sample of all rows, and rows of some leaves of each."""
 
@@ -117,7 +94,6 @@ class TrialTrees:
         # Scaling and number of leaves of every tree that was grown or left out.
         self.attempted: set[tuple[str, int]] = set()
         self.cheapest = ""
-        self.headway = Headway(0.0)
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
         self.learned: Scaling | None = None
 
@@ -156,7 +132,8 @@ class TrialTrees:
                 f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within"
                 f" {self.budget.ns:,.0f} ns a row"
             )
-        self.headway = Headway(expected_tries(len(self.trees), self.short))
+        headway = Headway(expected_tries(len(self.trees), self.short))
+        self.judged = Judge(self.job, self.workers, n_outputs(len(self.survey.classes)), headway)
         seconds["trees"] = perf_counter() - begin
 
     def _grow(self, sample: TreeSample) -> None:
@@ -211,12 +188,13 @@ class TrialTrees:
         self.cheapest = f"more than {_rounded_up(walk)}"
         if not self.budget.allows(walk):
             return
-        counts = np.bincount(tree.descend(division.scaling(sample.X)), minlength=tree.n_leaves)
+        leaf = tree.descend(division.scaling(sample.X))
+        counts = np.bincount(leaf, minlength=tree.n_leaves)
         rows = counts * (self.survey.n_used / len(sample.X))
         start = self._start(scaling, n_leaves, int(rows.max()), coarse)
         if start is None:
             return
-        chosen, sampling_weights = draw_leaves(counts, self.survey.n_used, start.seed)
+        chosen, draws = draw_leaves(leaf, tree.n_leaves, self.survey.n_used, start.seed)
         looked_at = (
             min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
         )
@@ -229,9 +207,7 @@ class TrialTrees:
         )
         error_factor = float(kept.min()) ** WHOLE_ERROR_POWER if start.refine_epochs else 1.0
         most_overlap = start.overlap if coarse else MOST_OVERLAP
-        self.trees.append(
-            GrownTree(start, division, counts, chosen, sampling_weights, error_factor, most_overlap)
-        )
+        self.trees.append(GrownTree(start, division, counts, chosen, draws, error_factor, most_overlap))
 
     def _division(self, scaling: str, n_leaves: int, sample: TreeSample) -> Division | None:
         survey = self.survey
@@ -272,12 +248,20 @@ class TrialTrees:
             min_leaf_rows=fewest,
             overlap=overlap,
             C=START_C,
+            local_rows=self._local_rows(),
         )
         if not coarse:
             return start
         largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
         start = replace(start, **WHOLE) if n_leaves == 1 else start
         return undivided(largest, len(self.survey.minimum), start.overlap, start)
+
+    def _local_rows(self) -> int:
+        """Rows that train a local machine. It picks landmarks, and more rows do not pick better ones; a user
+        who keeps its support vectors predicts by it.
+        """
+        asked = self.job.settings
+        return asked.local_rows if asked.keep_support_vectors else min(asked.local_rows, LOCAL_ROWS)
 
     def _gather(self) -> None:
         """The rows of trees that were added since the last time."""
@@ -305,11 +289,8 @@ class TrialTrees:
 
     def cost(self, tree: int, settings: Settings) -> PredictedCost:
         """Of a mean row: those of constant leaves only walk down the tree."""
-        grown, outputs, weight = (
-            self.trees[tree],
-            n_outputs(len(self.survey.classes)),
-            self.trees[tree].sampling_weights,
-        )
+        grown, outputs = self.trees[tree], n_outputs(len(self.survey.classes))
+        weight = grown.sampling_weights(len(grown.leaves))
         if outputs > 1:  # most leaves have rows of a few classes only
             outputs = min(
                 outputs,
@@ -337,36 +318,8 @@ class TrialTrees:
         """How often rows are held out until there are enough to choose by."""
         return int(np.clip(round(HELD_ROWS / max(self.n_judged(tree), 1)), 1, FOLDS))
 
-    def judge(
-        self, tree: int, tries: Sequence[Settings], share: float, folds: Sequence[int] = (0,)
-    ) -> list[Verdict]:
-        """Means over leaves, each for the rows that it stands for, and over folds of held-out rows."""
-        grown = self.trees[tree]
-        leaves = grown.leaves
-        some = range(max(int(np.ceil(share * len(leaves))), min(len(leaves), LEAVES[0])))
-        # Settings of a large leaf are tried side by side; those of a small one share their local machines.
-        together = 1 if self.start(tree).refine_epochs else len(tries)
-        parts = [(i, k, at) for i in some for k in range(len(folds)) for at in range(0, len(tries), together)]
-        outputs = n_outputs(len(self.survey.classes))
-        tasks = [
-            (self.job, tree, int(leaves[i]), list(tries[at : at + together]), outputs, folds[k])
-            for i, k, at in parts
-        ]
-        found = np.full((len(some), len(folds), len(tries), 2), np.nan)
-        start = self.start(tree)
-        effort = share * len(folds) * sum(relative_effort(settings, start) for settings in tries)
-        amount = self.headway.take(effort) / max(len(tasks), 1)
+    def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]:
+        def note(receipt: Receipt, share: float) -> None:
+            self.training.note(receipt, lambda _: self.tried(share))
 
-        def note(number: int, result: Any) -> None:
-            receipt, verdicts = result
-            i, k, at = parts[number]
-            found[i, k, at : at + together] = [(v.soft, v.hard) for v in verdicts]
-            self.training.note(receipt, lambda _: self.tried(amount))
-
-        run_all(self.workers, try_settings, tasks, note)
-        # A try without a result, in a leaf where others have one, is infinitely bad.
-        judged = np.isfinite(found).any(axis=(2, 3))
-        found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
-        weight = (grown.sampling_weights * self.gathered[tree].weight)[: len(some), None] * judged
-        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * grown.error_factor
-        return [Verdict(float(soft), float(hard)) for soft, hard in means]
+        return self.judged(asks, self.trees, self.gathered, note)

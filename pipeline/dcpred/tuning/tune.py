@@ -6,7 +6,9 @@
     search    every such leaf: settings are judged on a quarter of its rows that do not train it (search.py)
     train     every row, with the settings that did best within the budget
 
-What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again.
+What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again. A search that
+was cut off goes on in MODEL.tune: blocks that were read are not read again, tries that were judged are not
+judged again (judging.py).
 """
 
 import shutil
@@ -25,15 +27,14 @@ from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
-from dcpred.tuning.search import Budget, Point, chosen_from, frontier, search
+from dcpred.tuning.points import SLACK, Budget, Point, choose, chosen_from, frontier
+from dcpred.tuning.search import search
 from dcpred.tuning.trial_trees import TrialTrees
-from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, SettingsError
+from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
-
-SLACK = 1.01  # multiple of the least error that a cheaper model may have, if no budget is named
 
 
 @dataclass
@@ -144,13 +145,15 @@ def _choice(
     check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
     seconds: dict[str, float] = {}
+    slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
         make_scratch(scratch, model)
         with hold(scratch):
-            _clear(scratch)
+            if _prepared(scratch, run):
+                say.say("an interrupted search goes on")
             try:
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
@@ -164,29 +167,31 @@ def _choice(
                 trials.prepare(seconds, shares)
                 begin = time.perf_counter()
                 with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
-                    points = search(trials, range(len(trials.trees)), trials.budget, short)
+                    points = search(trials, range(len(trials.trees)), trials.budget, short, slack)
                 seconds["search"] = time.perf_counter() - begin
+                if not points:
+                    raise SettingsError(
+                        f"a budget of {trials.budget.words} was asked for, but the cheapest model of these"
+                        f" rows takes {trials.least()}; ask for so much or more"
+                    )
             except InterruptedRunError:
                 raise InterruptedRunError(
-                    "interrupted in the search for settings; run the same command again to search anew"
+                    "interrupted in the search for settings; run the same command again to go on with it"
                 ) from None
-            finally:
+            except RefusedError:  # A second call would be refused, too.
                 shutil.rmtree(scratch, ignore_errors=True)
-    if not points:
-        raise SettingsError(
-            f"a budget of {trials.budget.words} was asked for, but the cheapest model of these rows takes"
-            f" {trials.least()}; ask for so much or more"
-        )
-    found = _described(points, trials, budget, seconds)
-    write_json(kept, {"run": run, "found": found})
+                raise
+            found = _described(points, trials, slack, seconds)
+            write_json(kept, {"run": run, "found": found})
+            shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample, trials.learned)
 
 
 def _described(
-    points: Sequence[Point], trials: TrialTrees, budget: Budget | None, seconds: dict[str, float]
+    points: Sequence[Point], trials: TrialTrees, slack: float, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """The fields of a report."""
-    best = choose(points, budget)
+    best = choose(points, slack)
     return {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, trials),
@@ -210,25 +215,24 @@ def _check_own(scratch: Path) -> None:
         )
 
 
-def _clear(scratch: Path) -> None:
-    """Remove what a search that was killed has left: nothing says which data it was of."""
+def _prepared(scratch: Path, run: str) -> bool:
+    """Make the directory ready for a run: True where the same one was cut off in it and goes on; what
+    another one has left is removed.
+    """
     _check_own(scratch)
+    mark = scratch / MARK
+    wanted = {"run": run}
+    if mark.exists() and read_own_json(mark) == wanted:
+        return True
+    write_json(mark, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name not in ("lock", MARK):
             entry.unlink()
-    write_json(scratch / MARK, {})
     (scratch / "survey").mkdir()
-
-
-def choose(points: Sequence[Point], budget: Budget | None) -> Point:
-    """The best within a named budget; else the cheapest that is nearly as good as the best."""
-    points = chosen_from(points)
-    least = min(p.error for p in points)
-    if budget is not None:
-        return min((p for p in points if p.error <= least), key=lambda p: p.cost.ns_per_row)
-    return min((p for p in points if p.error <= least * SLACK), key=lambda p: p.cost.ns_per_row)
+    write_json(mark, wanted)
+    return False
 
 
 def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 algorithm 2).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
@@ -14,35 +16,38 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution, joint_ridge, linear_ridge, linear_svm
 from dcpred_tasks.training.tree_fitting import k_means
 
+Pick = Callable[[SingleArray, FloatArray, FloatArray, Settings, int], SingleArray]
+
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
 START_RIDGE = 1e-4  # ridge of the least-squares fit that refinement starts from
 
 
 def fit_compact(
-    rows: LeafRows, local: DualSolution, local_kernel: Kernel, kernel: Kernel, settings: Settings, seed: int
+    rows: LeafRows,
+    local: DualSolution,
+    local_kernel: Kernel,
+    kernel: Kernel,
+    settings: Settings,
+    seed: int,
+    pick: Pick,
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """The basis, β (basis size, n_outputs) and intercepts (n_outputs,), from the rows and their local
-    machine.
+    machine. `pick` is pick_landmarks, or gives what that gave before.
     """
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight(settings.halo_weight)
     seen = local_sample(len(rows.X), settings)
-    basis = _basis(rows.X[seen], local.dual[seen], weight[seen], kernel, settings, rng, seed)
+    landmarks = pick(rows.X[seen], local.dual[seen], weight[seen], settings, seed)
+    basis = _basis(rows.X[seen], landmarks, kernel, settings, rng)
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
     return _refined(rows, weight, local, local_kernel, basis, settings, seed)
 
 
-def _basis(
-    X: SingleArray,
-    dual: FloatArray,
-    weight: FloatArray,
-    kernel: Kernel,
-    settings: Settings,
-    rng: np.random.Generator,
-    seed: int,
-) -> LeafBasis:
-    """Landmarks by k-means with weights α², summed over outputs (theorem 3), and pseudo-landmarks.
+def pick_landmarks(
+    X: SingleArray, dual: FloatArray, weight: FloatArray, settings: Settings, seed: int
+) -> SingleArray:
+    """Landmarks by k-means with weights α², summed over outputs (theorem 3).
 
     A share of uniform weight keeps some landmarks away from the border, where α² is zero. With a share of
     0.1, compact models of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000,
@@ -56,17 +61,22 @@ def _basis(
     importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
     importance *= weight / weight.max()
     some = importance > 0
-    landmarks = k_means(X[some], settings.landmarks, settings.seed + seed, importance[some])
+    return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some])
+
+
+def _basis(
+    X: SingleArray, landmarks: SingleArray, kernel: Kernel, settings: Settings, rng: np.random.Generator
+) -> LeafBasis:
+    """Landmarks and pseudo-landmarks."""
     pairs = sample_pairs(len(landmarks), settings.products, rng)
     points = X[np.sort(rng.permutation(len(X))[: settings.triangle])]
-    triangle = triangle_distances(kernel, points, landmarks)
     return LeafBasis(
         kernel,
         settings.triangle_bound,
         landmarks,
         np.full(len(landmarks), kernel.gamma, MODEL_DTYPE),
         pairs,
-        triangle,
+        triangle_distances(kernel, points, landmarks),
     )
 
 

@@ -13,7 +13,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
-from dcpred_tasks.training.compact_leaf import fit_compact
+from dcpred_tasks.training.compact_leaf import Pick, fit_compact, pick_landmarks
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution
@@ -94,12 +94,17 @@ def fit_leaf(
 
 
 def compact_model(
-    rows: LeafRows, local: DualSolution, kernels: Kernels, settings: Settings, seed: int
+    rows: LeafRows,
+    local: DualSolution,
+    kernels: Kernels,
+    settings: Settings,
+    seed: int,
+    pick: Pick = pick_landmarks,
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
     """The basis, β and intercepts: the local machine itself where it is small enough."""
     exact = _exact(rows.X, local, kernels, settings.landmarks)
     if exact is None:
-        return fit_compact(rows, local, kernels.local, kernels.head, settings, seed)
+        return fit_compact(rows, local, kernels.local, kernels.head, settings, seed, pick)
     landmarks, beta = exact
     gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
     return (

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.compact_leaf import Pick, pick_landmarks
 from dcpred_tasks.training.leaf import Kernels, compact_model
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.sampling import row_hash
@@ -66,12 +68,32 @@ def try_leaf(
     """
     if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS:
         return [Verdict(np.nan, np.nan)] * len(tries)
-    held = _held_out(rows, seed, fold)
+    held = _held_out(rows, tries[0].seed, fold)
     if not held.any():
         return [Verdict(np.nan, np.nan)] * len(tries)
     judged, rest = rows.take(np.flatnonzero(held)), rows.take(np.flatnonzero(~held))
-    machines: dict[tuple[object, ...], tuple[LeafRows, DualSolution]] = {}
-    return [_try(rest, judged, settings, n_outputs, seed, machines) for settings in tries]
+    shared = _Shared({}, {})
+    return [_try(rest, judged, settings, n_outputs, seed, shared) for settings in tries]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What tries that agree on it have in common."""
+
+    machines: dict[tuple[object, ...], tuple[LeafRows, DualSolution]]
+    landmarks: dict[tuple[object, ...], SingleArray]
+
+    def pick(self, machine: tuple[object, ...]) -> Pick:
+        """Landmarks of a local machine."""
+
+        def pick(*asked: Any) -> SingleArray:
+            settings: Settings = asked[3]
+            key = (*machine, settings.landmarks, settings.landmark_floor, settings.halo_weight)
+            if key not in self.landmarks:
+                self.landmarks[key] = pick_landmarks(*asked)
+            return self.landmarks[key]
+
+        return pick
 
 
 def _held_out(rows: TrialRows, seed: int, fold: int) -> NDArray[np.bool_]:
@@ -89,7 +111,7 @@ def _try(
     settings: Settings,
     n_outputs: int,
     seed: int,
-    machines: dict[tuple[object, ...], tuple[LeafRows, DualSolution]],
+    shared: _Shared,
 ) -> Verdict:
     near = rest.take(np.flatnonzero(rest.rank < settings.overlap))
     constant = constant_decision(near.target, n_outputs, settings.task)
@@ -100,10 +122,11 @@ def _try(
         local_kernel = Kernel(settings.kernel, gamma, settings.degree, settings.coef0)
         kernels = Kernels(local_kernel, replace(local_kernel, gamma=settings.head_gamma or gamma))
         key = (settings.overlap, gamma, settings.C, settings.ridge)
-        if key not in machines:
+        if key not in shared.machines:
             rows = LeafRows(near.X, near.target, near.weight, near.rank > 0, n_outputs, settings.task)
-            machines[key] = rows, local_machine(rows, local_kernel, settings)
-        basis, beta, intercept = compact_model(*machines[key], kernels, settings, seed)
+            shared.machines[key] = rows, local_machine(rows, local_kernel, settings)
+        machine, pick = shared.machines[key], shared.pick(key)
+        basis, beta, intercept = compact_model(*machine, kernels, settings, seed, pick)
         decision = basis(judged.X) @ beta + intercept
     if settings.task == "regression":
         value = np.clip(decision[:, 0], near.target.min(), near.target.max())

@@ -1,0 +1,143 @@
+"""Tries judged by workers, each but once: what is known of a try in a leaf is kept, in memory and in a
+journal, so that rounds share what they look at and a search that was cut off goes on.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dcpred.execution.workers import Workers, run_all
+from dcpred.tuning.forecast import Headway, relative_effort
+from dcpred.tuning.tree_search import Ask
+from dcpred.tuning.trial_plan import LEAVES, GrownTree
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.trial_files import Gathered
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.task_bodies.train_model import Receipt
+from dcpred_tasks.task_bodies.try_settings import try_settings
+from dcpred_tasks.training.settings import Settings, settings_dict
+from dcpred_tasks.training.trial import Verdict
+
+Place = tuple[int, int, int]  # tree, leaf, fold
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Tries to be judged in one leaf, on one choice of held-out rows."""
+
+    place: Place
+    tries: list[Settings]
+    effort: float
+    """Relative to the other tasks."""
+
+
+class Journal:
+    """The errors of every try that was judged: (soft, hard), by tree, leaf, fold and settings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[tuple[Place, str], tuple[float, float]] = {}
+        whole, end, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+        path.write_text(whole + end)  # What followed the last end of a line was cut off.
+        for line in whole.splitlines():
+            place, found = json.loads(line)
+            self._keep(tuple(place), found)
+
+    def add(self, place: Place, found: dict[str, tuple[float, float]]) -> None:
+        self._keep(place, found)
+        with self.path.open("a") as file:
+            file.write(json.dumps([place, found]) + "\n")
+
+    def _keep(self, place: Place, found: dict[str, tuple[float, float]]) -> None:
+        self.known.update({(place, key): (soft, hard) for key, (soft, hard) in found.items()})
+
+
+class Judge:
+    """Judges asks in trees whose rows are gathered."""
+
+    def __init__(self, job: TrainJob, workers: Workers, n_outputs: int, headway: Headway) -> None:
+        self.job, self.workers, self.n_outputs, self.headway = job, workers, n_outputs, headway
+        self.journal = Journal(job.root / "verdicts.jsonl")
+
+    def __call__(
+        self,
+        asks: Sequence[Ask],
+        trees: Sequence[GrownTree],
+        gathered: Sequence[Gathered],
+        note: Callable[[Receipt, float], None],
+    ) -> list[list[Verdict]]:
+        """Means over leaves, each for the rows that it stands for, and over folds of held-out rows.
+
+        note  called after each task with the share of the search that it was
+        """
+        effort = sum(
+            ask.share * len(ask.folds) * sum(relative_effort(s, trees[ask.tree].start) for s in ask.tries)
+            for ask in asks
+        )
+        amount = self.headway.take(effort)
+        # The longest go first, so that all processors are busy to the end.
+        tasks = sorted(self._tasks(asks, trees, gathered), key=lambda task: -task.effort)
+        total = sum(task.effort for task in tasks)
+
+        def done(number: int, result: tuple[Receipt, list[Verdict]]) -> None:
+            task, (receipt, verdicts) = tasks[number], result
+            keys = map(_key, task.tries)
+            self.journal.add(
+                task.place, {key: (v.soft, v.hard) for key, v in zip(keys, verdicts, strict=True)}
+            )
+            note(receipt, amount * task.effort / total)
+
+        bodies = [(self.job, *task.place[:2], task.tries, self.n_outputs, task.place[2]) for task in tasks]
+        run_all(self.workers, try_settings, bodies, done)
+        return [self._means(ask, trees[ask.tree], gathered[ask.tree]) for ask in asks]
+
+    def _tasks(
+        self, asks: Sequence[Ask], trees: Sequence[GrownTree], gathered: Sequence[Gathered]
+    ) -> list[_Task]:
+        """What is not known yet."""
+        tasks = []
+        for ask in asks:
+            tree = trees[ask.tree]
+            # Settings of a large leaf are tried side by side; those of a small one share local machines.
+            together = 1 if tree.start.refine_epochs else len(ask.tries)
+            for i in range(_some(ask, tree)):
+                rows = float(gathered[ask.tree].rows[i])
+                for fold in ask.folds:
+                    place = ask.tree, int(tree.leaves[i]), fold
+                    todo = [s for s in dict.fromkeys(ask.tries) if (place, _key(s)) not in self.journal.known]
+                    for at in range(0, len(todo), together):
+                        part = todo[at : at + together]
+                        work = sum(relative_effort(s, tree.start) * s.overlap for s in part)
+                        tasks.append(_Task(place, part, (rows + 1.0) * work))
+        return tasks
+
+    def _means(self, ask: Ask, tree: GrownTree, gathered: Gathered) -> list[Verdict]:
+        n = _some(ask, tree)
+        known, keys = self.journal.known, [_key(s) for s in ask.tries]
+        found: FloatArray = np.array(
+            [
+                [[known[(ask.tree, int(leaf), fold), key] for key in keys] for fold in ask.folds]
+                for leaf in tree.leaves[:n]
+            ]
+        )
+        # A try without a result, in a leaf where others have one, is infinitely bad.
+        judged = np.asarray(np.isfinite(found).any(axis=(2, 3)))
+        found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
+        weight = (tree.sampling_weights(n) * gathered.weight[:n])[:, None] * judged
+        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * tree.error_factor
+        return [Verdict(float(soft), float(hard)) for soft, hard in means]
+
+
+def _some(ask: Ask, tree: GrownTree) -> int:
+    """The number of leaves that an ask is about."""
+    return max(int(np.ceil(ask.share * len(tree.leaves))), min(len(tree.leaves), LEAVES[0]))
+
+
+@lru_cache(maxsize=1024)
+def _key(settings: Settings) -> str:
+    return digest_json(settings_dict(settings))[:20]

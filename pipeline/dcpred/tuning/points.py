@@ -1,0 +1,79 @@
+"""Budgets, and points: settings that were judged, with what a model of them costs and errs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dcpred.cost.predicted import PredictedCost
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.trial import Verdict
+
+# Multiple of the least error that a cheaper model may have, if no budget is named.
+SLACK = 1.01
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a row may cost at most."""
+
+    ratio: float = float("inf")
+    """Cost in linear predictions."""
+    ns: float = float("inf")
+    """Cost in nanoseconds."""
+
+    def allows(self, cost: PredictedCost) -> bool:
+        return cost.cost_ratio <= self.ratio and cost.ns_per_row <= self.ns
+
+    @property
+    def words(self) -> str:
+        """As it is asked for."""
+        return f"{self.ratio:g}x" if self.ratio < float("inf") else f"{self.ns:g}ns"
+
+
+DEFAULT_BUDGET = Budget(ratio=20.0)
+# The budget as a multiple of what the cheapest model takes, where nobody named a budget and 20 linear
+# predictions are too few.
+LEAST_TIMES = 2.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """Settings that were judged."""
+
+    tree: int
+    """Number of the tree that they were judged in."""
+    settings: Settings
+    cost: PredictedCost
+    verdict: Verdict
+    """Errors on held-out rows."""
+    folds: int = 1
+    """How often rows were held out for the verdict."""
+
+    @property
+    def error(self) -> float:
+        return self.verdict.hard
+
+    @property
+    def promise(self) -> float:
+        """What points are sorted by, the best first: the soft error tells apart equal hard ones."""
+        return self.verdict.hard + 0.25 * self.verdict.soft
+
+
+def chosen_from(points: Sequence[Point]) -> list[Point]:
+    """The points that were judged on the most rows."""
+    return [p for p in points if p.folds > 1] or list(points)
+
+
+def choose(points: Sequence[Point], slack: float) -> Point:
+    """The cheapest point whose error is at most `slack` times the least one."""
+    points = chosen_from(points)
+    least = min(p.error for p in points)
+    return min((p for p in points if p.error <= least * slack), key=lambda p: p.cost.ns_per_row)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """Points that no cheaper one is as good as, by cost."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.cost.cost_ratio, p.error)):
+        if not best or point.error < best[-1].error:
+            best.append(point)
+    return best

@@ -1,0 +1,293 @@
+"""The search for settings in one tree: γ, the number of landmarks, then other moves.
+
+Each part is a course: a generator that yields what it wants to have judged and is sent the verdicts, so that
+the searches in several trees go on side by side (`together`).
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from dcpred.cost.predicted import PredictedCost
+from dcpred.tuning.points import Budget
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.trial import Verdict
+
+GAMMA_STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the γ that follows from the scaling
+FARTHER_STEPS = 3  # factors of 2 that are tried beyond those, as long as the best γ is at an end
+LANDMARKS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
+START_LANDMARKS = 16
+# Landmarks that a search without a tree starts from, or as many as the budget has room for.
+WHOLE_LANDMARKS = 96
+START_OVERLAP = 3
+START_C = 16.0
+LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
+TINY = 1e-300
+NEARLY = 1.03  # Fewer landmarks are taken where their soft error is at most so many times the least.
+MAX_REMAINING_ERROR = 0.99  # a change helps if it lowers the soft error to this share or less
+MOVES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "classification": (
+        {"overlap": 1},
+        {"overlap": 2},
+        {"overlap": 4},
+        {"guide": 0.5},
+        {"guide": 1.0},
+        {"C": 2.0},
+        {"C": 128.0},
+        {"refine_ridge": 1e-2},
+        {"refine_ridge": 1e-4},
+        {"halo_weight": 0.1},
+        {"halo_weight": 1.0},
+        {"products": 64},
+    ),
+    "regression": (
+        {"overlap": 1},
+        {"overlap": 2},
+        {"overlap": 4},
+        {"ridge": 1.0},
+        {"ridge": 1e-3},
+        {"refine_ridge": 1e-2},
+        {"refine_ridge": 1e-1},
+        {"refine_ridge": 1e-4},
+        {"halo_weight": 0.1},
+        {"halo_weight": 1.0},
+        {"products": 64},
+    ),
+}
+# Moves for one leaf of all rows, refined by stochastic steps.
+WHOLE_MOVES: tuple[Mapping[str, Any], ...] = (
+    {"refine_ridge": 1e-2},
+    {"refine_ridge": 1e-4},
+    {"products": 64},
+)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a search looks at."""
+
+    first_share: float
+    """Share of the leaves that γ and the number of landmarks are chosen on."""
+    moves_share: float
+    """Share of the leaves that moves are judged on."""
+    sized: int
+    """Trees that are kept after γ, at most."""
+    changed: int
+    """Trees that are kept after landmarks, at most."""
+    moved: tuple[str, ...]
+    """Settings that moves change; empty: all of them."""
+    ratios: tuple[float, ...]
+    """Multiples of γ that are tried for every number of landmarks in the last round."""
+    again: int
+    """Points of a tree that are judged again, at most; one: only to choose between trees."""
+    all_sizes: bool
+    """Whether the last round looks at every number of landmarks, not only around the best one."""
+    steps: int
+    """Steps of refinement between γ and the last rounds, at most: half of them tell landmarks and moves apart
+    nearly as well (letter, elec2, house_16H), but not γ: a small one needs more of them."""
+    epochs: int
+    """The same of stochastic passes."""
+
+
+SHORT = Extent(
+    first_share=0.25,
+    moves_share=0.4,
+    sized=3,
+    changed=2,
+    moved=("overlap", "guide", "refine_ridge"),
+    ratios=(1.0,),
+    again=1,
+    all_sizes=False,
+    steps=50,
+    epochs=20,
+)
+LONG = Extent(
+    first_share=0.5,
+    moves_share=0.8,
+    sized=4,
+    changed=3,
+    moved=(),
+    ratios=(1.0, 0.6, 1.6),
+    again=3,
+    all_sizes=True,
+    steps=100,
+    epochs=40,
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Settings to judge in one tree."""
+
+    tree: int
+    tries: Sequence[Settings]
+    share: float
+    """Share of the leaves that are looked at."""
+    folds: Sequence[int] = (0,)
+    """Which rows are held out."""
+
+
+class Trials(Protocol):
+    """Judges settings on leaves of data, and predicts their cost. Trees are told by their numbers.
+
+    start         settings that the search in a tree starts from
+    most_overlap  most leaves that a row may help to train
+    gamma         γ that follows from the scaling of the tree
+    cost          predicted cost of a model with these settings
+    judge         errors of the tries of each ask; tries that were judged before take no time
+    folds         how often rows are held out until there are enough to choose by
+    """
+
+    def start(self, tree: int) -> Settings: ...
+
+    def most_overlap(self, tree: int) -> int: ...
+
+    def gamma(self, tree: int) -> float: ...
+
+    def cost(self, tree: int, settings: Settings) -> PredictedCost: ...
+
+    def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]: ...
+
+    def folds(self, tree: int) -> int: ...
+
+
+Found = TypeVar("Found")
+Course = Generator[Ask, list[Verdict], Found]
+
+
+def together(trials: Trials, courses: Sequence[Course[Found]]) -> list[Found]:
+    """What each course finds, where all go on side by side: one round judges what each of them asks for."""
+    found: dict[int, Found] = {}
+    answers: dict[int, list[Verdict] | None] = dict.fromkeys(range(len(courses)))
+    while answers:
+        asks: dict[int, Ask] = {}
+        for i, answer in answers.items():
+            try:
+                asks[i] = next(courses[i]) if answer is None else courses[i].send(answer)
+            except StopIteration as end:
+                found[i] = end.value
+        answers = dict(zip(asks, trials.judge(list(asks.values())) if asks else [], strict=True))
+    return [found[i] for i in range(len(courses))]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """How far the search in a tree is."""
+
+    settings: Settings
+    """The best ones so far."""
+    soft: float
+    """Their soft error."""
+    tree: int
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """The courses of one tree."""
+
+    trials: Trials
+    tree: int
+    budget: Budget
+    extent: Extent
+
+    def allows(self, settings: Settings) -> bool:
+        return self.budget.allows(self.trials.cost(self.tree, settings))
+
+    def sizes(self, settings: Settings) -> list[int]:
+        """Numbers of landmarks that there is room for, ascending."""
+        fewest = WHOLE_LANDMARKS // 3 if settings.refine_epochs else 0
+        able = [m for m in LANDMARKS if m >= fewest and self.allows(replace(settings, landmarks=m))]
+        return able or [settings.landmarks]
+
+    def early(self, tries: Sequence[Settings], share: float) -> Ask:
+        """Tries with less refinement."""
+        steps, epochs = self.extent.steps, self.extent.epochs
+        return Ask(
+            self.tree,
+            [
+                replace(
+                    s, refine_steps=min(s.refine_steps, steps), refine_epochs=min(s.refine_epochs, epochs)
+                )
+                for s in tries
+            ],
+            share,
+        )
+
+    def level(self, settings: Settings) -> Course[Ahead]:
+        """Where settings of this tree stand beside those of others: on all leaves, since a few leaves of
+        different trees hold different rows (a9a: 6 of 16 leaves 11 % wrong, all of them 16 %).
+        """
+        [verdict] = yield self.early([settings], 1.0)
+        return Ahead(settings, verdict.soft, self.tree)
+
+    def start(self) -> Settings | None:
+        """Where the search starts: with less overlap (more leaves are constants) or fewer landmarks where the
+        budget has no room for more. None where it has no room at all.
+        """
+        start = self.trials.start(self.tree)
+        most = WHOLE_LANDMARKS if start.refine_epochs else START_LANDMARKS
+        for landmarks in [m for m in reversed(LANDMARKS) if m <= most]:
+            for overlap in range(start.overlap, 0, -1):
+                settings = replace(start, landmarks=landmarks, products=0, overlap=overlap)
+                if self.allows(settings):
+                    return settings
+        return None
+
+    def width(self, settings: Settings) -> Course[Ahead]:
+        """The best γ."""
+        found: dict[float, float] = {}
+        unit = self.trials.gamma(self.tree)
+        wanted = [unit * step for step in GAMMA_STEPS]
+        for _ in range(1 + FARTHER_STEPS):
+            # The γ of the local machine matters little in a compact model. All tries have the same, so that
+            # they share one local machine and its landmarks.
+            tries = [replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=gamma) for gamma in wanted]
+            verdicts = yield Ask(self.tree, tries, self.extent.first_share)
+            found.update(zip(wanted, (v.soft for v in verdicts), strict=True))
+            best = min(found, key=found.__getitem__)
+            wanted = [best / 2] if best == min(found) else [best * 2] if best == max(found) else []
+            if not wanted:
+                break
+        settings = replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=best)
+        return (yield from self.level(settings))
+
+    def size(self, ahead: Ahead) -> Course[Ahead]:
+        """As many landmarks as help, up from those at hand."""
+        settings = ahead.settings
+        able = [m for m in self.sizes(settings) if m >= settings.landmarks]
+        found: dict[int, float] = {}
+        while able:
+            some, able = able[:2], able[2:]
+            tries = [replace(settings, landmarks=m) for m in some]
+            verdicts = yield self.early(tries, self.extent.first_share)
+            before = min(found.values(), default=float("inf"))
+            found.update(zip(some, (v.soft for v in verdicts), strict=True))
+            if min(found[m] for m in some) > MAX_REMAINING_ERROR * before:
+                break
+        best = min(m for m, soft in found.items() if soft <= NEARLY * min(found.values()))
+        return (yield from self.level(replace(settings, landmarks=best)))
+
+    def moves(self, ahead: Ahead) -> Course[Ahead]:
+        """One change at a time; then those that helped together, as long as each goes on helping."""
+        settings = ahead.settings
+        possible = WHOLE_MOVES if settings.refine_epochs else MOVES[settings.task]
+        moved, most = self.extent.moved, self.trials.most_overlap(self.tree)
+        tries = {}
+        for move in possible:
+            name, after = next(iter(move)), replace(settings, **move)
+            if (not moved or name in moved) and after != settings and after.overlap <= most:
+                tries.update({(name, move[name]): after} if self.allows(after) else {})
+        share = self.extent.moves_share
+        base, *verdicts = yield self.early([settings, *tries.values()], share)
+        gains: dict[str, tuple[float, Any]] = {}
+        for (name, value), verdict in zip(tries, verdicts, strict=True):
+            limit = gains[name][0] if name in gains else MAX_REMAINING_ERROR * base.soft
+            if verdict.soft < limit:
+                gains[name] = verdict.soft, value
+        ladder = [settings]
+        for name, (_, value) in sorted(gains.items(), key=lambda gain: gain[1][0]):
+            ladder.append(replace(ladder[-1], **{name: value}))
+        ladder = [s for s in ladder if self.allows(s)]
+        found = yield self.early(ladder, share)
+        best = min(range(len(ladder)), key=lambda i: found[i].soft)
+        return Ahead(ladder[best], ahead.soft * found[best].soft / max(base.soft, TINY), self.tree)
