@@ -66,8 +66,8 @@ def train_command(
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
     Settings come from --config, then --set, then --task. Without --config and --set they are chosen by
-    validation, in a short search; `dcpred tune` searches longer, and within a cost. A training that was cut
-    off goes on where it stopped when the same command is given again; a search starts anew.
+    validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
+    that was cut off goes on where it stopped when the same command is given again.
     """
     check_cluster_options(workers, scheduler)
     settings = read_settings(config, assignments, task)

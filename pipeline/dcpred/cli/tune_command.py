@@ -61,8 +61,8 @@ def tune_command(
 
     γ, C or the ridge, leaves, landmarks, products, overlap and scaling are tried on rows that are held out,
     in a sample of leaves. Prints the frontier, the least error at every cost, and writes the model to the new
-    directory MODEL. A search that was cut off starts anew when the same command is given again, a training
-    goes on.
+    directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
+    given again.
     """
     check_cluster_options(workers, scheduler)
     check_plot(plot)

@@ -54,8 +54,10 @@ class Point:
 
     @property
     def promise(self) -> float:
-        """What points are sorted by, the best first: the soft error tells apart equal hard ones."""
-        return self.verdict.hard + 0.25 * self.verdict.soft
+        """What points are compared by, the least first: of two errors that mostly go together, the soft one
+        varies less from row to row.
+        """
+        return 0.5 * (self.verdict.hard + self.verdict.soft)
 
 
 def chosen_from(points: Sequence[Point]) -> list[Point]:
@@ -64,10 +66,10 @@ def chosen_from(points: Sequence[Point]) -> list[Point]:
 
 
 def choose(points: Sequence[Point], slack: float) -> Point:
-    """The cheapest point whose error is at most `slack` times the least one."""
+    """The cheapest point that is at most `slack` times as bad as the best one."""
     points = chosen_from(points)
-    least = min(p.error for p in points)
-    return min((p for p in points if p.error <= least * slack), key=lambda p: p.cost.ns_per_row)
+    least = min(p.promise for p in points)
+    return min((p for p in points if p.promise <= least * slack), key=lambda p: p.cost.ns_per_row)
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

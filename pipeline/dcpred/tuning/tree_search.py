@@ -6,6 +6,7 @@ the searches in several trees go on side by side (`together`).
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log2
 from typing import Any, Protocol, TypeVar
 
 from dcpred.cost.predicted import PredictedCost
@@ -14,6 +15,7 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import Verdict
 
 GAMMA_STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the γ that follows from the scaling
+FARNESS = 0.01  # share of the error by which a γ must be better for every factor of 2
 FARTHER_STEPS = 3  # factors of 2 that are tried beyond those, as long as the best γ is at an end
 LANDMARKS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 START_LANDMARKS = 16
@@ -24,7 +26,7 @@ START_C = 16.0
 LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
 TINY = 1e-300
 NEARLY = 1.03  # Fewer landmarks are taken where their soft error is at most so many times the least.
-MAX_REMAINING_ERROR = 0.99  # a change helps if it lowers the soft error to this share or less
+MAX_REMAINING_ERROR = 0.98  # a change helps if it lowers the soft error to this share or less
 MOVES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "classification": (
         {"overlap": 1},
@@ -244,7 +246,7 @@ class TreeSearch:
             tries = [replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=gamma) for gamma in wanted]
             verdicts = yield Ask(self.tree, tries, self.extent.first_share)
             found.update(zip(wanted, (v.soft for v in verdicts), strict=True))
-            best = min(found, key=found.__getitem__)
+            best = _likely_best(found, unit)
             wanted = [best / 2] if best == min(found) else [best * 2] if best == max(found) else []
             if not wanted:
                 break
@@ -291,3 +293,18 @@ class TreeSearch:
         found = yield self.early(ladder, share)
         best = min(range(len(ladder)), key=lambda i: found[i].soft)
         return Ahead(ladder[best], ahead.soft * found[best].soft / max(base.soft, TINY), self.tree)
+
+
+def _likely_best(found: Mapping[float, float], unit: float) -> float:
+    """The γ of the least error, where each error is a mean with those of its neighbours, since it changes
+    smoothly with γ and what is judged of it on a few rows does not; and has to make up for every factor of 2
+    that lies between γ and what follows from the scaling.
+    """
+    gammas = sorted(found)
+    errors = [found[gamma] for gamma in gammas]
+    ended = [errors[0], *errors, errors[-1]]
+    worth = [
+        (before + 2.0 * at + after) * (1.0 + FARNESS * abs(log2(gamma / unit)))
+        for before, at, after, gamma in zip(ended[:-2], errors, ended[2:], gammas, strict=True)
+    ]
+    return gammas[worth.index(min(worth))]
