@@ -3,6 +3,7 @@ algorithm 2).
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -53,6 +54,10 @@ def pick_landmarks(
     0.1, compact models of cal_housing went astray on rows there (mean RMSE of four validation splits 90,000,
     with 0.3 56,000, before they were kept within bounds); with none, 24 landmarks on letter without products
     were worse than plain k-means (92.8 against 93.6 %).
+
+    Landmarks that are refined move on from anywhere: centres that began with random rows are as good (letter
+    97.63 and 97.61 %, 40,000 rows of covtype 93.96 and 93.92 %, RMSE of cal_housing 0.457 and 0.454, three
+    seeds).
     """
     size = float(np.abs(dual).max(initial=0.0))
     # A power of two, divided out first, keeps squares from overflowing.
@@ -61,7 +66,8 @@ def pick_landmarks(
     importance = (1.0 - floor) * alpha2 / (alpha2.mean() or 1.0) + floor
     importance *= weight / weight.max()
     some = importance > 0
-    return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some])
+    start: Literal["random", "k-means++"] = "random" if settings.refine else "k-means++"
+    return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some], start)
 
 
 def _basis(

@@ -9,6 +9,7 @@ leaf, which is how leaves with few rows are merged. A tree without internal node
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +49,25 @@ def levels_for(n_leaves: int) -> tuple[int, ...]:
 
 
 def k_means(
-    X: NDArray[np.floating], k: int, seed: int, weight: NDArray[np.float64] | None = None
+    X: NDArray[np.floating],
+    k: int,
+    seed: int,
+    weight: NDArray[np.float64] | None = None,
+    start: Literal["k-means++", "random"] = "k-means++",
 ) -> SingleArray:
-    """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows."""
+    """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows.
+
+    start  where the centres begin: random rows take half the time of k-means++
+    """
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)  # There may be fewer distinct rows than centres.
         if weight is not None:
-            weight = weight / max(weight.max(), 1e-300)  # KMeans holds weights in single precision.
-        fitted = KMeans(min(k, len(X)), n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
-            X, sample_weight=weight
-        )
+            # KMeans holds weights in single precision, and draws no rows whose weight is 0 there.
+            weight = np.maximum(weight / max(weight.max(), 1e-300), 1e-30)
+        fitted = KMeans(
+            min(k, len(X)), init=start, n_init=1, max_iter=TREE_ITERATIONS, random_state=seed
+        ).fit(X, sample_weight=weight)
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():
         raise DcpredError("k-means gave a centre that is not finite; this is a bug, please report it")
