@@ -6,7 +6,7 @@ results.
 
 descend  small tiles, so that converted rows stay in cache. Rows are converted; then, level by level: products
          with 16 centres, the nearest child, and rows sorted by node, so that eight rows share the loads of a
-         centre.
+         centre. By 16-bit whole numbers as far as they can tell (fixed_point.py), then in single precision.
 leaves   large tiles, so that a leaf has several rows in each. Rows are sorted by leaf, and converted again,
          centred on the leaf; products with 16 landmarks at a time, and kernel values; then lanes change from
          landmarks to rows, so that an output weight is one number for sixteen rows.
@@ -17,8 +17,8 @@ root and in the leaves (few_features.py, row_lanes.py). Where there is one leaf 
 Rows keep their bits wherever they stand: each lane is one chain of operations in the order of features, so
 that no result tells the tile, the neighbours or the place of its row.
 
-A row whose two nearest centres are closer than single precision can tell (a rigorous bound) is walked down in
-double precision, and so is one whose squares overflow (double_precision.py).
+A row whose two nearest centres are closer than single precision can tell (a rigorous bound) goes on in double
+precision, and one whose squares overflow is walked down in it (double_precision.py).
 
 DESIGN.md has the words, one row as an example, and the loops.
 """
@@ -40,7 +40,9 @@ from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
-LEAF_ROWS = 16  # rows of each leaf that a leaf tile aims at
+# Rows of each leaf that a leaf tile aims at, the second for rows of at least WIDE_ROW_BYTES: 16 landmarks
+# take as many bytes as 16 rows, and are read once for all rows of their leaf in a tile.
+LEAF_ROWS, WIDE_LEAF_ROWS, WIDE_ROW_BYTES = 16, 64, 2**10
 LEAF_BYTES = 2**22  # A leaf tile grows to at most four times that, while its rows fit in this many bytes.
 LEAF_TILE = (2**13, 2**16)  # fewest and most rows of a leaf tile
 COPY_BYTES = 2**23  # size of a copy of rows whose features do not lie side by side
@@ -90,6 +92,12 @@ class Room(NamedTuple):
     """uint32 (small,), the numbers of the rows that are still on their way, sorted by node."""
     next_order: NDArray[np.uint32]
     """uint32 (small,), what `order` is sorted into; then the two change places."""
+    undecided: NDArray[np.uint32]
+    """uint32 (small,), the numbers of rows that are left to single precision."""
+    state: NDArray[np.int64]
+    """int64 (4,), what fixed_walk.py counts."""
+    numbers: NDArray[np.int16]
+    """int16 (small · width,), rows as whole numbers, where the tree is walked by them."""
     address: NDArray[np.int64]
     """int64 (small,), addresses of the raw rows, in bytes."""
     row_at: NDArray[np.int64]
@@ -106,7 +114,7 @@ class Room(NamedTuple):
     zeros: NDArray[np.int64]
     """int64 (small,), 0: offsets of the one origin of the tree."""
     products: NDArray[np.float32]
-    """float32 (small · 16,), sums over features of each row and 16 centres or landmarks."""
+    """float32 (2 · small · 16,), sums over features of each row and 16 centres or landmarks, or twice 16."""
     counts: NDArray[np.int64]
     """int64 (nodes or leaves, and 2), counts of a sort."""
     leaf: NDArray[np.uint32]
@@ -168,7 +176,8 @@ class Engine:
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
         self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 8))
-        wanted = LEAF_ROWS * (len(p.group_at) - 1)
+        per_leaf = WIDE_LEAF_ROWS if 4 * p.n_features >= WIDE_ROW_BYTES else LEAF_ROWS
+        wanted = per_leaf * (len(p.group_at) - 1)
         wanted = max(wanted, min(4 * wanted, LEAF_BYTES // (4 * p.n_features)))
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
 
@@ -268,14 +277,17 @@ class Engine:
             node=numbers(padded),
             order=numbers(padded),
             next_order=numbers(padded),
+            undecided=numbers(padded),
+            state=ints(4),
+            numbers=aligned_empty((small + LANES) * p.width if len(p.fixed.unit) else 0, np.int16),
             address=ints(padded),
             row_at=ints(padded),
-            upcoming=np.zeros(padded + SLAB, np.int64),
+            upcoming=np.zeros(padded + STRIP_ROWS + SLAB, np.int64),
             shared=ints(padded),
             own=ints(padded),
             centre_at=ints(padded),
             zeros=np.zeros(padded, np.int64),
-            products=aligned_empty(padded * LANES, np.float32),
+            products=aligned_empty(2 * padded * LANES, np.float32),
             counts=ints(max(len(p.radius), len(p.group_at)) + 2),
             leaf=numbers(large + LANES),
             tile_sorted=numbers(large),

@@ -26,7 +26,11 @@ SKIP_FEATURES = 24
 BORDER_ROWS = 0.02
 AT_ONCE = 8  # landmarks or outputs in one loop: as many chains of sums as keep two units busy
 UNROLLED = 4  # terms in one turn of the loop for one output; their number is padded to a multiple of it
+# ‖X‖ of a row in whole numbers, and the largest ‖C‖ of a centre (fixed_point.py): sums of their products stay
+# below 2³¹, with rounding, and a number of 16 bits holds every feature.
+FIXED_NORM, FIXED_CENTRE_NORM = 32_000.0, 65_000.0
 HUGE = 1e30  # limit of squares and γ: below it, sums and products of single precision stay finite
+ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
 NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not placed yet
 # Dtypes of raw rows that are read where they lie. The place of a dtype is its number in compiled code.
 DTYPES = tuple(

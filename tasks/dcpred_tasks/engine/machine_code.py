@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.engine.instructions import use_own
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 
 FOLDER = Path(__file__).parent
@@ -49,6 +50,14 @@ class Target(NamedTuple):
     """Its name, or that of a level: x86-64-v3."""
     features: str = ""
     """What it has or lacks beside what the name says: "+avx512f,-amx-tile"."""
+
+    @property
+    def has(self) -> set[str]:
+        """The extensions that are known of it: those of a level, or those that `features` name."""
+        levels = list(LEVELS)
+        below = levels[: levels.index(self.cpu) + 1] if self.cpu in levels else []
+        named = {name[1:] for name in self.features.split(",") if name.startswith("+")}
+        return named.union(*(LEVELS[level] for level in below))
 
     @property
     def name(self) -> str:
@@ -227,6 +236,7 @@ def compile_bitcode(bitcode: bytes, target: Target) -> bytes:
     """An object file for the processor."""
     module, machine = llvm.parse_bitcode(bitcode), _machine(target)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    use_own(module, target.has)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization, options.slp_vectorization = True, False
     options.loop_unrolling = False  # The loops that count are unrolled already; others cost time here.

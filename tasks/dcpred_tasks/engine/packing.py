@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
     HUGE,
@@ -120,6 +121,8 @@ class Packed(NamedTuple):
     """Error of products with centres, relative to ‖x‖‖c‖ (layout.product_error)."""
     by_distances: bool
     """Whether rows walk down by squared distances, and not by products."""
+    fixed: FixedNodes
+    """The centres as whole numbers of 16 bits, where rows are walked down by them."""
     nodes: SingleArray
     """float32 (n_nodes · group_features · 16,), the centres of each node less m, feature by feature."""
     half_norms: SingleArray
@@ -244,9 +247,7 @@ def pack(model: Model) -> Packed:
     )
 
 
-def _pack_tree(
-    model: Model, held: IntArray, conversion: Conversion, by_distances: bool
-) -> dict[str, NDArray[Any]]:
+def _pack_tree(model: Model, held: IntArray, conversion: Conversion, by_distances: bool) -> dict[str, Any]:
     tree, d = model.tree, len(held)
     centres = tree.centres.astype(ACC_DTYPE)
     # Distances are taken to the centres themselves: single precision holds them exactly, but not less an
@@ -275,6 +276,7 @@ def _pack_tree(
         "nodes": aligned(groups.ravel()),
         "half_norms": aligned(np.minimum(half_norms, NO_CENTRE).astype(np.float32).ravel()),
         "radius": radius,
+        "fixed": no_nodes() if by_distances else fixed_nodes(model, held, middle),
         "children": children.ravel(),
     }
 

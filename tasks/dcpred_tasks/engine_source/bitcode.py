@@ -19,12 +19,17 @@ import numpy as np
 
 from dcpred_tasks.engine.arguments import WORD, described
 from dcpred_tasks.engine.engine import Engine
+from dcpred_tasks.engine.instructions import NAMES
 from dcpred_tasks.engine.machine_code import BITCODE, ENTRY, MADE_OF, fingerprint_of_sources
 from dcpred_tasks.engine_source.descent_pass import score_tiles
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
+
+# Functions that stay functions: they are large, are called once a tile, and would leave fewer registers to
+# the loops beside them.
+CALLED = ("load_centred", "walk_fixed")
 
 
 def smallest_model() -> Model:
@@ -87,14 +92,18 @@ def _add_entry(module: Any) -> None:
 
 
 def _shorten_names(module: Any) -> None:
-    """A name as in the source for every function but the entry, which alone is seen from outside."""
+    """A name as in the source for every function but the entry, which alone is seen from outside, and those
+    that a processor may have of its own.
+    """
     for value in [*module.functions, *module.global_variables]:
-        if value.is_declaration or value.name == ENTRY:
+        if value.is_declaration or value.name in (ENTRY, *NAMES):
             continue
         value.linkage = "internal"
         parts = re.split(r"B\d+[vc]\d+", value.name.removeprefix("_ZN"))[0]
         found = re.findall(r"\d+([A-Za-z_]\w*?)(?=\d+[A-Za-z_]|$)", parts)
         value.name = found[-1] if found else value.name
+        if value.name in CALLED:
+            value.add_function_attribute("noinline")
 
 
 def _simplify(module: Any) -> None:

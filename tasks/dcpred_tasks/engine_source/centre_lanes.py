@@ -39,7 +39,12 @@ OWN_ROWS = 4  # rows with a group each: as many loads as products, and a registe
 
 
 def _project(
-    b: Any, operands: list[Any], index: Any = None, prefetch: Any = None, kind: Sum = Sum.PRODUCTS
+    b: Any,
+    operands: list[Any],
+    index: Any = None,
+    prefetch: Any = None,
+    kind: Sum = Sum.PRODUCTS,
+    second: Any = None,
 ) -> None:
     """Sums over features of SHARED_ROWS rows and groups of 16 centres: all rows with the group of row `at`,
     or those that `index` names with a group each. The loop that is generated, for products:
@@ -54,7 +59,8 @@ def _project(
             out[16 r : 16 r + 16] = sums[r]
 
     Features are the outer loop, so that sums stay in registers, and a line of the group that rows share is
-    read once for all of them.
+    read once for all of them. With second = (elements to a second group, elements to its part of out) a
+    feature of a row is loaded once for both groups.
     """
     rows, row_at, centres, centre_at, at, first, last, out = operands
     shared = index is None
@@ -65,18 +71,25 @@ def _project(
         xs = [b.gep(rows, [b.load(b.gep(row_at, [r]))]) for r in numbers]
         cs = [b.gep(centres, [b.load(b.gep(centre_at, [r]))]) for r in (numbers[:1] if shared else numbers)]
         targets = [b.gep(out, [b.mul(r, integer(LANES))]) for r in numbers]
+        if second:
+            cs, targets = (
+                [*cs, b.gep(cs[0], [second[0]])],
+                [*targets, *(b.gep(t, [second[1]]) for t in targets)],
+            )
         begun = b.icmp_signed("!=", first, integer(0))
         starts = [b.select(begun, load(b, target, integer(0)), constant(0.0)) for target in targets]
         loop = Loop(b, last, [*starts, *(prefetch.start if prefetch else [])], step=2, first=first)
         with loop as (j, values, following):
-            sums, position = values[:width], values[width:]
+            sums, position = values[: len(targets)], values[len(targets) :]
             for feature in (j, b.add(j, integer(1))):
-                group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs] * (width if shared else 1)
+                group = [load(b, c, b.mul(feature, integer(LANES))) for c in cs]
                 features = [splat(b, b.load(b.gep(x, [feature]))) for x in xs]
+                if shared:
+                    group, features = [c for c in group for _ in xs], features * len(cs)
                 pairs = zip(features, group, sums, strict=True)
                 sums = [add_feature(b, kind, *pair) for pair in pairs]
             following.extend([*sums, *(prefetch.step(*position) if prefetch else [])])
-        for target, s in zip(targets, loop.values[:width], strict=True):
+        for target, s in zip(targets, loop.values[: len(targets)], strict=True):
             store(b, s, target, integer(0))
 
 
@@ -141,6 +154,39 @@ def project_shared(
 
     own = (rows, row_at, centres, centre_at, at, first, last, out)
     return takes(types.void, *own, upcoming, upcoming_at, low, high, stride, second), generate
+
+
+@intrinsic
+def project_two(
+    _,
+    rows,
+    row_at,
+    centres,
+    centre_at,
+    at,
+    first,
+    last,
+    out,
+    upcoming,
+    upcoming_at,
+    low,
+    high,
+    stride,
+    second,
+    apart,
+    out_apart,
+):
+    """As project_shared, and the same with the groups that begin `apart` elements later, into
+    out[out_apart:].
+    """
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        given = operands(context, b, signature, args)
+        _project(b, given[:8], prefetch=_Prefetch(b, *given[8:14]), second=given[14:])
+        return context.get_dummy_value()
+
+    own = (rows, row_at, centres, centre_at, at, first, last, out, upcoming, upcoming_at, low, high)
+    return takes(types.void, *own, stride, second, apart, out_apart), generate
 
 
 @intrinsic

@@ -8,25 +8,26 @@ p is Packed (packing.py), q is Exact (double_precision.py), room is Room, source
 import numpy as np
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, NOWHERE
+from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, NOWHERE, ROOT_OF_HUGE
 from dcpred_tasks.engine_source.centre_lanes import nearest_by_distance, nearest_child, prefetch_at
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.engine_source.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
 from dcpred_tasks.engine_source.few_features import UNDECIDED, walk_from_root, walk_rows
+from dcpred_tasks.engine_source.fixed_descent import load_centred, load_fixed, walk_fixed
 from dcpred_tasks.engine_source.leaf_pass import score_leaves
 from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.own_instructions import has_pair_products
 from dcpred_tasks.engine_source.projection import (
     LONG_ROW_BYTES,
     PRODUCTS,
     SQUARES,
-    load,
     prefetch_amounts,
     project,
     touch,
 )
 from dcpred_tasks.engine_source.row_conversion import read_row
 
-ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
+PREFETCHED_LEVELS = 2  # levels on which rows to come are prefetched
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
 
 
@@ -108,18 +109,37 @@ def _descend(p, q, source, start, n, leaf, status, room):
     for i in range(n):
         room.address[i] = source.address + (start + i) * source.stride
         room.upcoming[i] = source.address + (start + n + i) * source.stride
-    load(p, source, n, p.origin_high, p.origin_low, p.origin_centre, room.zeros, p.n_features, room)
-    order, next_order = room.order, room.next_order
-    active = _start_at_root(p, q, source, start, n, leaf, status, room)
-    level = low = high = 0
+    fixed = has_pair_products() and len(p.fixed.unit) > 0
+    if fixed:
+        load_fixed(p, source, n, room)
+    else:
+        load_centred(p, source, n, room.address, room.norm, room.rows, room)
+    active, level = _start_at_root(p, q, source, start, n, leaf, status, room), 0
     if len(p.radius) == 0:
         return
+    if fixed:
+        active = walk_fixed(p, source, start, n, active, leaf, room)
+        for r in range(active):
+            i = room.order[r]
+            load_centred(p, source, 1, room.address[i:], room.norm[i:], room.rows[i * p.width :], room)
+            room.norm[i] = np.sqrt(room.norm[i])
+        level = PREFETCHED_LEVELS
     if p.group_features <= FEW_FEATURES and not p.by_distances:
         _descend_few(p, q, source, start, n, active, leaf, status, room)
         return
+    _descend_wide(p, q, source, start, active, level, leaf, status, room)
+
+
+@inlined
+def _descend_wide(p, q, source, start, active, level, leaf, status, room):
+    """Walk rows room.order[:active] down from where they stand, lanes being centres. Rows to come are
+    prefetched on the first levels, this one being number `level`.
+    """
+    order, next_order = room.order, room.next_order
+    low, high = 0, len(p.radius) - 1 if level > 0 else 0
     by_products, at_once = prefetch_amounts(p, source)
     by_products = by_products if source.itemsize * p.n_features <= LONG_ROW_BYTES else 0
-    half_row = (at_once // 2 + LINE - 1) // LINE * LINE  # bytes, in whole lines
+    half_row = (at_once // PREFETCHED_LEVELS + LINE - 1) // LINE * LINE  # bytes, in whole lines
     kind = SQUARES if p.by_distances else PRODUCTS
     while active > 0:
         if high > low and p.group_features > FEW_FEATURES:
@@ -129,7 +149,8 @@ def _descend(p, q, source, start, n, leaf, status, room):
             i = order[r]
             room.row_at[r] = i * p.width
             room.centre_at[r] = room.node[i] * p.group_features * LANES
-        project(p, room, p.nodes, active, by_products if level < 2 else 0, level, 2, kind)
+        ahead = active, by_products if level < PREFETCHED_LEVELS else 0, 0, level, PREFETCHED_LEVELS
+        project(p, room, p.nodes, active, kind, False, ahead)
         low, high, remaining = len(p.radius), 0, 0
         for r in range(active):
             i = order[r]
@@ -138,7 +159,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
                 touch(p.half_norms, node * LANES, LANES)
                 touch(p.children, node * LANES, LANES)
                 touch(p.radius, node, 1)
-            if level < 2:
+            if level < PREFETCHED_LEVELS:
                 prefetch_at(room.upcoming[i], level * half_row, min((level + 1) * half_row, at_once))
             if p.by_distances:
                 child = nearest_by_distance(
@@ -151,7 +172,7 @@ def _descend(p, q, source, start, n, leaf, status, room):
             if child < 0:
                 leaf[i] = ~child
             elif child == UNDECIDED:
-                leaf[i] = _walk_in_double(q, source, start + i, status, room)
+                leaf[i] = _walk_in_double(q, source, start + i, node, status, room)
             else:
                 room.node[i] = child
                 low, high = min(low, child), max(high, child)
@@ -205,7 +226,7 @@ def _descend_few(p, q, source, start, n, active, leaf, status, room):
         )
     for i in range(n):
         if leaf[i] == NOWHERE:
-            leaf[i] = _walk_in_double(q, source, start + i, status, room)
+            leaf[i] = _walk_in_double(q, source, start + i, 0, status, room)
 
 
 @inlined
@@ -226,7 +247,7 @@ def _start_at_root(p, q, source, start, n, leaf, status, room):
     active = 0
     for i in range(n):
         if not (room.norm[i] < ROOT_OF_HUGE):
-            leaf[i] = _walk_in_double(q, source, start + i, status, room)
+            leaf[i] = _walk_in_double(q, source, start + i, 0, status, room)
         elif len(p.radius) > 0:
             room.order[active] = i
             active += 1
@@ -234,10 +255,10 @@ def _start_at_root(p, q, source, start, n, leaf, status, room):
 
 
 @compiled
-def _walk_in_double(q, source, i, status, room):
-    """The leaf of row i in double precision, or NOWHERE and its status."""
+def _walk_in_double(q, source, i, node, status, room):
+    """The leaf of row i, which stands at a node, in double precision, or NOWHERE and its status."""
     read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
     if exact_row(q, room.x):
-        return np.int64(exact_leaf(q, room.x))
+        return np.int64(exact_leaf(q, room.x, np.int64(node)))
     status[i] = NON_FINITE_FEATURE
     return NOWHERE

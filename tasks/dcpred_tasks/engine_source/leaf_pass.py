@@ -10,10 +10,11 @@ p is Packed (packing.py), room is Room, source is Source, out is Out (engine.py)
 import numpy as np
 
 from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, STRIP_ROWS
-from dcpred_tasks.engine_source.centre_lanes import prefetch, prefetch_at
+from dcpred_tasks.engine_source.centre_lanes import prefetch_at
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.engine_source.kernel_lanes import kernel_values
 from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.own_instructions import has_wide_vectors
 from dcpred_tasks.engine_source.projection import (
     ABSOLUTE,
     PRODUCTS,
@@ -34,6 +35,8 @@ from dcpred_tasks.engine_source.row_lanes import (
     transpose_rows,
     write_columns,
 )
+
+SINGLE = 4  # bytes of a landmark's feature
 
 
 @compiled
@@ -72,6 +75,8 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
         touch(room.tile_sorted, at, n)
         touch(room.node, 0, n)
     few = p.group_features <= FEW_FEATURES
+    # Rows of several leaves lie apart: the last line of one is not the first of the next.
+    within = LINE - 1 if len(p.radius) > 0 else 0
     place_rows(
         room.tile_sorted,
         at,
@@ -81,12 +86,15 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
         source.address + start * source.stride,
         source.stride,
         source.itemsize * p.n_features if few else 0,
+        within if few else 0,
         p.n_converted,
         room.node,
         room.address,
         room.centre_at,
     )
-    most_groups = 0 if few else _prepare_groups(p, source, start, at, n, count, room)
+    fewest = most = n_upcoming = 0
+    if not few:
+        fewest, most, n_upcoming = _look_ahead(p, source, start, at, n, count, within, room)
     load(
         p,
         source,
@@ -96,10 +104,12 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
         p.means_centre,
         room.centre_at,
         p.n_features if len(p.radius) == 0 else 0,
-        room,
+        room.address,
+        room.norm,
+        room.rows,
     )
-    if most_groups > 0:
-        _kernel_values_of_strip(p, source, n, most_groups, room, wide)
+    if most > 0:
+        _kernel_values_of_strip(p, source, n, n_upcoming, within, fewest, most, room, wide)
     first = 0
     for r in range(1, n + 1):
         if r == n or r - first == LANES or room.node[r] != room.node[first]:
@@ -109,57 +119,83 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
 
 
 @inlined
-def _prepare_groups(p, source, start, at, n, count, room):
-    """The most groups of landmarks that a leaf of these n rows has. Sets the addresses of the rows that come
-    a strip later, and prefetches the first landmarks of their leaves.
+def _look_ahead(p, source, start, at, n, count, within, room):
+    """The fewest and the most groups of landmarks that a leaf of these n rows has, and the length of the list
+    room.upcoming: what will be read a strip later. That is the raw rows, and the first group of landmarks of
+    each leaf that is new there, in pieces as long as a raw row of products.
     """
-    size = p.group_features * LANES
-    most_groups = 0
+    size = p.group_features * LANES * SINGLE
+    piece = max(source.itemsize * p.group_features, LINE)
+    fewest, most, n_upcoming = len(p.groups), 0, n
+    known = room.node[n - 1]
     for r in range(n):
         leaf = room.node[r]
-        most_groups = max(most_groups, p.group_at[leaf + 1] - p.group_at[leaf])
+        groups = p.group_at[leaf + 1] - p.group_at[leaf]
+        fewest, most = min(fewest, groups), max(most, groups)
         following = room.tile_sorted[min(at + r + STRIP_ROWS, count - 1)]
-        room.upcoming[r] = source.address + (start + following) * source.stride
-        if room.leaf[following] != leaf:
-            prefetch(p.groups, p.group_at[room.leaf[following]] * size, min(size * 4, LINE))
-    return most_groups
+        row = source.address + (start + following) * source.stride
+        room.upcoming[r] = row - (row & within)
+        if room.leaf[following] != known:
+            known = room.leaf[following]
+            first = p.groups.ctypes.data + p.group_at[known] * size
+            for byte in range(0, size, piece):
+                if n_upcoming < 2 * STRIP_ROWS:
+                    room.upcoming[n_upcoming] = first + byte
+                    n_upcoming += 1
+    return fewest, most, n_upcoming
 
 
 @inlined
-def _kernel_values_of_strip(p, source, n, most_groups, room, wide):
-    """room.e[r · p.row_values : …]: the kernel values e of n rows at the landmarks of their leaves,
-    `most_groups` groups of 16 at most.
+def _kernel_values_of_strip(p, source, n, n_upcoming, within, fewest, most, room, wide):
+    """room.e[r · p.row_values : …]: the kernel values e of n rows at the landmarks of their leaves, which
+    have from `fewest` to `most` groups of 16.
     """
     size = p.group_features * LANES
     by_products, at_once = prefetch_amounts(p, source)
     kind = ABSOLUTE if p.absolute else (SQUARES if wide else PRODUCTS)
-    for g in range(most_groups):
+    pairs = fewest - fewest % 2 if kind == PRODUCTS and has_wide_vectors() else 0
+    g = 0
+    while g < most:
         for r in range(n):
             leaf = room.node[r]
             room.row_at[r] = r * p.width
             room.centre_at[r] = min(p.group_at[leaf] + g, p.group_at[leaf + 1] - 1) * size
-        project(p, room, p.groups, n, by_products if g == 0 else 0, 0, 1, kind)
-        for r in range(n):
-            group = p.group_at[room.node[r]] + g
-            if group < p.group_at[room.node[r] + 1]:
-                if CHECKED:
-                    touch(p.constants, group * p.n_constants * LANES, p.n_constants * LANES)
-                    touch(room.e, r * p.row_values + g * LANES, LANES)
-                if g == 0:
-                    prefetch_at(room.upcoming[r], 0, at_once)
-                own = r * p.row_values + g * LANES
-                kernel_values(
-                    room.products,
-                    r,
-                    p.form,
-                    wide,
-                    room.norm[r],
-                    p.constants,
-                    p.n_constants,
-                    group,
-                    room.e,
-                    own,
-                )
+        two = g < pairs
+        ahead = n_upcoming, by_products if g == 0 else 0, within, 0, 1
+        project(p, room, p.groups, n, kind, two, ahead)
+        _kernel_values_of_group(p, n, g, 0, at_once if g == 0 else 0, room, wide)
+        if two:
+            _kernel_values_of_group(p, n, g + 1, len(room.products) // 2 // LANES, 0, room, wide)
+        g += 2 if two else 1
+
+
+@inlined
+def _kernel_values_of_group(p, n, g, first, n_bytes, room, wide):
+    """The kernel values of n rows at group g of their leaves, from products of rows first to first + n − 1;
+    n_bytes of each raw row to come are prefetched.
+    """
+    for r in range(n):
+        group = p.group_at[room.node[r]] + g
+        if group < p.group_at[room.node[r] + 1]:
+            own = r * p.row_values + g * LANES
+            if CHECKED:
+                touch(p.constants, group * p.n_constants * LANES, p.n_constants * LANES)
+                touch(room.e, own, LANES)
+                touch(room.products, (first + r) * LANES, LANES)
+            if n_bytes > 0:
+                prefetch_at(room.upcoming[r], 0, n_bytes)
+            kernel_values(
+                room.products,
+                first + r,
+                p.form,
+                wide,
+                room.norm[r],
+                p.constants,
+                p.n_constants,
+                group,
+                room.e,
+                own,
+            )
 
 
 @inlined

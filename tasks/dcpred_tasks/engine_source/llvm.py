@@ -103,6 +103,18 @@ def operands(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
     ]
 
 
+def members(context: Any, b: Any, kind: Any, value: Any, *names: str) -> list[Any]:
+    """Fields of a named tuple as scalars and pointers; "a.b" is field b of field a."""
+    found = []
+    for name in names:
+        own, member = kind, value
+        for field in name.split("."):
+            place = own.fields.index(field)
+            own, member = own.types[place], b.extract_value(member, place)
+        found.append(pointer(context, b, own, member) if isinstance(own, types.Array) else member)
+    return found
+
+
 class Loop:
     """A counted loop in LLVM code: `with Loop(b, stop, start) as (i, values, following)` generates the body
     of

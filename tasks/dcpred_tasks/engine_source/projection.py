@@ -13,8 +13,9 @@ from dcpred_tasks.engine_source.centre_lanes import (
     distances_shared,
     project_own,
     project_shared,
+    project_two,
 )
-from dcpred_tasks.engine_source.compilation import CHECKED, inlined
+from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.engine_source.llvm import LINE
 from dcpred_tasks.engine_source.row_conversion import load_rows, load_some
 from dcpred_tasks.model.kernel_families import Sum
@@ -36,7 +37,7 @@ def prefetch_amounts(p, source):
 
 
 @inlined
-def project(p, room, centres, n, n_bytes, phase, phases, kind):
+def project(p, room, centres, n, kind, two, ahead):
     """room.products[16 r : 16 r + 16] of the row at row_at[r] with the group at centre_at[r], for r < n:
     products, squared or city-block distances, as `kind` says (kernel_families.Sum). Rows of one group are
     side by side.
@@ -47,8 +48,30 @@ def project(p, room, centres, n, n_bytes, phase, phases, kind):
 
     The rows of a group go eight at a time, and share its loads; those that are left over go each with a group
     of its own. Slabs are the outer loop, so that a group is read from first-level cache by all its rows.
-    Meanwhile every phases-th line of the raw rows at room.upcoming is prefetched, n_bytes for a feature:
-    waiting for them later takes longer than the work here.
+
+    With `two` the same is done with the groups that follow, into the second half of room.products: a feature
+    of a row is loaded once for both. For products alone, and where registers are many.
+
+    ahead  what is prefetched meanwhile, for waiting for it later takes longer than the work here: how many of
+           the addresses room.upcoming, the bytes of a feature, bytes more, and of several phases this one:
+           every phases-th line
+    """
+    n_shared, n_own = _shared_and_own(room, n)
+    if CHECKED:
+        _check_project(p, room, centres, n, two, ahead[0])
+    length = SLAB // 2 if two else SLAB
+    for slab in range(0, p.group_features, length):
+        stop = min(slab + length, p.group_features)
+        if kind == PRODUCTS:
+            _products(p, room, centres, n_shared, n_own, slab, stop, two, ahead)
+        else:
+            _distances(room, centres, n_shared, n_own, slab, stop, kind)
+
+
+@inlined
+def _shared_and_own(room, n):
+    """List where eight rows of one group begin, in room.shared, and the rows left over, in room.own. Returns
+    the lengths of both lists.
     """
     n_shared = n_own = first = 0
     for r in range(1, n + 1):
@@ -65,39 +88,48 @@ def project(p, room, centres, n, n_bytes, phase, phases, kind):
     for i in range(n_own, -(-n_own // SHARED_ROWS) * SHARED_ROWS):
         # Slot n is never read. A real row, repeated, would get its products twice in the next slab.
         room.own[i] = n
-    if CHECKED:
-        for r in range(n + 1):
-            touch(room.rows, room.row_at[r], p.group_features)
-            touch(centres, room.centre_at[r], p.group_features * LANES)
-            touch(room.products, r * LANES, LANES)
-        touch(room.upcoming, n, SLAB)
-    for slab in range(0, p.group_features, SLAB):
-        stop = min(slab + SLAB, p.group_features)
-        if kind != PRODUCTS:
-            _distances(room, centres, n_shared, n_own, slab, stop, kind)
-            continue
-        low, high = slab * n_bytes + phase * LINE, stop * n_bytes
-        for i in range(n_shared):
-            project_shared(
-                room.rows,
-                room.row_at,
-                centres,
-                room.centre_at,
-                room.shared[i],
-                slab,
-                stop,
-                room.products,
-                room.upcoming,
-                i * n // n_shared,
-                low,
-                high,
-                2 * LINE,
-                (2 - phases) * LINE,
-            )
-        for i in range(0, n_own, SHARED_ROWS):
-            project_own(
-                room.rows, room.row_at, centres, room.centre_at, room.own, i, slab, stop, room.products
-            )
+    return n_shared, n_own
+
+
+@compiled
+def _check_project(p, room, centres, n, two, n_upcoming):
+    """Touch everything that products are read from and written to (with bounds checks only)."""
+    size, half = p.group_features * LANES, len(room.products) // 2
+    for r in range(n + 1):
+        touch(room.rows, room.row_at[r], p.group_features)
+        touch(centres, room.centre_at[r], size)
+        touch(room.products, r * LANES, LANES)
+        if two:
+            touch(centres, room.centre_at[r] + size, size)
+            touch(room.products, half + r * LANES, LANES)
+    touch(room.upcoming, n_upcoming, SLAB)
+
+
+@inlined
+def _products(p, room, centres, n_shared, n_own, first, stop, two, ahead):
+    """`project` over the features first to stop, for products."""
+    n_upcoming, n_bytes, more, phase, phases = ahead
+    low, high = first * n_bytes + phase * LINE, stop * n_bytes + more * (stop == p.group_features)
+    stride, second = 2 * LINE, (2 - phases) * LINE
+    size, half = p.group_features * LANES, len(room.products) // 2
+    rows, row_at, at, products, upcoming = (
+        room.rows,
+        room.row_at,
+        room.centre_at,
+        room.products,
+        room.upcoming,
+    )
+    for i in range(n_shared):
+        row, up = room.shared[i], i * n_upcoming // n_shared
+        own = rows, row_at, centres, at, row, first, stop, products, upcoming, up, low, high, stride, second
+        if two:
+            project_two(*own, size, half)
+        else:
+            project_shared(*own)
+    for i in range(0, n_own, SHARED_ROWS):
+        project_own(rows, row_at, centres, at, room.own, i, first, stop, products)
+        if two:
+            project_own(rows, row_at, centres[size:], at, room.own, i, first, stop, products[half:])
 
 
 @inlined
@@ -117,25 +149,25 @@ def _distances(room, centres, n_shared, n_own, first, stop, kind):
 
 
 @inlined
-def load(p, source, n, high, low, centres, at, look, room):
-    """Convert the rows at n addresses into room.rows, row r less the centre whose parts are high, low and
+def load(p, source, n, high, low, centres, at, look, address, norm, rows):
+    """Convert the rows at n addresses into `rows`, row r less the centre whose parts are high, low and
     centres from element at[r] on. Where features are skipped, the first `look` features of each raw row are
     searched for NaN and infinity.
     """
     if CHECKED:
-        touch(room.rows, 0, n * p.width)
+        touch(rows, 0, n * p.width)
         touch(p.factor, 0, p.n_converted)
         for r in range(n):
             touch(high, at[r], p.n_converted)
             touch(low, at[r], p.n_converted)
             touch(centres, at[r], p.n_converted)
-        touch(room.norm, 0, n)
+        touch(norm, 0, n)
     if len(p.picks) > 0:
         if CHECKED:
             touch(p.picks, 0, p.n_converted)
         load_some(
             source.code,
-            room.address,
+            address,
             n,
             look,
             p.picks,
@@ -144,9 +176,9 @@ def load(p, source, n, high, low, centres, at, look, room):
             high,
             low,
             at,
-            room.rows,
+            rows,
             p.width,
-            room.norm,
+            norm,
             p.shift,
             p.double_factor,
             centres,
@@ -154,16 +186,16 @@ def load(p, source, n, high, low, centres, at, look, room):
         return
     load_rows(
         source.code,
-        room.address,
+        address,
         n,
         p.n_features,
         p.factor,
         high,
         low,
         at,
-        room.rows,
+        rows,
         p.width,
-        room.norm,
+        norm,
         p.shift,
         p.double_factor,
         centres,

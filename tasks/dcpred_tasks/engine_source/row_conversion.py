@@ -348,17 +348,32 @@ def read_row(code, address, n, out):
 
 @intrinsic
 def place_rows(
-    _, numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at
+    _,
+    numbers,
+    at,
+    n,
+    upcoming,
+    leaf,
+    address,
+    stride,
+    n_bytes,
+    within,
+    length,
+    own_leaf,
+    addresses,
+    centre_at,
 ):
     """For the n rows numbers[at : at + n]: their leaves into own_leaf, their addresses in memory, and the
     offsets of what their leaf is centred on into centre_at, `length` numbers to a leaf. Prefetches n_bytes of
-    each of the rows numbers[upcoming : upcoming + n].
+    each of the rows numbers[upcoming : upcoming + n]; with within = LINE − 1 up to their last line, wherever
+    in a line they begin.
     """
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at = (
-            operands(context, b, signature, args)
+        numbers, at, n, upcoming, leaf, address, stride, n_bytes, within, length, *places = operands(
+            context, b, signature, args
         )
+        own_leaf, addresses, centre_at = places
         with Loop(b, n, []) as (r, _, _):
             i = number_at(b, numbers, b.add(at, r))
             number = b.load(b.gep(leaf, [i]))
@@ -366,9 +381,11 @@ def place_rows(
             b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
             b.store(b.mul(b.zext(number, I64), length), b.gep(centre_at, [r]))
             following = b.add(address, b.mul(number_at(b, numbers, b.add(upcoming, r)), stride))
-            with Loop(b, n_bytes, [], step=LINE) as (byte, _, _):
-                prefetch_line(b, b.inttoptr(b.add(following, byte), I8.as_pointer()))
+            before = b.and_(following, within)
+            with Loop(b, b.add(before, n_bytes), [], step=LINE) as (byte, _, _):
+                line = b.sub(b.add(following, byte), before)
+                prefetch_line(b, b.inttoptr(line, I8.as_pointer()))
         return context.get_dummy_value()
 
-    kinds = (numbers, at, n, upcoming, leaf, address, stride, n_bytes, length, own_leaf, addresses, centre_at)
-    return takes(types.void, *kinds), generate
+    kinds = (numbers, at, n, upcoming, leaf, address, stride, n_bytes, within, length)
+    return takes(types.void, *kinds, own_leaf, addresses, centre_at), generate

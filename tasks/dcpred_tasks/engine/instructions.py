@@ -1,0 +1,37 @@
+"""Functions of the bitcode that some processors have instructions for.
+
+The bitcode holds a plain version of each (engine_source/own_instructions.py), which any processor can run and
+which says no where it is asked whether there is such an instruction. `use_own` puts the processor's own in
+its place. Results do not depend on it: whole numbers are summed exactly.
+"""
+
+from typing import Any
+
+import llvmlite.binding as llvm
+
+PAIR_PRODUCTS, HAS_PAIR_PRODUCTS = "pair_products", "has_pair_products"
+HAS_WIDE_VECTORS = "has_wide_vectors"
+NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS)
+
+# By what a processor needs, in LLVM's words.
+OWN = {
+    ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() {{ ret i1 true }}",
+    ("avx512f", "avx512bw", "avx512vnni"): f"""
+declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)
+define <16 x i32> @{PAIR_PRODUCTS}(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c) {{
+  %sum = call <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32> %total, <16 x i32> %x, <16 x i32> %c)
+  ret <16 x i32> %sum
+}}
+define i1 @{HAS_PAIR_PRODUCTS}() {{ ret i1 true }}
+""",
+}
+
+
+def use_own(module: Any, has: set[str]) -> None:
+    """Give a module of the bitcode the functions of a processor that has these extensions."""
+    for needed, text in OWN.items():
+        if set(needed) <= has:
+            module.link_in(llvm.parse_assembly(text))
+    for function in module.functions:
+        if function.name in NAMES:
+            function.linkage = "internal"

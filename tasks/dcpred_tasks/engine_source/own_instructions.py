@@ -1,0 +1,61 @@
+"""What some processors have of their own, in code for all of them.
+
+The bitcode holds a plain version of each function here; machine code gets the processor's own where there is
+one (dcpred_tasks.engine.instructions), before anything is inlined.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from dcpred_tasks.engine.instructions import HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, PAIR_PRODUCTS
+from dcpred_tasks.engine.layout import LANES
+
+_BIT, _INTS = ir.IntType(1), ir.VectorType(ir.IntType(32), LANES)
+
+
+def _plain(b: Any, name: str, returned: Any, kinds: list[Any]) -> tuple[Any, Any]:
+    """A function of the module, and a builder for its body; None where it has one."""
+    if name in b.module.globals:
+        return b.module.globals[name], None
+    function = ir.Function(b.module, ir.FunctionType(returned, kinds), name=name)
+    function.linkage = "weak"  # A definition that is linked in takes its place.
+    return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def pair_products(b: Any, total: Any, x: Any, c: Any) -> Any:
+    """total + x₀c₀ + x₁c₁ in 16 lanes of 32 bits, where x and c hold two whole numbers of 16 bits in each."""
+    function, body = _plain(b, PAIR_PRODUCTS, _INTS, [_INTS] * 3)
+    if body:
+        half = ir.Constant(_INTS, [16] * LANES)
+        before, *pairs = function.args
+        first = body.mul(*(body.ashr(body.shl(pair, half), half) for pair in pairs))
+        second = body.mul(*(body.ashr(pair, half) for pair in pairs))
+        body.ret(body.add(body.add(before, first), second))
+    return b.call(function, [total, x, c])
+
+
+def _is_true(name: str) -> Any:
+    """An intrinsic's type and code: a function that says no, where the processor's own does not say yes."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        function, body = _plain(b, name, _BIT, [])
+        if body:
+            body.ret(ir.Constant(_BIT, 0))
+        return b.call(function, [])
+
+    return types.boolean(), generate
+
+
+@intrinsic
+def has_pair_products(_):
+    """Whether the processor does `pair_products` by one instruction."""
+    return _is_true(HAS_PAIR_PRODUCTS)
+
+
+@intrinsic
+def has_wide_vectors(_):
+    """Whether 16 lanes of single precision are one register of 32."""
+    return _is_true(HAS_WIDE_VECTORS)
