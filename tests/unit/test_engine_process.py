@@ -40,7 +40,7 @@ OTHER_BITCODE = """
 import sys
 from pathlib import Path
 from dcpred_tasks.engine import machine_code
-machine_code.FOLDER = Path(sys.argv[1])
+machine_code.ENGINE = machine_code.ENGINE._replace(folder=Path(sys.argv[1]))
 """
 OUT_OF_BOUNDS = """
 from dcpred_tasks.engine.engine import Engine
@@ -137,8 +137,8 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = tmp_path / "layout.py"
     changed.write_text("LANES = 8\n")
-    monkeypatch.setattr(machine_code, "SOURCES", (changed, *machine_code.SOURCES[1:]))
-    machine_code._own_code.cache_clear()
+    sources = (changed, *machine_code.SOURCES[1:])
+    monkeypatch.setattr(machine_code, "ENGINE", machine_code.ENGINE._replace(sources=sources))
     with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.engine_source"):
         machine_code.own_code()
 

@@ -13,49 +13,10 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.training.refinement import LOG_GAMMA, PULL, SPREAD, Goal, Objective, refine, stochastic
+from dcpred_tasks.training.refinement import LOG_GAMMA, PULL, SPREAD, Objective, refine, stochastic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import joint_ridge
-
-Doubles = NDArray[np.float64]
-LOSSES = ("square", 0.0, 0.5, 1.0)  # of a regression, or shares of the guide for classes
-
-
-def kernel_of(name: str) -> Kernel:
-    return Kernel(name, 0.3, 3, 0.5)
-
-
-def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Goal:
-    """Weights of sum 1, targets of ±1 or values, and guides on all three sides of ±1."""
-    weight = rng.uniform(0.1, 2, n)
-    sign = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
-    squared = loss == "square"
-    target = rng.normal(size=(n, k)) if squared else sign
-    return Goal(
-        target, 1.5 * rng.normal(size=(n, k)), 0.0 if squared else float(loss), weight / weight.sum(), squared
-    )
-
-
-def problem(
-    name: str,
-    products: int,
-    k: int,
-    loss: float | str,
-    n: int = 40,
-    m: int = 4,
-    d: int = 3,
-    ridge: float = 0.2,
-) -> Objective:
-    """Away from its start by θ below, in double precision."""
-    rng = np.random.default_rng(n + m + k)
-    pairs = np.column_stack([i[:products] for i in np.triu_indices(m)]).astype(np.int32)
-    gamma = rng.uniform(0.1, 0.6, m).astype(np.float32)
-    landmarks = rng.normal(size=(m, d)).astype(np.float32)
-    basis = LeafBasis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
-    X = rng.normal(size=(n, d))
-    return Objective(
-        X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge
-    )
+from support.objectives import LOSSES, Doubles, kernel_of, make_goal, problem
 
 
 def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:

@@ -1,8 +1,7 @@
-"""The engine's machine code: made of bitcode by LLVM, once per machine, and kept on disk where that is
-possible.
+"""Machine code: made of bitcode by LLVM, once per machine, and kept on disk where that is possible.
 
-`engine.bc` comes with the package. It is for no processor in particular; `python -m
-dcpred_tasks.engine_source` makes it anew.
+Bitcode comes with the package: `engine.bc` of the engine, `refinement.bc` of training. It is for no processor
+in particular; `python -m dcpred_tasks.engine_source`, or `refinement_source`, makes it anew.
 """
 
 import ctypes
@@ -38,7 +37,27 @@ SOURCES = (
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two looks
 DIGEST_BYTES = 16  # in front of what is kept
-REMAKE = "run python -m dcpred_tasks.engine_source, which needs numba (pip install numba)"
+
+
+class Bitcode(NamedTuple):
+    """Bitcode that comes with the package, and what is known of it."""
+
+    folder: Path
+    name: str
+    """It lies in NAME.bc, and what it was made of in NAME.json."""
+    entry: str
+    """The function that is called, with the address of its arguments; it returns numba's status."""
+    made_by: str
+    """The package that makes it anew."""
+    sources: tuple[Path, ...]
+
+    @property
+    def remake(self) -> str:
+        return f"run python -m {self.made_by}, which needs numba (pip install numba)"
+
+
+ENGINE = Bitcode(FOLDER, "engine", ENTRY, "dcpred_tasks.engine_source", SOURCES)
+REMAKE = ENGINE.remake
 
 Entry = Callable[[int], int]
 
@@ -80,9 +99,11 @@ class MachineCode:
     written, the code is compiled for this process alone.
     """
 
-    def __init__(self, bitcode: bytes, target: Target, *others: Target) -> None:
-        """others  processors whose machine code serves as well where it is there"""
-        self.bitcode, self.target, self.others = bitcode, target, others
+    def __init__(self, bitcode: bytes, target: Target, *others: Target, entry: str = ENTRY) -> None:
+        """others  processors whose machine code serves as well where it is there
+        entry   the name of the function that is called
+        """
+        self.bitcode, self.target, self.others, self.called = bitcode, target, others, entry
         self.folders = [base / _name_of(bitcode) for base in _bases()]
         self.has_compiled = False
         self._entry: Entry | None = None
@@ -93,10 +114,10 @@ class MachineCode:
         return self._entry is not None or self.kept() is not None
 
     def entry(self) -> Entry:
-        """The compiled function `score`, which takes the address of its arguments."""
+        """The compiled function, which takes the address of its arguments."""
         with self._one_thread:
             if self._entry is None:
-                self._entry = _load(self.make())
+                self._entry = _load(self.make(), self.called)
         return self._entry
 
     def make(self) -> bytes:
@@ -253,43 +274,44 @@ def _machine(target: Target) -> Any:
     )
 
 
-def _load(code: bytes) -> Entry:
+def _load(code: bytes, entry: str) -> Entry:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(host()))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _loaded.append(engine)
     # A function of ctypes gives Python's lock away while it runs.
-    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address(ENTRY))
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address(entry))
 
 
-# -- the engine's own ----------------------------------------------------------------------------------------
+# -- what comes with the package -----------------------------------------------------------------------------
 
 
-def fingerprint_of_sources() -> str:
-    """A digest of what the bitcode is made of. Raises OSError where there are no sources."""
-    return _digest(b"\0".join(source.read_bytes() for source in SOURCES))
+def fingerprint_of_sources(of: Bitcode | None = None) -> str:
+    """A digest of what the bitcode, else the engine's, is made of. Raises OSError where no sources are."""
+    return _digest(b"\0".join(source.read_bytes() for source in (of or ENGINE).sources))
 
 
-def own_code() -> MachineCode:
-    """The engine's, for this processor. Raises RefusedError where the bitcode is of other sources: nobody
-    wants to run what he has changed since.
+def own_code(of: Bitcode | None = None) -> MachineCode:
+    """Its machine code, else the engine's, for this processor. Raises RefusedError where the bitcode is of
+    other sources: nobody wants to run what he has changed since.
     """
     with _ONE_THREAD:
-        return _own_code()
+        return _own_code(of or ENGINE)
 
 
 _ONE_THREAD = threading.Lock()
 
 
-@lru_cache(maxsize=1)
-def _own_code() -> MachineCode:
+@lru_cache
+def _own_code(of: Bitcode) -> MachineCode:
     with suppress(OSError):  # An installation of byte code alone has no sources.
-        if made_of()["sources"] != fingerprint_of_sources():
+        if made_of(of)["sources"] != fingerprint_of_sources(of):
             raise RefusedError(
-                f"rows were to be scored, but {BITCODE} was made of other sources than engine_source has now;"
-                f" {REMAKE}"
+                f"machine code was asked for, but {of.name}.bc was made of other sources than"
+                f" {of.made_by} has now; {of.remake}"
             )
-    return MachineCode((FOLDER / BITCODE).read_bytes(), host(), *filter(None, [own_level()]))
+    bitcode = (of.folder / f"{of.name}.bc").read_bytes()
+    return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
 
 
 def warm(name: str) -> MachineCode:
@@ -313,10 +335,14 @@ def warm(name: str) -> MachineCode:
     return code
 
 
-@lru_cache(maxsize=1)
-def made_of() -> Any:
-    """What engine.json says: fingerprint of the sources, description of the arguments, versions."""
-    return json.loads((FOLDER / MADE_OF).read_text())
+def made_of(of: Bitcode | None = None) -> Any:
+    """What its .json says, else the engine's: fingerprint of sources, description of arguments, versions."""
+    return _made_of(of or ENGINE)
+
+
+@lru_cache
+def _made_of(of: Bitcode) -> Any:
+    return json.loads((of.folder / f"{of.name}.json").read_text())
 
 
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.

@@ -3,13 +3,9 @@
 The compiler is loaded with the first row and not before: a program that only looks at a model starts at once.
 """
 
-import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import LeafNumbers
+from dcpred_tasks.engine.compiler import needing_compiler
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 
@@ -78,18 +75,8 @@ def _engine(model: Model) -> Any:
     return _engines[model]
 
 
-@lru_cache(maxsize=1)
 def _compiler() -> Any:
     """The engine's module, or None and a warning."""
-    try:
-        if os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0"):
-            raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
-        return import_module("dcpred_tasks.engine.engine")
-    except (ImportError, OSError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        warnings.warn(
-            f"rows are scored by NumPy, which is 5 to 20 times slower, because {why}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-        return None
+    return needing_compiler(
+        "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
+    )

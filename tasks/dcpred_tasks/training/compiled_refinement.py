@@ -1,0 +1,283 @@
+"""Refinement of a leaf in machine code: the search of lbfgs.minimise around refinement.Objective, in one
+call.
+
+For rbf kernels. NumPy does the same by some 60 small calls for each value and gradient, whose overhead is
+most of the time of small leaves: for 550 rows, 16 features and 16 landmarks 70 µs, and 9 here (2026-11-22).
+
+Rows lie as refinement_source.columns says: 16 to a strip, lanes being rows.
+"""
+
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.arguments import described, words
+from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
+from dcpred_tasks.engine.machine_code import Bitcode, made_of, own_code
+from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.training.lbfgs import MEMORY
+from dcpred_tasks.training.refinement import LOG_GAMMA, Goal, Objective
+
+FOLDER = Path(__file__).parent
+PACKAGE = FOLDER.parent
+REFINEMENT = Bitcode(
+    folder=FOLDER,
+    name="refinement",
+    entry="refine",
+    made_by="dcpred_tasks.refinement_source",
+    sources=(
+        PACKAGE / "engine" / "layout.py",
+        PACKAGE / "engine_source" / "compilation.py",
+        PACKAGE / "engine_source" / "llvm.py",
+        FOLDER / "lbfgs.py",
+        *sorted((PACKAGE / "refinement_source").glob("*.py")),
+    ),
+)
+TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
+EVERYTHING = float(np.float32(3e38))  # end of an interval that has none
+SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be curved
+
+
+class Problem(NamedTuple):
+    """What is minimised; not written. Landmarks are padded to a multiple of AT_ONCE, pairs too."""
+
+    n_strips: int
+    tile_strips: int
+    n_features: int
+    width: int
+    """Columns of a strip of `x`: an odd number, so that strips do not fall on each other in a cache."""
+    columns: int
+    """Columns of it that gradients are summed with: features, |x|², 1, and a 0 if their number is odd."""
+    n_landmarks: int
+    padded: int
+    """Landmarks with padding, and the column of the first product."""
+    n_pairs: int
+    terms: int
+    """Landmarks and products with padding."""
+    k_stride: int
+    """Columns of a strip of kernel values, an odd number."""
+    n_outputs: int
+    f_stride: int
+    """Columns of a strip of decision values: outputs, and a 0 if their number is odd."""
+    n_unknowns: int
+    beta_at: int
+    """Where output weights begin in θ."""
+    intercept_at: int
+    gamma_at: int
+    steps: int
+    tolerance: float
+    scale: float
+    """Factor of output weights in θ."""
+    share: float
+    """Part of the loss that is the distance to the guide."""
+    log_gamma: float
+    """The limit of |log γ/γ₀|."""
+    x: SingleArray
+    """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1."""
+    weight: SingleArray
+    """float32 (n_strips, 16), 0 for padding."""
+    goals: SingleArray
+    """float32 (n_strips, n_outputs, 4, 16): `intervals`, both ends of the target's and of the guide's."""
+    middle: FloatArray
+    """float64 (n_features,)."""
+    gamma: FloatArray
+    """float64 (n_landmarks,), γ₀."""
+    left: IntArray
+    """int64 (n_pairs,), the one landmark of each product."""
+    right: IntArray
+    """int64 (n_pairs,), the other."""
+    stiff: FloatArray
+    """float64 (n_unknowns,), as in Objective."""
+    rest_point: FloatArray
+    """float64 (n_unknowns,), as in Objective."""
+
+
+class Room(NamedTuple):
+    """What compiled code writes. All begins with 0, and padding stays 0."""
+
+    factors: SingleArray
+    """float32 (padded / 8, n_features + 2, 8): of the logarithm of kernel values, in units of log 2."""
+    beta: SingleArray
+    """float32 (n_outputs, terms)."""
+    intercept: SingleArray
+    """float32 (n_outputs,)."""
+    K: SingleArray
+    """float32 (tile_strips, k_stride, 16): kernel values and products, then ∂L/∂ log of kernel values."""
+    f: SingleArray
+    """float32 (tile_strips, f_stride, 16): decision values, then ∂L/∂f."""
+    pulled: SingleArray
+    """float32 (terms, 16): ∂L/∂c of a strip."""
+    gamma: FloatArray
+    """float64 (n_landmarks,)."""
+    square: FloatArray
+    """float64 (n_landmarks,), |u|² about the middle of the rows."""
+    slopes: FloatArray
+    """float64 (n_outputs,), Σ ∂L/∂f."""
+    sums: FloatArray
+    """float64 (padded / 8, columns / 2, 2, 8): Σ ∂L/∂ log K_j x."""
+    beta_sums: FloatArray
+    """float64 (terms / 8, f_stride / 2, 2, 8): Σ K_j ∂L/∂f."""
+    x: FloatArray
+    """float64 (padded unknowns,): the start, then the lowest point that was found."""
+    gradient: FloatArray
+    """float64 (padded unknowns,), of `x`."""
+    trial: FloatArray
+    """float64 (padded unknowns,)."""
+    at_trial: FloatArray
+    """float64 (padded unknowns,), the gradient there."""
+    direction: FloatArray
+    """float64 (padded unknowns,)."""
+    moves: FloatArray
+    """float64 (SPARE_PAIRS, padded unknowns), the steps of the pairs."""
+    changes: FloatArray
+    """float64 (SPARE_PAIRS, padded unknowns), the changes of the gradient."""
+    inverse: FloatArray
+    """float64 (SPARE_PAIRS,), 1 / curvature."""
+    along: FloatArray
+    """float64 (SPARE_PAIRS,)."""
+    value: FloatArray
+    """float64 (1,), of `x`."""
+
+
+class Arguments(NamedTuple):
+    """What compiled code is called with: `refine_leaf` of refinement_source/descent.py."""
+
+    p: Problem
+    room: Room
+
+
+def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
+    """As lbfgs.minimise from objective.origin, for a basis with an rbf kernel and no triangle points. The
+    same bits whatever the number of threads. Raises RefusedError where the bitcode is of other sources.
+    """
+    found = call(arguments(objective, steps, tolerance))
+    return found.x[: len(objective.origin)]
+
+
+def call(handed: Arguments) -> Room:
+    """Run compiled code; returns the room that it has written."""
+    if described(handed) != made_of(REFINEMENT)["arguments"]:
+        raise RefusedError(
+            f"leaves were to be refined, but refinement.bc was made for other arguments; {REFINEMENT.remake}"
+        )
+    block = np.array(list(words(handed)), np.int64)
+    code = own_code(REFINEMENT).entry()(block.__array_interface__["data"][0])
+    if code != 0:
+        raise IndexError(f"compiled code left an array, and ended with status {code}")
+    return handed.room
+
+
+def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
+    """What compiled code is handed for a search from objective.origin."""
+    X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
+    n, d = X.shape
+    m, k = len(objective.start), objective.shape[1]
+    middle = X.mean(axis=0)
+    centred = X - middle
+    used = padded(d + 2, LANES // AT_ONCE)
+    own = padded(m, AT_ONCE)
+    terms = own + padded(len(pairs), AT_ONCE)
+    assert terms % UNROLLED == 0
+    extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(n, X.dtype)])
+    _, beta_at, intercept_at, gamma_at, n_unknowns = objective.at
+    p = Problem(
+        n_strips=padded(n, LANES) // LANES,
+        tile_strips=TILE_STRIPS,
+        n_features=d,
+        width=used | 1,
+        columns=used,
+        n_landmarks=m,
+        padded=own,
+        n_pairs=len(pairs),
+        terms=terms,
+        k_stride=terms | 1,
+        n_outputs=k,
+        f_stride=padded(k, LANES // AT_ONCE),
+        n_unknowns=n_unknowns,
+        beta_at=beta_at,
+        intercept_at=intercept_at,
+        gamma_at=gamma_at,
+        steps=steps,
+        tolerance=float(tolerance),
+        scale=float(objective.scale),
+        share=0.0 if goal.squared else float(goal.share),
+        log_gamma=LOG_GAMMA,
+        x=in_strips(extended, used | 1),
+        weight=in_strips(goal.weight[:, None], 1),
+        goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
+        middle=middle.astype(ACC_DTYPE),
+        gamma=objective.gamma.astype(ACC_DTYPE),
+        left=pairs[:, 0].astype(np.int64),
+        right=pairs[:, 1].astype(np.int64),
+        stiff=objective.stiff,
+        rest_point=objective.rest_point,
+    )
+    room = new_room(p)
+    room.x[:n_unknowns] = objective.origin
+    return Arguments(p, room)
+
+
+def padded(n: int, to: int) -> int:
+    """n, filled up to a multiple."""
+    return -(-n // to) * to
+
+
+def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
+    """Rows (n, at most `width`) as strips of `width` columns, filled up with 0."""
+    n, used = rows.shape
+    filled = np.zeros((padded(n, LANES), width), MODEL_DTYPE)
+    filled[:n, :used] = rows
+    return np.ascontiguousarray(filled.reshape(-1, LANES, width).transpose(0, 2, 1)).reshape(-1)
+
+
+def intervals(goal: Goal) -> SingleArray:
+    """(n, k, 4): the loss is the squared distance of f to [low, high] of the target, and of the guide. They
+    are points for a regression; beyond ±1 they have no end.
+    """
+    found = np.empty((*goal.target.shape, 4), MODEL_DTYPE)
+    if goal.squared:
+        found[:] = goal.target[:, :, None]
+        return found
+    for at, values in ((0, goal.target), (2, goal.guide if goal.share else goal.target)):
+        edge = values.clip(-1, 1)
+        found[:, :, at] = np.where(edge <= -1, -EVERYTHING, edge)
+        found[:, :, at + 1] = np.where(edge >= 1, EVERYTHING, edge)
+    return found
+
+
+def new_room(p: Problem) -> Room:
+    unknowns = padded(p.n_unknowns, 2 * LANES)
+
+    def singles(*shape: int) -> SingleArray:
+        return np.zeros(prod(shape), MODEL_DTYPE)
+
+    def doubles(*shape: int) -> FloatArray:
+        return np.zeros(prod(shape), ACC_DTYPE)
+
+    return Room(
+        factors=singles(p.padded, p.n_features + 2),
+        beta=singles(p.n_outputs, p.terms),
+        intercept=singles(p.n_outputs),
+        K=singles(p.tile_strips, p.k_stride, LANES),
+        f=singles(p.tile_strips, p.f_stride, LANES),
+        pulled=singles(p.terms, LANES),
+        gamma=doubles(p.n_landmarks),
+        square=doubles(p.n_landmarks),
+        slopes=doubles(p.n_outputs),
+        sums=doubles(p.padded, p.columns),
+        beta_sums=doubles(p.terms, p.f_stride),
+        x=doubles(unknowns),
+        gradient=doubles(unknowns),
+        trial=doubles(unknowns),
+        at_trial=doubles(unknowns),
+        direction=doubles(unknowns),
+        moves=doubles(SPARE_PAIRS, unknowns),
+        changes=doubles(SPARE_PAIRS, unknowns),
+        inverse=doubles(SPARE_PAIRS),
+        along=doubles(SPARE_PAIRS),
+        value=doubles(1),
+    )

@@ -1,0 +1,276 @@
+"""Refinement in machine code: the value and gradient of the definition, steps that lead as low, and the same
+bits whoever calls it.
+"""
+
+import platform
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcpred_tasks.engine import machine_code
+from dcpred_tasks.engine.compiler import needing_compiler
+from dcpred_tasks.engine.machine_code import MachineCode, Target
+from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.training import compiled_refinement, lbfgs, refinement
+from dcpred_tasks.training.compiled_refinement import (
+    FOLDER,
+    REFINEMENT,
+    TILE_STRIPS,
+    Arguments,
+    arguments,
+    call,
+    in_strips,
+    minimise,
+)
+from dcpred_tasks.training.refinement import DONE, LOG_GAMMA, Objective, refine
+from dcpred_tasks.training.settings import Settings
+from support.objectives import LOSSES, Doubles, problem
+
+TILE_ROWS = 16 * TILE_STRIPS
+
+
+def evaluated(objective: Objective, theta: Doubles) -> tuple[float, Doubles]:
+    """Value and gradient by machine code: those of the start of a search of no step."""
+    handed = arguments(objective, 0, 0.0)
+    handed.room.x[: len(theta)] = theta
+    room = call(handed)
+    np.testing.assert_array_equal(room.x[: len(theta)], theta)
+    assert not room.gradient[len(theta) :].any()
+    return float(room.value[0]), room.gradient[: len(theta)]
+
+
+def check(objective: Objective, theta: Doubles) -> None:
+    """Machine code and the definition agree within rounding of single precision."""
+    value, gradient = evaluated(objective, theta)
+    right, expected = objective(theta)
+    assert value == pytest.approx(right, rel=1e-5)
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+# -- value and gradient --------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_any_shape_and_loss(data: st.DataObject) -> None:
+    m, k = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 11))
+    products = data.draw(st.integers(0, m * (m + 1) // 2))
+    n, d = data.draw(st.integers(1, 3 * TILE_ROWS)), data.draw(st.integers(1, 40))
+    objective = problem("rbf", products, k, data.draw(st.sampled_from(LOSSES)), n=n, m=m, d=d)
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    far = data.draw(st.sampled_from([0.0, 0.1, 1.0]))
+    check(objective, objective.origin + far * rng.normal(size=len(objective.origin)))
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1])
+@pytest.mark.parametrize("products", [0, 3])
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_at_borders_of_strips_and_tiles(n: int, products: int, k: int, loss: float | str) -> None:
+    for m in (7, 8, 9):
+        objective = problem("rbf", products, k, loss, n=n, m=m, d=m)
+        check(objective, objective.origin + 0.1)
+
+
+def test_every_row_counts() -> None:
+    """Its weight alone is 1."""
+    objective = problem("rbf", 2, 2, 0.5, n=TILE_ROWS + 20)
+    goal = objective.goal
+    for row in (0, 15, 16, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 19):
+        objective.goal = replace(goal, weight=np.eye(len(goal.weight))[row])
+        check(objective, objective.origin)
+
+
+def test_a_guide_that_counts_nothing_may_be_anything() -> None:
+    objective = problem("rbf", 2, 2, 0.0)
+    objective.goal = replace(objective.goal, guide=np.full_like(objective.goal.guide, np.nan))
+    check(objective, objective.origin)
+
+
+def test_gamma_has_limits() -> None:
+    objective = problem("rbf", 0, 1, "square")
+    theta = objective.origin.copy()
+    theta[-4:] = [-9, 9, LOG_GAMMA, 0]
+    check(objective, theta)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e19, 1e30, -1e37])
+@pytest.mark.parametrize("k", [1, 2])
+def test_landmarks_far_off_add_nothing(far: float, k: int) -> None:
+    """Also where their squares overflow."""
+    objective = problem("rbf", 2, k, 0.0)
+    objective.X = objective.X.astype(np.float32)
+    theta = objective.origin.copy()
+    theta[: objective.at[1]] = far
+    value, _ = evaluated(objective, theta)
+    f = np.tile(theta[objective.at[2] : objective.at[3]], (len(objective.X), 1))
+    off = theta - objective.rest_point
+    assert value == pytest.approx(objective.goal(f)[0] + (objective.stiff * off) @ off, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_what_is_not_finite_is_never_the_value_of_a_better_point(wrong: float, part: int) -> None:
+    """Landmarks, output weights and intercepts that no step should lead to."""
+    for k, products in ((1, 0), (2, 3)):
+        objective = problem("rbf", products, k, "square")
+        theta = objective.origin.copy()
+        theta[objective.at[part]] = wrong
+        value, _ = evaluated(objective, theta)
+        assert not value < objective(objective.origin)[0]
+
+
+# -- the search ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("products", [0, 6])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_same_steps(loss: float | str, products: int, k: int) -> None:
+    """As lbfgs.minimise in double precision; rounding grows with the steps."""
+    objective = problem("rbf", products, k, loss, n=90)
+    for steps, apart in ((1, 1e-5), (2, 1e-4), (6, 1e-2)):
+        ours = minimise(objective, steps, 0.0)
+        theirs = lbfgs.minimise(objective, objective.origin, steps, 0.0)
+        moved = np.abs(theirs - objective.origin).max()
+        assert moved > 0
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=apart * moved)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_as_low_in_the_end(loss: float | str) -> None:
+    """More steps than L-BFGS remembers."""
+    for products, k in ((0, 1), (6, 1), (6, 3)):
+        objective = problem("rbf", products, k, loss, n=400, m=12, d=6, ridge=1e-3)
+        begin = objective(objective.origin)[0]
+        theirs = objective(lbfgs.minimise(objective, objective.origin, 150, DONE))[0]
+        values = [objective(minimise(objective, steps, DONE))[0] for steps in (0, 1, 5, 25, 150)]
+        assert values[0] == begin
+        assert (np.diff(values) < 1e-6 * begin).all()
+        assert begin - values[-1] > 0.95 * (begin - theirs)
+
+
+def test_a_gain_too_small_ends_the_search() -> None:
+    objective = problem("rbf", 0, 1, "square", n=200)
+    assert (minimise(objective, 50, 1.0) == minimise(objective, 1, 0.0)).all()
+    assert (minimise(objective, 50, 1.0) != minimise(objective, 50, 0.0)).any()
+
+
+@pytest.mark.parametrize("where", ["rows", "goal"])
+def test_a_search_that_goes_astray_leaves_everything_as_it_was(where: str) -> None:
+    objective = problem("rbf", 2, 2, "square")
+    if where == "rows":
+        objective.X[3] = np.inf
+    else:
+        objective.goal = replace(objective.goal, target=np.full_like(objective.goal.target, np.nan))
+    with np.errstate(invalid="ignore"):
+        found = minimise(objective, 40, DONE)
+    np.testing.assert_array_equal(found, objective.origin)
+
+
+def test_huge_goals_end_as_in_numpy() -> None:
+    """Their squares overflow in single precision."""
+    objective = problem("rbf", 0, 1, "square")
+    objective.goal = replace(objective.goal, target=1e25 * objective.goal.target)
+    assert np.isfinite(minimise(objective, 40, DONE)).all()
+
+
+# -- the same bits -------------------------------------------------------------------------------------------
+
+
+def searched(number: int) -> bytes:
+    objective = problem("rbf", number % 3, 1 + number % 2, LOSSES[number % 4], n=300 + number, m=9, d=7)
+    return minimise(objective, 20, 0.0).tobytes()
+
+
+def test_threads_do_not_matter() -> None:
+    alone = [searched(number) for number in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(searched, range(12))) == alone
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
+def test_another_processor_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [searched(number) for number in range(8)]
+    bitcode = (FOLDER / "refinement.bc").read_bytes()
+    code = MachineCode(bitcode, Target("x86-64-v3"), entry=REFINEMENT.entry)
+    monkeypatch.setattr(compiled_refinement, "own_code", lambda of: code)
+    assert [searched(number) for number in range(8)] == alone
+
+
+def test_rows_in_strips() -> None:
+    rows = np.arange(34.0).reshape(17, 2)
+    found = in_strips(rows, 3).reshape(2, 3, 16)
+    np.testing.assert_array_equal(found[0, :2], rows[:16].T)
+    np.testing.assert_array_equal(found[1, :2, 0], rows[16])
+    assert not found[1, :, 1:].any()
+    assert not found[:, 2].any()
+
+
+# -- what is refused, and what happens without a compiler ----------------------------------------------------
+
+
+def test_other_arguments_are_told() -> None:
+    p, room = arguments(problem("rbf", 0, 1, "square"), 1, 0.0)
+    with pytest.raises(RefusedError, match=r"run python -m dcpred_tasks\.refinement_source"):
+        call(Arguments(p._replace(share=0), room))  # type: ignore[arg-type]
+
+
+def test_changed_sources_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = REFINEMENT._replace(sources=REFINEMENT.sources[1:])
+    monkeypatch.setattr(compiled_refinement, "REFINEMENT", other)
+    with pytest.raises(RefusedError, match=r"refinement\.bc was made of other sources .* run python -m"):
+        minimise(problem("rbf", 0, 1, "square"), 1, 0.0)
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
+    needing_compiler.cache_clear()
+    yield
+    needing_compiler.cache_clear()
+
+
+def refined(name: str) -> tuple[Objective, Doubles]:
+    objective = problem(name, 2, 2, 0.5)
+    beta, intercept = np.ones(objective.shape), np.zeros(objective.shape[1])
+    X = objective.X.astype(np.float32)
+    settings = Settings(refine_steps=5)
+    moved, beta, intercept = refine(X, objective.basis, beta, intercept, objective.goal, settings)
+    begin = Objective(
+        X,
+        objective.basis,
+        np.ones(objective.shape),
+        np.zeros(objective.shape[1]),
+        objective.goal,
+        settings.refine_ridge,
+    )
+    return begin, np.concatenate([moved.landmarks.ravel(), beta.ravel(), intercept])
+
+
+@pytest.mark.parametrize("case", ["no compiler", "another kernel", "wide"])
+def test_without_a_compiler_and_where_it_brings_nothing_numpy_refines(
+    case: str, no_compiler: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns once, where a compiler would serve."""
+    name = "matern32" if case == "another kernel" else "rbf"
+    if case == "no compiler":
+        with pytest.warns(RuntimeWarning, match=r"leaves are refined by NumPy, .* because .*DCPRED_NO_COMP"):
+            refined(name)
+    elif case == "wide":
+        monkeypatch.setattr(refinement, "WIDE", 12)  # 4 landmarks of 3 features
+    objective, found = refined(name)
+    U, beta, intercept, _ = objective.parts(lbfgs.minimise(objective, objective.origin, 5, DONE))
+    expected = [U.astype(np.float32).ravel(), beta.ravel(), intercept]
+    np.testing.assert_array_equal(found, np.concatenate(expected))
+
+
+def test_machine_code_is_compiled_once_for_all_leaves() -> None:
+    minimise(problem("rbf", 0, 1, "square"), 1, 0.0)
+    assert machine_code.own_code(REFINEMENT) is machine_code.own_code(REFINEMENT)
+    assert machine_code.own_code(REFINEMENT) is not machine_code.own_code()
+    assert machine_code.own_code(REFINEMENT).is_there()
