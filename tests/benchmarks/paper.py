@@ -149,7 +149,11 @@ def _searched(
     shutil.rmtree(model, ignore_errors=True)
     model.with_name("tuned.tuned.json").unlink(missing_ok=True)
     found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, short=short)
-    say(f"  searched in {sum(found.seconds.values()):.0f} s: {found.settings}")
+    trained = found.seconds.pop("train")
+    say(
+        f"  searched in {sum(found.seconds.values()):.0f} s, trained in {trained:.0f} s; expected"
+        f" {found.chosen}: {found.settings}"
+    )
     return dict(found.settings)
 
 
