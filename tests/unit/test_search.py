@@ -60,6 +60,9 @@ class Known:
     def folds(self, tree: int) -> int:
         return 1
 
+    def one_row(self, tree: int) -> float:
+        return 0.0
+
     def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]:
         self.judged += [(ask.tree, s, ask.share) for ask in asks for s in ask.tries]
         return [[self.verdict(ask, s) for s in ask.tries] for ask in asks]
@@ -295,3 +298,19 @@ def test_the_chosen_point_gets_more_steps_where_they_help() -> None:
         assert best.error == pytest.approx(arena.error(0, best.settings))
         early = {s.refine_steps for _, s, share in arena.judged if share == SHORT.moves_share}
         assert early == {SHORT.steps}
+
+
+class Easy(Known):
+    """Nothing changes an error by a row."""
+
+    def one_row(self, tree: int) -> float:
+        return 1e-3
+
+    def error(self, tree: int, s: Settings) -> float:
+        return 1e-3 * super().error(tree, s)
+
+
+def test_differences_of_less_than_a_row_buy_nothing() -> None:
+    arena = Easy([1.0], [0.5])
+    best = choose(search(arena, [0], Budget(), short=True), SLACK)
+    assert best.settings.landmarks == min(s.landmarks for _, s, _ in arena.judged)

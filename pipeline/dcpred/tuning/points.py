@@ -47,6 +47,8 @@ class Point:
     """Errors on held-out rows."""
     folds: int = 1
     """How often rows were held out for the verdict."""
+    one_row: float = 0.0
+    """What one row that was held out adds to an error: less means nothing."""
 
     @property
     def error(self) -> float:
@@ -66,10 +68,11 @@ def chosen_from(points: Sequence[Point]) -> list[Point]:
 
 
 def choose(points: Sequence[Point], slack: float) -> Point:
-    """The cheapest point that is at most `slack` times as bad as the best one."""
+    """The cheapest point at most `slack` times as bad as the best one, or worse by less than a row."""
     points = chosen_from(points)
-    least = min(p.promise for p in points)
-    return min((p for p in points if p.promise <= least * slack), key=lambda p: p.cost.ns_per_row)
+    best = min(points, key=lambda p: p.promise)
+    limit = max(best.promise * slack, best.promise + best.one_row)
+    return min((p for p in points if p.promise <= limit), key=lambda p: p.cost.ns_per_row)
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

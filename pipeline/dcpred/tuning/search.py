@@ -109,7 +109,8 @@ class _LastRound:
         return list(found.values())
 
     def point(self, tree: int, settings: Settings, verdict: Verdict) -> Point:
-        return Point(tree, settings, self.trials.cost(tree, settings), verdict)
+        one_row = self.trials.one_row(tree)
+        return Point(tree, settings, self.trials.cost(tree, settings), verdict, one_row=one_row)
 
     def judged_again(self, points: Sequence[Point], slack: float) -> list[Point]:
         """Where few rows are held out, the best points of each tree are judged on more of them: differences
@@ -162,7 +163,7 @@ def _joined(point: Point, more: Verdict, n: int) -> Point:
     soft, hard = (
         (old + n * new) / (1 + n) for old, new in zip(astuple(point.verdict), astuple(more), strict=True)
     )
-    return replace(point, verdict=Verdict(soft, hard), folds=1 + n)
+    return replace(point, verdict=Verdict(soft, hard), folds=1 + n, one_row=point.one_row / (1 + n))
 
 
 def _around(able: Sequence[int], m: int) -> list[int]:

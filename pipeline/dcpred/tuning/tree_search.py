@@ -138,6 +138,7 @@ class Trials(Protocol):
     cost          predicted cost of a model with these settings
     judge         errors of the tries of each ask; tries that were judged before take no time
     folds         how often rows are held out until there are enough to choose by
+    one_row       what one row that is held out, of all leaves, adds to an error: less means nothing
     """
 
     def start(self, tree: int) -> Settings: ...
@@ -151,6 +152,8 @@ class Trials(Protocol):
     def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]: ...
 
     def folds(self, tree: int) -> int: ...
+
+    def one_row(self, tree: int) -> float: ...
 
 
 Found = TypeVar("Found")
@@ -257,6 +260,7 @@ class TreeSearch:
         """As many landmarks as help, up from those at hand."""
         settings = ahead.settings
         able = [m for m in self.sizes(settings) if m >= settings.landmarks]
+        one_row = self.trials.one_row(self.tree) / self.extent.first_share
         found: dict[int, float] = {}
         while able:
             some, able = able[:2], able[2:]
@@ -264,9 +268,10 @@ class TreeSearch:
             verdicts = yield self.early(tries, self.extent.first_share)
             before = min(found.values(), default=float("inf"))
             found.update(zip(some, (v.soft for v in verdicts), strict=True))
-            if min(found[m] for m in some) > MAX_REMAINING_ERROR * before:
+            if min(found[m] for m in some) > MAX_REMAINING_ERROR * before - one_row:
                 break
-        best = min(m for m, soft in found.items() if soft <= NEARLY * min(found.values()))
+        limit = NEARLY * min(found.values()) + one_row
+        best = min(m for m, soft in found.items() if soft <= limit)
         return (yield from self.level(replace(settings, landmarks=best)))
 
     def moves(self, ahead: Ahead) -> Course[Ahead]:

@@ -318,6 +318,11 @@ class TrialTrees:
         """How often rows are held out until there are enough to choose by."""
         return int(np.clip(round(HELD_ROWS / max(self.n_judged(tree), 1)), 1, FOLDS))
 
+    def one_row(self, tree: int) -> float:
+        """What one row that is held out adds to an error; 0 in a regression, where any may count."""
+        regression = self.job.settings.task == "regression"
+        return 0.0 if regression else 1.0 / max(self.n_judged(tree), 1)
+
     def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]:
         def note(receipt: Receipt, share: float) -> None:
             self.training.note(receipt, lambda _: self.tried(share))
