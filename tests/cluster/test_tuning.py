@@ -238,9 +238,9 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
         tune(*address, model, inline, short=True, budget=Budget(ratio=50.0))
 
 
-@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("damage", ["", "torn", "garbage"])
 def test_a_search_that_was_cut_off_goes_on(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], torn: bool
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], damage: str
 ) -> None:
     """Nothing is looked at twice, but for what was being written down when the machine lost power."""
     address, asked = (f"{few}/X", f"{few}/y"), []
@@ -258,12 +258,14 @@ def test_a_search_that_was_cut_off_goes_on(
     asked.clear()
     with pytest.raises(InterruptedRunError, match="run the same command again to go on"):
         tune(*address, tmp_path / "m", inline, short=True)
-    if torn:
-        journal = tmp_path / "m.tune" / "verdicts.jsonl"
+    journal = tmp_path / "m.tune" / "verdicts.jsonl"
+    if damage == "torn":
         journal.write_bytes(journal.read_bytes()[:-7])
+    elif damage == "garbage":
+        journal.write_bytes(b"\xff" + journal.read_bytes())
     limit = 0
     again = tune(*address, tmp_path / "m", inline, short=True)
-    assert len(asked) == n_tasks + torn
+    assert len(asked) == n_tasks + {"": 0, "torn": 1, "garbage": n_tasks // 2}[damage]
     assert len(surveyed) == 2 * n_blocks
     assert again.settings == whole.settings
     assert again.frontier == whole.frontier

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.zarr_arrays import (
     array_address,
@@ -318,3 +319,24 @@ def test_a_group_needs_a_free_place(tmp_path: Path) -> None:
         create_group(path)
     assert files(path) == before
     assert create_group(tmp_path / "new.zarr", {"a": 1}).attrs["a"] == 1
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(
+    ("form", "codec"),
+    [(3, zarr.codecs.GzipCodec()), (2, numcodecs.Zlib()), (2, numcodecs.LZMA())],
+    ids=["gzip", "zlib", "lzma"],
+)
+def test_a_damaged_chunk_of_any_codec_is_told_by_its_rows(
+    form: Any, codec: Any, cut: bool, tmp_path: Path
+) -> None:
+    array = zarr.create_array(
+        tmp_path / "a", shape=(40, 3), chunks=(10, 3), dtype="f8", compressors=codec, zarr_format=form
+    )
+    array[:] = np.random.default_rng(0).normal(size=(40, 3))
+    chunk = tmp_path / "a" / ("c/1/0" if form == 3 else "1.0")
+    stored = chunk.read_bytes()
+    middle = len(stored) // 2
+    chunk.write_bytes(stored[:middle] if cut else stored[:middle] + b"\0\0\0\0" + stored[middle + 4 :])
+    with pytest.raises(DamagedChunkError, match=r"rows 10 to 20 of .* their chunk is damaged"):
+        read_rows(open_array(tmp_path / "a"), 0, 40)

@@ -62,6 +62,7 @@ def train(
     contents = fingerprints(x, y, weight)
     run = training_hash(contents, settings, plan)
     known = known if known is not None and known.contents == contents else None
+    check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
     if done is not None:
@@ -91,6 +92,14 @@ def train(
                 raise
             drop_scratch(scratch)
     return report
+
+
+def check_name(model: Path) -> None:
+    """Raise PlanConflictError for a place that is no new directory, such as `.` or `/`."""
+    if not model.name:
+        raise PlanConflictError(
+            f"a model was to be written to {model}, but that has no name of its own; name a new directory"
+        )
 
 
 def check_training_data(

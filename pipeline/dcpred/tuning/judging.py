@@ -3,7 +3,9 @@ journal, so that rounds share what they look at and a search that was cut off go
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,11 +44,15 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.known: dict[tuple[Place, str], tuple[float, float]] = {}
-        whole, end, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
-        path.write_text(whole + end)  # What followed the last end of a line was cut off.
-        for line in whole.splitlines():
-            place, found = json.loads(line)
-            self._keep(tuple(place), found)
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        sound = 0
+        with suppress(ValueError, TypeError, AttributeError, KeyError):  # What follows damage is judged anew.
+            for line in whole.split(b"\n"):
+                place, found = json.loads(line)
+                self._keep(tuple(place), found)
+                sound += len(line) + 1
+        if path.exists():
+            os.truncate(path, sound)
 
     def add(self, place: Place, found: dict[str, tuple[float, float]]) -> None:
         self._keep(place, found)

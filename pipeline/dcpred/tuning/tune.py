@@ -25,7 +25,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
-from dcpred.training.train import check_training_data, fingerprints, train, training_hash
+from dcpred.training.train import check_name, check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.points import SLACK, Budget, Point, choose, chosen_from, frontier
 from dcpred.tuning.search import search
@@ -102,6 +102,7 @@ def tune(
         zarr_arrays.absolute(y),
         zarr_arrays.absolute(weight) if weight else None,
     )
+    check_name(model)
     start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
     with say.job("choosing settings and training"), started_once(pool) as same:
         found, known = _choice(x, y, weight, model, same, start, budget, short, say)
@@ -130,9 +131,11 @@ def _choice(
     asked = {"budget": None if budget is None else str(budget), "short": short}
     contents = fingerprints(x, y, weight)
     run = training_hash(contents, start, plan) + str(sorted(asked.items()))
-    kept = model.with_name(f"{model.name}.tuned.json")
+    kept, scratch = (model.with_name(f"{model.name}.{what}") for what in ("tuned.json", "tune"))
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
+        if (scratch / MARK).exists():  # The search was cut off at its very end.
+            shutil.rmtree(scratch, ignore_errors=True)
         return earlier["found"], None
     for there in (model, model.with_name(f"{model.name}.scratch")):
         if there.exists():
@@ -140,7 +143,6 @@ def _choice(
                 f"a model was to be tuned and written to {model}, but {there} is there already, of other"
                 " data, settings or budget; remove it or name another place"
             )
-    scratch = model.with_name(f"{model.name}.tune")
     _check_own(scratch)
     check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
@@ -152,7 +154,7 @@ def _choice(
         )
         make_scratch(scratch, model)
         with hold(scratch):
-            if _prepared(scratch, run):
+            if _prepared(scratch, run, say):
                 say.say("an interrupted search goes on")
             try:
                 workers.check_sees(scratch.absolute())
@@ -215,7 +217,7 @@ def _check_own(scratch: Path) -> None:
         )
 
 
-def _prepared(scratch: Path, run: str) -> bool:
+def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     """Make the directory ready for a run: True where the same one was cut off in it and goes on; what
     another one has left is removed.
     """
@@ -224,6 +226,8 @@ def _prepared(scratch: Path, run: str) -> bool:
     wanted = {"run": run}
     if mark.exists() and read_own_json(mark) == wanted:
         return True
+    if (scratch / "verdicts.jsonl").exists():
+        say.say(f"what a search of other data, settings or budget has left in {scratch} is removed")
     write_json(mark, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():

@@ -28,6 +28,7 @@ from zarr.storage import LocalStore, StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage.chunk_files import chunk_files
+from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
 from dcpred_tasks.storage.digests import digest
 
 ZSTD_LEVEL = 1
@@ -170,7 +171,7 @@ def read_rows(
             return rows
     try:
         return np.asarray(array[start:stop])
-    except (RuntimeError, ValueError, TypeError, BaseZarrError) as error:  # what decoders raise
+    except DECODING_ERRORS as error:
         where = _first_damaged(array, start, stop)
         raise DamagedChunkError(
             f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but"
