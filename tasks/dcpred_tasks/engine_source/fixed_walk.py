@@ -265,7 +265,7 @@ def walk_shared(_, p, room, index, stop, n, order, next_order, leaf):
         for eight rows:
             for two features at once: total[r] += pairs of row r · pairs of 16 centres     # exact
             key[r] = total[r] · ‖x‖ · unit − half norms, the number of the lane in its last bits
-            (first[r], second[r]) = two_largest(key[r])            # of eight rows at once
+            (first[r], second[r]) = two_largest(key[r])            # eight rows at once
             for r in eight: row r enters the child of first[r], if first[r] − second[r] > margin
     """
     return _level(True, p, room, index, stop, n, order, next_order, leaf)
