@@ -28,6 +28,7 @@ from dcpred_tasks.errors import (
     InterruptedRunError,
     PlanConflictError,
     RunHeldError,
+    SchedulerError,
     SettingsError,
 )
 from dcpred_tasks.model.compact_model import class_numbers
@@ -284,6 +285,38 @@ def test_another_search_does_not_go_on_from_one_that_was_cut_off(
     (tmp_path / "m.tune" / "verdicts.jsonl").write_text("of other data")
     tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=30.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
+
+
+def test_a_search_that_is_refused_late_keeps_what_it_judged(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that went away comes back; a search that is refused at once leaves nothing."""
+    address = f"{few}/X", f"{few}/y"
+
+    def gone(*_: object) -> None:
+        raise SchedulerError("the scheduler is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.search._LastRound.more_steps", gone)
+        with pytest.raises(SchedulerError):
+            tune(*address, tmp_path / "m", inline, short=True)
+    assert (tmp_path / "m.tune" / "verdicts.jsonl").stat().st_size > 0
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.tune.search", gone)
+        with pytest.raises(SchedulerError):
+            tune(*address, tmp_path / "other", inline, short=True)
+    assert not (tmp_path / "other.tune").exists()
+
+
+def test_what_was_chosen_before_leaves_another_search_alone(data: Path, tuned: Tuned) -> None:
+    """Settings that are read from MODEL.tuned.json remove the directory of their own search only."""
+    address, scratch = (f"{data}/X", f"{data}/y"), tuned.folder / "m.tune"
+    for run, stays in (("of another budget", True), (json.loads(tuned.chosen)["run"], False)):
+        scratch.mkdir(exist_ok=True)
+        (scratch / "tune.json").write_text(json.dumps({"run": run}))
+        tune(*address, tuned.folder / "m", inline, short=True)
+        assert scratch.exists() is stays
+        assert (tuned.folder / "m").exists()
 
 
 def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(

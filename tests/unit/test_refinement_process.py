@@ -2,17 +2,16 @@
 
 import json
 import platform
-import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from llvmlite import binding
 
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.training.compiled_refinement import FOLDER, REFINEMENT
 from support import processes
+from support.arm import check_arm
 from support.caches import with_cache
 
 BITCODE, MADE_OF = "refinement.bc", "refinement.json"
@@ -70,20 +69,4 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
 
 
 def test_it_compiles_for_arm() -> None:
-    """Fused multiply-adds in vector registers, and no library function for what the processor can do."""
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
-    triple = "aarch64-unknown-linux-gnu"
-    try:
-        target = binding.Target.from_triple(triple)
-    except RuntimeError as error:
-        pytest.skip(f"this LLVM does not compile for ARM: {error}")
-    machine = target.create_target_machine(cpu="generic", opt=2)
-    module = binding.parse_bitcode((FOLDER / BITCODE).read_bytes())
-    module.triple, module.data_layout = triple, str(machine.target_data)
-    module.verify()
-    assembly = machine.emit_assembly(module)
-    called = set(re.findall(r"^\s+bl?\s+([A-Za-z_]\w*)$", assembly, flags=re.MULTILINE))
-    own = set(re.findall(r"^(\w+):", assembly, flags=re.MULTILINE))
-    assert called - own <= {"exp", "memset", "memcpy", "memmove"}, called - own
-    assert len(re.findall(r"\bfmla\b", assembly)) > 50
+    check_arm((FOLDER / BITCODE).read_bytes(), "generic", {"exp", "memset", "memcpy", "memmove"})

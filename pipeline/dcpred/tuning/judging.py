@@ -25,6 +25,7 @@ from dcpred_tasks.task_bodies.try_settings import try_settings
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.trial import Verdict
 
+JOURNAL = "verdicts.jsonl"  # in the scratch directory of a search
 Place = tuple[int, int, int]  # tree, leaf, fold
 
 
@@ -68,7 +69,7 @@ class Judge:
 
     def __init__(self, job: TrainJob, workers: Workers, n_outputs: int, headway: Headway) -> None:
         self.job, self.workers, self.n_outputs, self.headway = job, workers, n_outputs, headway
-        self.journal = Journal(job.root / "verdicts.jsonl")
+        self.journal = Journal(job.root / JOURNAL)
 
     def __call__(
         self,

@@ -27,41 +27,19 @@ LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model'
 TINY = 1e-300
 NEARLY = 1.03  # Fewer landmarks are taken where their soft error is at most so many times the least.
 MAX_REMAINING_ERROR = 0.98  # a change helps if it lowers the soft error to this share or less
-MOVES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    "classification": (
-        {"overlap": 1},
-        {"overlap": 2},
-        {"overlap": 4},
-        {"guide": 0.5},
-        {"guide": 1.0},
-        {"C": 2.0},
-        {"C": 128.0},
-        {"refine_ridge": 1e-2},
-        {"refine_ridge": 1e-4},
-        {"halo_weight": 0.1},
-        {"halo_weight": 1.0},
-        {"products": 64},
-    ),
-    "regression": (
-        {"overlap": 1},
-        {"overlap": 2},
-        {"overlap": 4},
-        {"ridge": 1.0},
-        {"ridge": 1e-3},
-        {"refine_ridge": 1e-2},
-        {"refine_ridge": 1e-1},
-        {"refine_ridge": 1e-4},
-        {"halo_weight": 0.1},
-        {"halo_weight": 1.0},
-        {"products": 64},
-    ),
+# Values that are tried, one at a time. `products` are tried for one leaf of all rows, too.
+PRODUCTS = {"products": (64,)}
+COMMON_MOVES: Mapping[str, tuple[Any, ...]] = {"overlap": (1, 2, 4), "halo_weight": (0.1, 1.0), **PRODUCTS}
+MOVES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "classification": {
+        **COMMON_MOVES,
+        "guide": (0.5, 1.0),
+        "C": (2.0, 128.0),
+        "refine_ridge": (1e-2, 1e-4),
+    },
+    "regression": {**COMMON_MOVES, "ridge": (1.0, 1e-3), "refine_ridge": (1e-2, 1e-1, 1e-4)},
 }
-# Moves for one leaf of all rows, refined by stochastic steps.
-WHOLE_MOVES: tuple[Mapping[str, Any], ...] = (
-    {"refine_ridge": 1e-2},
-    {"refine_ridge": 1e-4},
-    {"products": 64},
-)
+WHOLE_MOVES: Mapping[str, tuple[Any, ...]] = {"refine_ridge": (1e-2, 1e-4), **PRODUCTS}
 
 
 @dataclass(frozen=True)
@@ -278,12 +256,15 @@ class TreeSearch:
         """One change at a time; then those that helped together, as long as each goes on helping."""
         settings = ahead.settings
         possible = WHOLE_MOVES if settings.refine_epochs else MOVES[settings.task]
-        moved, most = self.extent.moved, self.trials.most_overlap(self.tree)
-        tries = {}
-        for move in possible:
-            name, after = next(iter(move)), replace(settings, **move)
-            if (not moved or name in moved) and after != settings and after.overlap <= most:
-                tries.update({(name, move[name]): after} if self.allows(after) else {})
+        most = self.trials.most_overlap(self.tree)
+        tries = {
+            (name, value): after
+            for name, values in possible.items()
+            for value in values
+            if not self.extent.moved or name in self.extent.moved
+            if (after := replace(settings, **{name: value})) != settings
+            if after.overlap <= most and self.allows(after)
+        }
         share = self.extent.moves_share
         base, *verdicts = yield self.early([settings, *tries.values()], share)
         gains: dict[str, tuple[float, Any]] = {}

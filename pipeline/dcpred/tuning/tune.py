@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
@@ -27,6 +28,7 @@ from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import check_name, check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
+from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.points import SLACK, Budget, Point, choose, chosen_from, frontier
 from dcpred.tuning.search import search
 from dcpred.tuning.trial_trees import TrialTrees
@@ -134,7 +136,7 @@ def _choice(
     kept, scratch = (model.with_name(f"{model.name}.{what}") for what in ("tuned.json", "tune"))
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
-        if (scratch / MARK).exists():  # The search was cut off at its very end.
+        if _is_of(scratch, run):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         return earlier["found"], None
     for there in (model, model.with_name(f"{model.name}.scratch")):
@@ -152,6 +154,9 @@ def _choice(
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
+        shares = forecast_tuning(
+            plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short
+        )
         make_scratch(scratch, model)
         with hold(scratch):
             if _prepared(scratch, run, say):
@@ -159,34 +164,40 @@ def _choice(
             try:
                 workers.check_sees(scratch.absolute())
                 training = Training(job, plan, workers, say)
-                shares = forecast_tuning(
-                    plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short
-                )
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
                     sample = training.sample(survey)
                 trials = TrialTrees(training, survey, workers, say, short, budget)
-                trials.prepare(seconds, shares)
-                begin = time.perf_counter()
-                with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
-                    points = search(trials, range(len(trials.trees)), trials.budget, short, slack)
-                seconds["search"] = time.perf_counter() - begin
-                if not points:
-                    raise SettingsError(
-                        f"a budget of {trials.budget.words} was asked for, but the cheapest model of these"
-                        f" rows takes {trials.least()}; ask for so much or more"
-                    )
+                points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
                 ) from None
-            except RefusedError:  # A second call would be refused, too.
-                shutil.rmtree(scratch, ignore_errors=True)
+            except RefusedError:
+                # Once tries are judged, a second call goes on from them: a chunk or a cluster may be mended.
+                if not (scratch / JOURNAL).exists():
+                    shutil.rmtree(scratch, ignore_errors=True)
                 raise
             found = _described(points, trials, slack, seconds)
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample, trials.learned)
+
+
+def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
+    """The points of a search; notes what it took. Raises SettingsError where the budget allows none."""
+    trials.prepare(seconds, shares)
+    begin = time.perf_counter()
+    say = trials.say
+    with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
+        points = search(trials, range(len(trials.trees)), trials.budget, trials.short, slack)
+    seconds["search"] = time.perf_counter() - begin
+    if not points:
+        raise SettingsError(
+            f"a budget of {trials.budget.words} was asked for, but the cheapest model of these rows takes"
+            f" {trials.least()}; ask for so much or more"
+        )
+    return points
 
 
 def _described(
@@ -222,21 +233,24 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     another one has left is removed.
     """
     _check_own(scratch)
-    mark = scratch / MARK
-    wanted = {"run": run}
-    if mark.exists() and read_own_json(mark) == wanted:
+    if _is_of(scratch, run):
         return True
-    if (scratch / "verdicts.jsonl").exists():
+    if (scratch / JOURNAL).exists():
         say.say(f"what a search of other data, settings or budget has left in {scratch} is removed")
-    write_json(mark, {})  # The directory is ours, and of no run until all else is removed.
+    write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name not in ("lock", MARK):
             entry.unlink()
     (scratch / "survey").mkdir()
-    write_json(mark, wanted)
+    write_json(scratch / MARK, {"run": run})
     return False
+
+
+def _is_of(scratch: Path, run: str) -> bool:
+    """Whether the directory for the work in progress is that of a run."""
+    return (scratch / MARK).exists() and read_own_json(scratch / MARK).get("run") == run
 
 
 def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
