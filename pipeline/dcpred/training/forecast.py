@@ -1,8 +1,8 @@
 """What the steps of a training are likely to take: rough arithmetic for people who wait, in seconds.
 
-Fitted by eye to runs on letter and cal_housing, and to the seconds of the figures for covtype, usps and
-mnist, with two workers, within a factor of two or so. Only shares of a whole are shown, and the time that a
-job has taken corrects them.
+Fitted by eye to runs on letter, cal_housing, cpusmall, a9a and covtype: trainings and short searches within a
+factor of two or so, searches of wide rows and long ones within one of six. Only shares of a whole are shown,
+and the time that a job has taken corrects them.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,13 @@ from dcpred_tasks.training.settings import Settings
 
 def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
     """Seconds of one core for a row in one leaf that it trains: local machine and refinement."""
-    local = 1e-7 * min(leaf_rows * settings.overlap, settings.local_rows)
+    rows = leaf_rows * settings.overlap
+    local = 2e-8 * min(rows, settings.local_rows) ** 2 / rows
     if not settings.refine:
         return local + 1e-4
     if settings.refine_epochs:
-        return local + 1e-9 * settings.refine_epochs * settings.landmarks * n_features
-    return local + (4e-5 + 2e-6 * n_features) * settings.refine_steps / 100 * (12 + settings.landmarks) / 28
+        return local + 2.5e-10 * settings.refine_epochs * settings.landmarks * n_features
+    return local + (8e-6 + 4e-7 * n_features) * settings.refine_steps / 100 * (12 + settings.landmarks) / 28
 
 
 def forecast_training(

@@ -8,6 +8,7 @@ from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
+    LOCAL_ROWS,
     MANY_ROWS,
     MOST_TREES,
     WHOLE,
@@ -19,7 +20,7 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
 # What a search starts from.
-START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0)
+START = Settings(scaling="learned", overlap=START_OVERLAP, landmarks=16, products=0, local_rows=LOCAL_ROWS)
 LEAF_ROWS = 200  # mean rows of a leaf in trees that are tried
 
 
