@@ -51,8 +51,8 @@ def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    X, y = rings(1_200, 0)
-    return make_group(tmp_path_factory.mktemp("tuning") / "rings.zarr", X, y, chunk_rows=300)
+    X, y = rings(1_600, 0)
+    return make_group(tmp_path_factory.mktemp("tuning") / "rings.zarr", X, y, chunk_rows=400)
 
 
 @pytest.fixture(scope="module")

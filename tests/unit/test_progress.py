@@ -272,10 +272,10 @@ def test_a_search_of_more_or_fewer_rounds_than_expected_gets_ahead(efforts: list
     "settings", [Settings(), Settings(refine=False), Settings(refine_epochs=25), Settings(scaling="learned")]
 )
 def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings: Settings) -> None:
-    training = forecast_training(n_rows, n_features, settings, 2, learns=True)
+    training = forecast_training(n_rows, n_features, settings, 2)
     tuning = [forecast_tuning(n_rows, n_features, 2, short=short).total for short in (True, False)]
     assert all(np.isfinite(seconds) and seconds >= 0 for seconds in training.work.values())
-    assert training.total < forecast_training(10 * n_rows, n_features, settings, 2, learns=True).total
+    assert training.total < forecast_training(10 * n_rows, n_features, settings, 2).total
     assert 0 < tuning[0] < tuning[1]
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcpred_tasks.training import trial
+from dcpred_tasks.training.sampling import drawn
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, try_leaf
+from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, held_out, try_leaf
 
 SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 
@@ -105,17 +105,35 @@ def test_three_classes_and_row_weights() -> None:
     assert try_leaf(weighted, [SETTINGS], 3, 0)[0].hard < 1e-6
 
 
-@pytest.mark.parametrize("n", [7, 90, 400])
-def test_no_row_is_held_out_twice(n: int) -> None:
-    rows = join(moons(n, 0), moons(50, 1, rank=1))
-    held = np.array([trial._held_out(rows, 5, fold) for fold in range(FOLDS)])
-    assert held.sum(axis=0).max() == 1
-    assert not held[:, rows.rank == 1].any()
-    assert held.sum() >= min(0.95 * n, n - 3)
+def test_every_row_is_held_out_once() -> None:
+    held = np.array([held_out(np.arange(10_000), 5, fold) for fold in range(FOLDS)])
+    assert (held.sum(axis=0) == 1).all()
+    assert held.mean(axis=1) == pytest.approx(np.full(FOLDS, 0.25), abs=0.02)
+
+
+def test_a_row_is_held_out_wherever_it_lies() -> None:
+    numbers = np.arange(100, 400)
+    some = np.random.default_rng(0).permutation(300)[:120]
+    assert (held_out(numbers, 3)[some] == held_out(numbers[some], 3)).all()
 
 
 def test_each_fold_has_a_verdict_of_its_own() -> None:
     rows = moons(90, 0)
     assert len({try_leaf(rows, [SETTINGS], 1, 5, fold)[0].soft for fold in range(FOLDS)}) == FOLDS
+
+
+def test_a_fold_without_rows_is_not_judged() -> None:
     six = moons(6, 0)
-    assert np.isnan(try_leaf(six, [SETTINGS], 1, 5, 3)[0].hard), "three folds of two rows have held out all"
+    empty = [fold for fold in range(FOLDS) if not held_out(six.number, SETTINGS.seed, fold).any()]
+    assert empty, "six rows, of which each fold should have one and a half"
+    assert all(np.isnan(try_leaf(six, [SETTINGS], 1, 5, fold)[0].hard) for fold in empty)
+
+
+def test_a_share_of_the_rows_trains_and_the_same_are_judged() -> None:
+    rows = moons(2_000, 0)
+    rows = replace(rows, target=np.where(np.random.default_rng(1).random(2_000) < 0.2, 0, rows.target))
+    full, again, tenth = (try_leaf(rows, [SETTINGS], 1, 5, 0, share)[0] for share in (1.0, 1.0, 0.1))
+    assert full == again
+    assert tenth != full
+    few = np.flatnonzero(held_out(rows.number, SETTINGS.seed) | drawn(rows.number, 1, 0.1, SETTINGS.seed + 3))
+    assert tenth == try_leaf(rows.take(few), [SETTINGS], 1, 5)[0]

@@ -27,11 +27,10 @@ def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
 
 
 def forecast_training(
-    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, learns: bool, surveyed: bool = False
+    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, surveyed: bool = False
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
-    learns    whether the scaling that settings ask for is still to be learned
     surveyed  whether a search has looked at all rows before
     """
     numbers, sample = n_rows * n_features, min(n_rows, settings.sample_rows) * n_features
@@ -40,9 +39,7 @@ def forecast_training(
     return Shares(
         {
             "survey": 0.0 if surveyed else 1.0 + 1e-7 * numbers / n_threads,
-            "division": (
-                0.1 + 5e-7 * sample + (4e-6 * sample if learns and settings.scaling == "learned" else 0.0)
-            ),
+            "division": (0.1 + 5e-7 * sample + (4e-6 * sample if settings.scaling == "learned" else 0.0)),
             "route": 1.0 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,
@@ -55,7 +52,7 @@ def forecast_training(
 def watched_training(settings: Settings, n_rows: int, n_features: int, verbose: int) -> Iterator[Watch]:
     """What shows a training on rows in memory, for `dcpred_tasks.training.in_memory.train_rows`."""
     say = reporter(verbose)
-    work = forecast_training(n_rows, n_features, settings, 1, learns=True).work
+    work = forecast_training(n_rows, n_features, settings, 1).work
     shares = Shares({name: work[name] for name in ("division", "leaves")})
     parts = iter([shares.of_rest(name) for name in shares.work])
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
@@ -88,8 +87,6 @@ class Known:
     survey: Survey
     sample: Sample
     """Sampled rows, as `Training.sample` gives them."""
-    scaling: Scaling | None
-    """What the settings would learn; None for settings that learn none."""
 
 
 class Training:
@@ -99,7 +96,6 @@ class Training:
         self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
-        self.scaling = None if known is None else known.scaling
         rows, features = zarr_arrays.open_array(job.x).shape
         self.shares = forecast_training(
             rows,
@@ -107,7 +103,6 @@ class Training:
             job.settings,
             workers.n_threads(),
             surveyed=known is not None,
-            learns=self.scaling is None,
         )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
@@ -209,24 +204,24 @@ class Training:
         return merge_surveys(read_survey(self.job, block, sample_rows)[0] for block, _, _ in spans)
 
     def sample(self, survey: Survey) -> Sample:
-        """Raw rows, their class numbers or values, their weights."""
+        """Sampled rows; their targets are class numbers or values."""
         if self.known is not None:
             return self.known.sample
         parts = [read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans()]
-        sample, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        joined = zip(*(vars(part).values() for part in parts), strict=True)
+        sample = Sample(*map(np.concatenate, joined))
         if len(survey.classes):
-            target = np.searchsorted(survey.classes, target)
-        return sample, target, weight
+            return replace(sample, target=np.searchsorted(survey.classes, sample.target))
+        return sample
 
     def _division(self, survey: Survey) -> Division:
-        sample, target, weight = self.sample(survey)
+        sample = self.sample(survey)
         settings = self.job.settings
         balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
-        title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
         # BLAS and k-means sum in another order with more threads.
-        with self.say.step(title, None, ""), one_thread():
-            scaling = self.scaling or learn_scaling(sample, target, weight, survey, settings)
-            division = divide(scaling, sample, weight, survey, settings)
+        with self.say.step("learning the scaling and the tree", None, ""), one_thread():
+            scaling = learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
+            division = divide(scaling, sample.X, sample.weight, survey, settings)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),

@@ -26,12 +26,12 @@ from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.trial import Verdict
 
 JOURNAL = "verdicts.jsonl"  # in the scratch directory of a search
-Place = tuple[int, int, int]  # tree, leaf, fold
+Place = tuple[int, int, int, float]  # tree, leaf, fold, share of the rows that train
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Tries to be judged in one leaf, on one choice of held-out rows."""
+    """Tries to be judged in one leaf, on one choice of held-out rows, with a share of the others."""
 
     place: Place
     tries: list[Settings]
@@ -99,7 +99,7 @@ class Judge:
             )
             note(receipt, amount * task.effort / total)
 
-        bodies = [(self.job, *task.place[:2], task.tries, self.n_outputs, task.place[2]) for task in tasks]
+        bodies = [(self.job, *task.place[:2], task.tries, self.n_outputs, *task.place[2:]) for task in tasks]
         run_all(self.workers, try_settings, bodies, done)
         return [self._means(ask, trees[ask.tree], gathered[ask.tree]) for ask in asks]
 
@@ -115,20 +115,20 @@ class Judge:
             for i in range(_some(ask, tree)):
                 rows = float(gathered[ask.tree].rows[i])
                 for fold in ask.folds:
-                    place = ask.tree, int(tree.leaves[i]), fold
+                    place = ask.tree, int(tree.leaves[i]), fold, _rows_share(ask, tree)
                     todo = [s for s in dict.fromkeys(ask.tries) if (place, _key(s)) not in self.journal.known]
                     for at in range(0, len(todo), together):
                         part = todo[at : at + together]
                         work = sum(relative_effort(s, tree.start) * s.overlap for s in part)
-                        tasks.append(_Task(place, part, (rows + 1.0) * work))
+                        tasks.append(_Task(place, part, (rows * place[3] + 1.0) * work))
         return tasks
 
     def _means(self, ask: Ask, tree: GrownTree, gathered: Gathered) -> list[Verdict]:
-        n = _some(ask, tree)
+        n, share = _some(ask, tree), _rows_share(ask, tree)
         known, keys = self.journal.known, [_key(s) for s in ask.tries]
         found: FloatArray = np.array(
             [
-                [[known[(ask.tree, int(leaf), fold), key] for key in keys] for fold in ask.folds]
+                [[known[(ask.tree, int(leaf), fold, share), key] for key in keys] for fold in ask.folds]
                 for leaf in tree.leaves[:n]
             ]
         )
@@ -143,6 +143,11 @@ class Judge:
 def _some(ask: Ask, tree: GrownTree) -> int:
     """The number of leaves that an ask is about."""
     return max(int(np.ceil(ask.share * len(tree.leaves))), min(len(tree.leaves), LEAVES[0]))
+
+
+def _rows_share(ask: Ask, tree: GrownTree) -> float:
+    """The share of the rows that train: the one leaf of a tree without others is looked at in part, too."""
+    return ask.share if tree.start.n_leaves == 1 else 1.0
 
 
 @lru_cache(maxsize=1024)

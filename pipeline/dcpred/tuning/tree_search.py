@@ -102,7 +102,7 @@ class Ask:
     tree: int
     tries: Sequence[Settings]
     share: float
-    """Share of the leaves that are looked at."""
+    """Share of the leaves that are looked at; of the rows that train in a tree of one leaf."""
     folds: Sequence[int] = (0,)
     """Which rows are held out."""
 

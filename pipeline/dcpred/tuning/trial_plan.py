@@ -18,6 +18,9 @@ from dcpred_tasks.training.trial import HELD_OUT_SHARE
 TREES = (1, 4, 16, 64, 256, 1024, 4096)  # numbers of leaves; whole levels of 16 are the cheapest to walk down
 LEAST_ROWS, MOST_ROWS = 40, 2_500  # mean rows of a leaf, from and to
 MOST_TREES = 3  # trees that are tried within the budget
+# Beside one leaf of all rows a short search tries a single tree, of leaves of a middle size: with so many
+# features one leaf was better on every set that was looked at (usps, mnist, a9a), and trees take most time.
+TREES_BESIDE_WHOLE = 1
 # With more rows than this a short search tries two trees, not three: the third has the largest leaves, which
 # take the most time.
 MANY_ROWS = 100_000

@@ -110,8 +110,6 @@ def tune(
         found, known = _choice(x, y, weight, model, same, start, budget, short, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
-        if known is not None and settings.scaling != "learned":
-            known = replace(known, scaling=None)
         report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, known=known)
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, trained=vars(report))
@@ -181,7 +179,7 @@ def _choice(
             found = _described(points, trials, slack, seconds)
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, survey, sample, trials.learned)
+    return found, Known(contents, survey, sample)
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:

@@ -15,7 +15,7 @@ Every file appears whole or not at all, so that a job that was cut off goes on f
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
@@ -32,8 +32,6 @@ from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
-
-Sample = tuple[NDArray[Any], NDArray[Any], FloatArray]  # raw rows, their targets, their weights
 
 
 @dataclass(frozen=True)
@@ -169,10 +167,29 @@ def _tree(stamp: tuple[str, int, int]) -> Tree:
     return Tree(**read_arrays(Path(stamp[0])))
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Sampled rows of the data.
+
+    X       raw rows (n, n_features)
+    target  (n,), as they are in the data; class numbers where `Training.sample` gives them
+    weight  float64 (n,), > 0
+    number  int64 (n,), row numbers in the data, ascending
+    """
+
+    X: NDArray[Any]
+    target: NDArray[Any]
+    weight: FloatArray
+    number: IntArray
+
+    def take(self, index: NDArray[np.generic]) -> "Sample":
+        return Sample(self.X[index], self.target[index], self.weight[index], self.number[index])
+
+
 def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
     """What survey_block wrote: the survey, and the sampled rows."""
     a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
-    sample = a.pop("sample"), a.pop("sample_target"), a.pop("sample_weight")
+    sample = Sample(*(a.pop(f"sample_{field.name}") for field in fields(Sample)))
     a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
     return Survey(**a), sample
 

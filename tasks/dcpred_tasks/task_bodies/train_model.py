@@ -55,7 +55,8 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
     write_arrays(
         job.survey_file(block, sample_rows),
-        {"sample": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
+        {"sample_X": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
+        | {"sample_number": start + np.flatnonzero(mine)}
         | {k: np.asarray(v) for k, v in asdict(survey).items()}
         | {"rows": np.array(survey.rows, np.uint64)},
     )

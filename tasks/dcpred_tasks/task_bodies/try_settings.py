@@ -41,10 +41,16 @@ def probe_block(
 
 
 def try_settings(
-    job: TrainJob, number: int, leaf: int, tries: Sequence[Settings], n_outputs: int, fold: int
+    job: TrainJob,
+    number: int,
+    leaf: int,
+    tries: Sequence[Settings],
+    n_outputs: int,
+    fold: int,
+    share: float,
 ) -> tuple[Receipt, list[Verdict]]:
     """Judge settings on one leaf."""
     rows = TrialRows(**read_arrays(tried_file(job, number, leaf)))
     with one_thread():
-        verdicts = try_leaf(rows, tries, n_outputs, leaf, fold)
+        verdicts = try_leaf(rows, tries, n_outputs, leaf, fold, share)
     return receipt(len(rows.X)), verdicts

@@ -18,7 +18,7 @@ def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-def drawn(rows: IntArray, n_rows: int, size: int, seed: int) -> NDArray[np.bool_]:
+def drawn(rows: IntArray, n_rows: int, size: float, seed: int) -> NDArray[np.bool_]:
     """Which of these rows belong to a sample of about `size` out of `n_rows`: all of them if size ≥
     n_rows.
     """

@@ -12,13 +12,12 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.compact_leaf import Pick, pick_landmarks
 from dcpred_tasks.training.leaf import Kernels, compact_model
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
-from dcpred_tasks.training.sampling import row_hash
+from dcpred_tasks.training.sampling import drawn, row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import DualSolution
 
 HELD_OUT_SHARE = 0.25  # share of a leaf's rows that is held out in a fold
 FOLDS = 4  # folds whose held-out rows are disjoint
-FEWEST_HELD_OUT = 2  # rows that are held out at least
 FEWEST_ROWS = 6  # rows of the smallest leaf that is judged
 # Slope of the soft error 1 / (1 + exp(STEEP · margin)), which varies less from leaf to leaf than the share of
 # wrong rows does.
@@ -59,19 +58,19 @@ class Verdict:
 
 
 def try_leaf(
-    rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int, fold: int = 0
+    rows: TrialRows, tries: Sequence[Settings], n_outputs: int, seed: int, fold: int = 0, share: float = 1.0
 ) -> list[Verdict]:
     """Judge settings on one leaf. They name γ as numbers. Local machines are shared by those that want the
     same. NaN where the leaf has too few rows to judge by.
 
-    fold  which rows are held out, below FOLDS: no row is in two of them
+    fold   which rows are held out, below FOLDS: no row is in two of them
+    share  of the other rows that train
     """
-    if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS:
+    held = (rows.rank == 0) & held_out(rows.number, tries[0].seed, fold)
+    if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS or not held.any():
         return [Verdict(np.nan, np.nan)] * len(tries)
-    held = _held_out(rows, tries[0].seed, fold)
-    if not held.any():
-        return [Verdict(np.nan, np.nan)] * len(tries)
-    judged, rest = rows.take(np.flatnonzero(held)), rows.take(np.flatnonzero(~held))
+    judged = rows.take(np.flatnonzero(held))
+    rest = rows.take(np.flatnonzero(~held & drawn(rows.number, 1, share, tries[0].seed + 3)))
     shared = _Shared({}, {})
     return [_try(rest, judged, settings, n_outputs, seed, shared) for settings in tries]
 
@@ -96,13 +95,10 @@ class _Shared:
         return pick
 
 
-def _held_out(rows: TrialRows, seed: int, fold: int) -> NDArray[np.bool_]:
-    own = np.flatnonzero(rows.rank == 0)
-    n_held = max(int(HELD_OUT_SHARE * len(own)), min(FEWEST_HELD_OUT, len(own) - 1))
-    held = np.zeros(len(rows.X), bool)
-    order = np.argsort(row_hash(rows.number[own], seed + 1), kind="stable")
-    held[own[order[fold * n_held : (fold + 1) * n_held]]] = True
-    return held
+def held_out(number: IntArray, seed: int, fold: int = 0) -> NDArray[np.bool_]:
+    """Which rows (n,) of these numbers are held out: the same in every leaf, tree and scaling."""
+    part = row_hash(number, seed + 1).astype(np.float64) / 2.0**64
+    return np.asarray((part >= fold * HELD_OUT_SHARE) & (part < (fold + 1) * HELD_OUT_SHARE))
 
 
 def _try(
