@@ -232,7 +232,7 @@ def test_leaves_stand_for_all_rows_without_bias(part: float) -> None:
     leaf = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     n_draws = 300
     for seed in range(n_draws):
-        leaves, draws = draw_leaves(leaf, len(counts), 10**6, seed)
+        leaves, draws = draw_leaves(leaf, len(counts), 10**6, 10, seed)
         assert len(set(leaves.tolist())) == len(leaves)
         assert (np.diff(draws) > 0).all()
         some = int(part * len(leaves))
@@ -244,11 +244,11 @@ def test_leaves_stand_for_all_rows_without_bias(part: float) -> None:
 def test_all_leaves_stand_for_their_own_rows_and_trees_are_drawn_from_alike() -> None:
     leaf = np.repeat(np.arange(8, dtype=np.int32), [1, 1, 2, 4, 8, 16, 32, 64])
     counts = np.bincount(leaf)
-    leaves, draws = draw_leaves(leaf, 8, len(leaf), 0)
+    leaves, draws = draw_leaves(leaf, 8, len(leaf), 10, 0)
     assert sorted(leaves.tolist()) == list(range(8))
     weights = grown(counts, leaves, draws).sampling_weights(8)
     assert weights == pytest.approx(counts[leaves] / len(leaf))
-    coarse, _ = draw_leaves(leaf // 2, 4, len(leaf), 0)
+    coarse, _ = draw_leaves(leaf // 2, 4, len(leaf), 10, 0)
     assert coarse.tolist() == list(dict.fromkeys((leaves // 2).tolist())), "the same rows, in larger leaves"
 
 

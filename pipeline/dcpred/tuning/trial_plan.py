@@ -27,6 +27,7 @@ MANY_ROWS = 100_000
 HELD_ROWS = 6_000  # rows that settings are judged on
 LEAVES = (6, 256)  # leaves of a tree that are looked at, from and to
 OWN_ROWS = 1_000  # rows of a leaf that is looked at, about
+LOOKED_AT_NUMBERS = 10_000_000  # rows × features of the leaves that are looked at, without halos, at most
 TRIED_ROWS = 3_000  # rows of such a leaf together with its halo, about
 # One leaf of all rows, with many landmarks, suits wide rows, which a tree divides poorly (usps, mnist).
 WHOLE_FEATURES = 64  # it is tried for rows with at least so many features
@@ -102,17 +103,19 @@ class GrownTree:
 DRAWS = 200_000  # sampled rows that are drawn at most
 
 
-def draw_leaves(leaf: NDArray[np.int32], n_leaves: int, n_rows: int, seed: int) -> tuple[IntArray, IntArray]:
+def draw_leaves(
+    leaf: NDArray[np.int32], n_leaves: int, n_rows: int, n_features: int, seed: int
+) -> tuple[IntArray, IntArray]:
     """Numbers of leaves that are drawn in proportion to their rows, and after how many draws each was found.
     Both are (n_drawn,). What is drawn are rows of the sample, the same for every tree, so that the first
     leaves of all trees lie in the same places and their errors can be compared.
 
-    leaf    leaf of every sampled row, (n_sampled,)
-    n_rows  rows of the data
+    leaf        leaf of every sampled row, (n_sampled,)
+    n_rows      rows of the data
+    n_features  features of the data
     """
-    wanted = int(
-        np.clip(HELD_ROWS / max(HELD_OUT_SHARE * min(n_rows / max(n_leaves, 1), OWN_ROWS), 1.0), *LEAVES)
-    )
+    rows = min(HELD_ROWS / HELD_OUT_SHARE, LOOKED_AT_NUMBERS / n_features)
+    wanted = int(np.clip(rows / max(min(n_rows / max(n_leaves, 1), OWN_ROWS), 1.0), *LEAVES))
     drawn = leaf[np.random.default_rng(seed).integers(len(leaf), size=DRAWS)]
     found, first = np.unique(drawn, return_index=True)
     order = np.argsort(first)[:wanted]

@@ -198,7 +198,9 @@ class TrialTrees:
         start = self._start(scaling, n_leaves, int(rows.max()), coarse)
         if start is None:
             return
-        chosen, draws = draw_leaves(leaf, tree.n_leaves, self.survey.n_used, start.seed)
+        chosen, draws = draw_leaves(
+            leaf, tree.n_leaves, self.survey.n_used, len(self.survey.minimum), start.seed
+        )
         looked_at = (
             min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
         )
