@@ -44,6 +44,7 @@ class Known:
     ) -> None:
         self.best_gamma, self.floors, self.good = best_gamma, floors, good or {}
         self.judged: list[tuple[int, Settings, float]] = []
+        self.asks: list[Ask] = []
 
     def start(self, tree: int) -> Settings:
         return replace(START, n_leaves=16 * 4**tree)
@@ -65,6 +66,7 @@ class Known:
 
     def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]:
         self.judged += [(ask.tree, s, ask.share) for ask in asks for s in ask.tries]
+        self.asks += asks
         return [[self.verdict(ask, s) for s in ask.tries] for ask in asks]
 
     def verdict(self, ask: Ask, s: Settings) -> Verdict:
@@ -96,10 +98,11 @@ def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_conce
             return replace(START, **WHOLE)
 
     arena = Whole([1.0], [0.1])
-    best = min(search(arena, [0], Budget(ratio=12.0), short=True), key=lambda p: p.error)
+    best = choose(search(arena, [0], Budget(ratio=12.0), short=True), 1.0)
     tried = {s.landmarks for _, s, _ in arena.judged}
     assert min(tried) >= WHOLE_LANDMARKS // 3
-    assert max(tried) == best.settings.landmarks == 128, "what the budget has room for"
+    assert best.settings.landmarks == 128, "what the budget has room for"
+    assert max(tried) == 192, "and what would be next"
     assert {(s.overlap, s.guide) for _, s, _ in arena.judged} == {(1, 0.0)}
     assert {s.refine_epochs for _, s, _ in arena.judged} == {SHORT.epochs, WHOLE["refine_epochs"]}
     assert best.settings.refine_epochs == WHOLE["refine_epochs"]
@@ -155,21 +158,28 @@ class Lucky(Known):
 
 
 def test_what_is_best_by_luck_is_judged_on_more_rows() -> None:
-    points = search(Lucky([1.0, 1.0], [0.1, 0.09]), [0, 1], Budget(), short=False)
+    arena = Lucky([1.0, 1.0], [0.1, 0.09])
+    points = search(arena, [0, 1], Budget(), short=False)
     best = choose(points, 1.0)
     assert (best.tree, best.folds) == (1, 4)
     assert best.error == pytest.approx(Known([1.0, 1.0], [0.1, 0.09]).error(1, best.settings))
     assert {p.tree for p in points if p.folds == 4} == {0, 1}
-    assert {p.folds for p in points} == {1, 4}, "not all of them"
+    assert sum(len(ask.tries) for ask in arena.asks if len(ask.folds) > 1) == 6 < len(points), "not all"
+    lucky = [p for p in points if p.tree == 0]
+    assert all(p.error > 0.9 * arena.error(0, p.settings) for p in lucky), "the others are moved as well"
 
 
 @pytest.mark.parametrize("limit", [3.0, 3.5, 5.0, 9.0])
 def test_no_point_is_beyond_the_budget(limit: float) -> None:
     arena = Known([1.0, 1.0], [0.1, 0.1], {"products": 64})
     points = search(arena, [0, 1], Budget(ratio=limit), short=False)
-    assert points
-    assert all(p.cost.cost_ratio <= limit for p in points)
-    assert all(arena.cost(tree, s).cost_ratio <= limit for tree, s, _ in arena.judged), "nor is one looked at"
+    assert choose(points, 1.0).cost.cost_ratio <= limit
+    assert {p.within for p in points} == {True, False}
+    beyond = [p for p in points if not p.within]
+    assert all(p.within == (p.cost.cost_ratio <= limit) for p in points)
+    dear = [s for tree, s, _ in arena.judged if arena.cost(tree, s).cost_ratio > limit]
+    assert dear == [p.settings for p in beyond], "no other is looked at"
+    assert len(beyond) == 1
 
 
 def test_a_budget_that_nothing_meets_has_no_points() -> None:

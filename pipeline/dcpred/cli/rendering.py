@@ -57,11 +57,12 @@ def tuned(r: dict[str, Any]) -> str:
         f" {'overlap':>7}  scaling"
     ]
     for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
+        mark = "  <- chosen" if p == chosen else "" if p["within_budget"] else "  beyond the budget"
         value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
         lines.append(
             f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,} "
             f" {p['landmarks']:>9}  {p['products']:>8}  {p['overlap']:>7} "
-            f" {p['scaling']}{'  <- chosen' if p == chosen else ''}"
+            f" {p['scaling']}{mark}"
         )
     seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
     return "\n".join(
@@ -72,6 +73,7 @@ def tuned(r: dict[str, Any]) -> str:
                 else "too few rows to hold any out; not judged, at predicted costs:"
             ),
             *lines,
+            *_more(points, chosen, name),
             "",
             *(
                 ["", *frontier_plot(points, chosen, name), ""][1:]
@@ -82,6 +84,24 @@ def tuned(r: dict[str, Any]) -> str:
             trained(r["trained"]),
         ]
     )
+
+
+def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
+    """What the next dearer model of the frontier would buy."""
+    dearer = [
+        p for p in points if p["cost_ratio"] > chosen["cost_ratio"] and p["landmarks"] > chosen["landmarks"]
+    ]
+    if not dearer or not chosen["n_judged"]:
+        return []
+    p = min(dearer, key=lambda p: p["cost_ratio"])
+    gain = (
+        f"{100 * (chosen['rmse'] - p['rmse']) / chosen['rmse']:.1f} % less error"
+        if name == "rmse"
+        else f"{100 * (p['accuracy'] - chosen['accuracy']):.2f} points better"
+    )
+    bound = "" if p["within_budget"] else "; the budget has no room for it (dcpred tune --budget)"
+    more = counted(p["landmarks"] - chosen["landmarks"], "landmark", "landmarks")
+    return [f"{more} more: {gain} at {p['cost_ratio']:.1f}x{bound}"]
 
 
 PLOT_COLUMNS, PLOT_ROWS = 60, 12

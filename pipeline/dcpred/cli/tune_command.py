@@ -31,8 +31,8 @@ from dcpred_tasks.training.settings import Settings
     "--budget",
     metavar="COST",
     help=(
-        "What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x, "
-        "and the cheapest model within a hundredth of the least error."
+        "What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x "
+        "or 100ns, whichever is more, and the cheapest model within a hundredth of the least error."
     ),
 )
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")

@@ -4,6 +4,7 @@
     size       as many landmarks as help, on the same leaves; trees that fall behind are given up
     moves      one change at a time, on more leaves; then those that helped, put together
     last       more and fewer landmarks, on all leaves: the tree that leads, and those that are near it
+    told       numbers of landmarks around the best point, and one beyond a budget that binds
     again      the best points on other held-out rows, where few are held out at a time
     steps      more steps of refinement for the point that would be chosen
 
@@ -13,9 +14,11 @@ value; trees are searched side by side, so that processors stay busy.
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
+from math import log2
 
 from dcpred.tuning.points import Budget, Point, choose
 from dcpred.tuning.tree_search import (
+    LANDMARKS,
     LONG,
     MAX_REMAINING_ERROR,
     SHORT,
@@ -37,6 +40,7 @@ AGAIN_WITHIN = 1.5
 MORE_STEPS = 300
 STEPS_SHARE = 0.5  # share of the leaves that they are judged on
 LOOKS = 4  # times that the last round goes on to more or fewer landmarks
+TOLD = 4  # numbers of landmarks that a reader can compare, at least
 
 
 def expected_tries(trees: int, short: bool) -> float:
@@ -69,6 +73,7 @@ def search(
     last = _LastRound(trials, searches, extent)
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
     points = [p for found in together(trials, [last.sizes(one) for one in ahead]) for p in found]
+    points += last.told(points, slack)
     return last.more_steps(last.judged_again(points, slack), slack)
 
 
@@ -110,18 +115,36 @@ class _LastRound:
 
     def point(self, tree: int, settings: Settings, verdict: Verdict) -> Point:
         one_row = self.trials.one_row(tree)
-        return Point(tree, settings, self.trials.cost(tree, settings), verdict, one_row=one_row)
+        cost, within = self.trials.cost(tree, settings), self.searches[tree].allows(settings)
+        return Point(tree, settings, cost, verdict, one_row=one_row, within=within)
+
+    def told(self, points: Sequence[Point], slack: float) -> list[Point]:
+        """Points beside the one that would be chosen, so that a reader sees what landmarks buy."""
+        chosen = choose(points, slack)
+        m, tree = chosen.settings.landmarks, chosen.tree
+        able = self.searches[tree].sizes(chosen.settings)
+        there = {p.settings.landmarks for p in points if p.tree == tree}
+        nearest = sorted(set(able) - there, key=lambda other: abs(log2(other / m)))
+        beyond = [other for other in LANDMARKS if other > m] if m == able[-1] else []
+        tries = [
+            replace(chosen.settings, landmarks=other)
+            for other in [*nearest[: max(TOLD - len(there), 0)], *beyond[:1]]
+        ]
+        [verdicts] = self.trials.judge([Ask(tree, tries, 1.0)]) if tries else [[]]
+        return [self.point(tree, s, verdict) for s, verdict in zip(tries, verdicts, strict=True)]
 
     def judged_again(self, points: Sequence[Point], slack: float) -> list[Point]:
         """Where few rows are held out, the best points of each tree are judged on more of them: differences
         between trees are within what chance does otherwise (usps: a tree of 64 leaves 3.1 % wrong and one
-        leaf 3.5 % on 1,800 rows, 3.9 and 2.5 on all).
+        leaf 3.5 % on 1,800 rows, 3.9 and 2.5 on all). Errors of the tree's other points are moved by as much,
+        since points differ far less from each other than rows do.
         """
-        limit = AGAIN_WITHIN * min((p.promise for p in points), default=0.0)
+        limit = AGAIN_WITHIN * min((p.promise for p in points if p.within), default=0.0)
         best: dict[int, list[Point]] = {}
-        for tree in dict.fromkeys(p.tree for p in points if p.promise <= limit):
+        for tree in dict.fromkeys(p.tree for p in points if p.within and p.promise <= limit):
             own = sorted(
-                (p for p in points if p.tree == tree and p.promise <= limit), key=lambda p: p.promise
+                (p for p in points if p.tree == tree and p.within and p.promise <= limit),
+                key=lambda p: p.promise,
             )
             best[tree] = own[: self.extent.again] if self.extent.again > 1 else [choose(own, slack)]
         # As often in every tree: rows that are held out in another fold may be harder.
@@ -131,9 +154,16 @@ class _LastRound:
         asks = [Ask(tree, [p.settings for p in own], 1.0, range(1, n)) for tree, own in best.items()]
         found = list(points)
         for ask, verdicts in zip(asks, self.trials.judge(asks), strict=True):
-            for point, verdict in zip(best[ask.tree], verdicts, strict=True):
-                found.remove(point)
-                found.append(_joined(point, verdict, len(ask.folds)))
+            before = best[ask.tree]
+            joined = [
+                _joined(p, verdict, len(ask.folds)) for p, verdict in zip(before, verdicts, strict=True)
+            ]
+            others = [p for p in found if p.tree == ask.tree and p not in before]
+            found = [p for p in found if p.tree != ask.tree] + joined
+            found += [
+                replace(p, verdict=_moved(p.verdict, joined[0].verdict, before[0].verdict), folds=n)
+                for p in others
+            ]
         return found
 
     def more_steps(self, points: list[Point], slack: float) -> list[Point]:
@@ -149,13 +179,14 @@ class _LastRound:
         [[before, after]] = self.trials.judge([Ask(chosen.tree, [chosen.settings, steps], STEPS_SHARE)])
         if after.soft > MAX_REMAINING_ERROR * before.soft:
             return points
-        moved = [
-            max(old + new - first, 0.0)
-            for old, new, first in zip(*map(astuple, (chosen.verdict, after, before)), strict=True)
-        ]
-        return [p for p in points if p is not chosen] + [
-            replace(chosen, settings=steps, verdict=Verdict(*moved))
-        ]
+        moved = replace(chosen, settings=steps, verdict=_moved(chosen.verdict, after, before))
+        return [p for p in points if p is not chosen] + [moved]
+
+
+def _moved(verdict: Verdict, after: Verdict, before: Verdict) -> Verdict:
+    """A verdict moved by the difference between two others."""
+    old, new, first = map(astuple, (verdict, after, before))
+    return Verdict(*(max(o + n - f, 0.0) for o, n, f in zip(old, new, first, strict=True)))
 
 
 def _joined(point: Point, more: Verdict, n: int) -> Point:

@@ -29,7 +29,7 @@ from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import check_name, check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
-from dcpred.tuning.points import SLACK, Budget, Point, choose, chosen_from, frontier
+from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import search
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
@@ -48,7 +48,7 @@ class TuneReport:
     chosen: dict[str, float]
     """Quality and predicted cost of the model that they promise, and its shape."""
     frontier: list[dict[str, Any]]
-    """The same of every point that no cheaper one is as good as, by cost."""
+    """The same of every point that no cheaper one is as good as, by cost; some may be beyond the budget."""
     seconds: dict[str, float]
     """Time by step."""
     trained: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +92,9 @@ def tune(
 
     start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows,
             limits of leaves
-    budget  what a row may cost; None: 20 linear predictions, or twice what the cheapest model takes where
-            that is more, and the cheapest model within a hundredth of the least error
+    budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
+            cheapest model takes where that is more, and the cheapest model within a hundredth of the least
+            error
     short   look at less
 
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
@@ -206,7 +207,7 @@ def _described(
     return {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, trials),
-        "frontier": [_row(point, trials) for point in frontier(chosen_from(points))],
+        "frontier": [_row(point, trials) for point in frontier(points)],
         "seconds": seconds,
     }
 
@@ -259,4 +260,5 @@ def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
     )
     quality = {name: value if n_judged else None, "n_judged": n_judged}
     shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
-    return {**quality, "cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row, **shape}
+    cost = {"cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row}
+    return {**quality, **cost, "within_budget": point.within, **shape}
