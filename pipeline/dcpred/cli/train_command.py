@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering
+from dcpred.cli import rendering, tuned_rendering
 from dcpred.cli.options import (
     PATH,
     check_cluster_options,
@@ -76,7 +76,7 @@ def train_command(
     pool = partial(connect, workers, scheduler)
     if config is None and not assignments:
         tuned = tune(*addresses, model, pool, start=settings, weight=weight, short=True, say=reporter())
-        emit(asdict(tuned), as_json, rendering.tuned)
+        emit(asdict(tuned), as_json, tuned_rendering.tuned)
         return
     report = train(*addresses, model, settings, pool, weight=weight, say=reporter())
     emit(asdict(report), as_json, rendering.trained)

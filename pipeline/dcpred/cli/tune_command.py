@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering
+from dcpred.cli import tuned_rendering
 from dcpred.cli.options import (
     PATH,
     check_cluster_options,
@@ -82,6 +82,6 @@ def tune_command(
             say=reporter(),
         )
     )
-    emit(report, as_json, rendering.tuned)
+    emit(report, as_json, tuned_rendering.tuned)
     if plot:
         draw_frontier(report, plot)

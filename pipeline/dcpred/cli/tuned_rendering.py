@@ -1,0 +1,87 @@
+"""A frontier of models as a person reads it: a table, a plot of characters, what more would buy."""
+
+from typing import Any
+
+from dcpred.cli.rendering import trained
+from dcpred.execution.progress import counted
+
+
+def tuned(r: dict[str, Any]) -> str:
+    """The frontier as a table and a plot of characters, then what training says."""
+    points, chosen = r["frontier"], r["chosen"]
+    name = "rmse" if "rmse" in chosen else "accuracy"
+    lines = [
+        f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8} "
+        f" {'overlap':>7}  scaling"
+    ]
+    for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
+        mark = "  <- chosen" if p == chosen else "" if p["within_budget"] else "  beyond the budget"
+        value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
+        lines.append(
+            f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,} "
+            f" {p['landmarks']:>9}  {p['products']:>8}  {p['overlap']:>7} "
+            f" {p['scaling']}{mark}"
+        )
+    seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
+    return "\n".join(
+        [
+            (
+                f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
+                if chosen["n_judged"]
+                else "too few rows to hold any out; not judged, at predicted costs:"
+            ),
+            *lines,
+            *_more(points, chosen, name),
+            "",
+            *(
+                ["", *frontier_plot(points, chosen, name), ""][1:]
+                if len(points) > 1 and chosen["n_judged"]
+                else []
+            ),
+            f"seconds      {seconds}",
+            trained(r["trained"]),
+        ]
+    )
+
+
+def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
+    """What the next dearer model of the frontier would buy."""
+    dearer = [
+        p for p in points if p["cost_ratio"] > chosen["cost_ratio"] and p["landmarks"] > chosen["landmarks"]
+    ]
+    if not dearer or not chosen["n_judged"]:
+        return []
+    p = min(dearer, key=lambda p: p["cost_ratio"])
+    gain = (
+        f"{100 * (chosen['rmse'] - p['rmse']) / chosen['rmse']:.1f} % less error"
+        if name == "rmse"
+        else f"{100 * (p['accuracy'] - chosen['accuracy']):.2f} points better"
+    )
+    bound = "" if p["within_budget"] else "; the budget has no room for it (dcpred tune --budget)"
+    more = counted(p["landmarks"] - chosen["landmarks"], "landmark", "landmarks")
+    return [f"{more} more: {gain} at {p['cost_ratio']:.1f}x{bound}"]
+
+
+PLOT_COLUMNS, PLOT_ROWS = 60, 12
+
+
+def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
+    """Quality (upwards is better) against cost, in characters; X is the point that was chosen."""
+    every = points if chosen in points else [*points, chosen]
+    cost = [p["cost_ratio"] for p in every]
+    value = [-p[name] if name == "rmse" else 100 * p[name] for p in every]
+    left, bottom = min(cost), min(value)
+    width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
+    canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]
+    for p, c, v in zip(every, cost, value, strict=True):
+        column = round((c - left) / width * (PLOT_COLUMNS - 1))
+        row = PLOT_ROWS - 1 - round((v - bottom) / height * (PLOT_ROWS - 1))
+        canvas[row][column] = "X" if p == chosen else "o"
+    labels = [f"{abs(max(value)):.4g}", *[""] * (PLOT_ROWS - 2), f"{abs(bottom):.4g}"]
+    lines = [f"{label:>8} |{''.join(line).rstrip()}" for label, line in zip(labels, canvas, strict=True)]
+    ends = f"{left:.1f}x", f"{max(cost):.1f}x"
+    return [
+        *lines,
+        f"{'':>8} +{'-' * PLOT_COLUMNS}",
+        f"{'':>10}{ends[0]}{ends[1]:>{PLOT_COLUMNS - len(ends[0])}}",
+    ]
