@@ -40,7 +40,7 @@ from dcpred.cost.measured import measure_cost
 from dcpred.cost.predicted import predict_cost
 from dcpred.execution.workers import Workers, connect
 from dcpred.training.train import train
-from dcpred.tuning import tune
+from dcpred.tuning import tree_search, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
@@ -132,23 +132,28 @@ class Place:
 
 def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred tune` chooses from the training rows."""
-    return _searched(dataset, place, tune.parse_budget(f"{dataset.target.cost:g}x"), short=place.quick)
+    return _searched(
+        dataset,
+        place,
+        tune.parse_budget(f"{dataset.target.cost:g}x"),
+        extent=tree_search.SHORT if place.quick else tree_search.LONG,
+    )
 
 
 def default(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred train` without settings chooses."""
-    return _searched(dataset, place, None, short=True)
+    return _searched(dataset, place, None, extent=tree_search.SHORT)
 
 
 def _searched(
-    dataset: DataSet, place: Place, budget: tune.Budget | None, *, short: bool
+    dataset: DataSet, place: Place, budget: tune.Budget | None, *, extent: tree_search.Extent
 ) -> dict[str, object]:
     group, model = place.work / "train.zarr", place.work / "tuned"
     start = make_settings({"task": "regression" if dataset.regression else "classification"})
     pool = partial(nullcontext, place.workers)
     shutil.rmtree(model, ignore_errors=True)
     model.with_name("tuned.tuned.json").unlink(missing_ok=True)
-    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, short=short)
+    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, extent=extent)
     trained = found.seconds.pop("train")
     say(
         f"  searched in {sum(found.seconds.values()):.0f} s, trained in {trained:.0f} s; expected"

@@ -21,6 +21,7 @@ from dcpred.execution.lease import hold
 from dcpred.execution.workers import Workers
 from dcpred.training.train import train
 from dcpred.tuning.points import Budget
+from dcpred.tuning.tree_search import SHORT
 from dcpred.tuning.tune import TuneReport, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
@@ -82,7 +83,7 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
 
     def call() -> TuneReport:
-        return tune(f"{data}/X", f"{data}/y", folder / "m", inline, short=True)
+        return tune(f"{data}/X", f"{data}/y", folder / "m", inline, extent=SHORT)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.tuning.tune.train", cut_off)
@@ -113,16 +114,16 @@ def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: Tuned) -> None:
 
 def test_a_budget_holds_and_costs_accuracy(few: Path, tmp_path: Path) -> None:
     address = f"{few}/X", f"{few}/y"
-    cheap = tune(*address, tmp_path / "cheap", inline, short=True, budget=Budget(ratio=12.0))
+    cheap = tune(*address, tmp_path / "cheap", inline, extent=SHORT, budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
     with pytest.raises(
         SettingsError, match="a budget of 1ns was asked for, but the cheapest model"
     ) as refused:
-        tune(*address, tmp_path / "none", inline, short=True, budget=Budget(ns=1.0))
+        tune(*address, tmp_path / "none", inline, extent=SHORT, budget=Budget(ns=1.0))
     least = re.search(r"takes [\d.]+x \((\d+ns)\)", str(refused.value))
     assert least is not None
     # What it names is enough; test_trial_trees says so of the ratio.
-    tune(*address, tmp_path / "least", inline, short=True, budget=parse_budget(least[1]))
+    tune(*address, tmp_path / "least", inline, extent=SHORT, budget=parse_budget(least[1]))
     assert not (tmp_path / "none").exists()
     assert not (tmp_path / "none.tune").exists()
 
@@ -136,8 +137,8 @@ def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:
     X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(300, 2))).astype(np.float32)
     data = make_group(tmp_path / "many.zarr", X, y)
     with pytest.raises(SettingsError, match="a budget of 20x was asked for"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "named", inline, short=True, budget=Budget(ratio=20.0))
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+        tune(f"{data}/X", f"{data}/y", tmp_path / "named", inline, extent=SHORT, budget=Budget(ratio=20.0))
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
     assert report.chosen["cost_ratio"] > 20.0
     assert report.trained["n_rows"] == 300
 
@@ -153,7 +154,7 @@ def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
 
     X, y = draw(2_600)
     data = make_group(tmp_path / "wide.zarr", X, y, chunk_rows=1_000)
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True, budget=Budget(ratio=7.0))
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT, budget=Budget(ratio=7.0))
     assert 1 in {p["n_leaves"] for p in report.frontier}
     X, y = draw(2_000)
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
@@ -180,7 +181,7 @@ def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str],
     weight = (np.arange(300) % 3 == 0).astype(float)  # so few rows count that more are sampled
     data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=75, weight=weight) if weighted else few
     address, more = (f"{data}/X", f"{data}/y"), {"weight": f"{data}/weight"} if weighted else {}
-    report = tune(*address, tmp_path / "tuned", inline, short=True, **more)
+    report = tune(*address, tmp_path / "tuned", inline, extent=SHORT, **more)
     blocks = len(surveyed)
     assert set(surveyed) == {".tune"}
     alone = train(*address, tmp_path / "alone", make_settings(report.settings), inline, **more)
@@ -202,9 +203,9 @@ def test_a_search_and_its_training_have_the_same_workers(tmp_path: Path) -> None
         told.append("end")
 
     address, model = (f"{data}/X", f"{data}/y"), tmp_path / "m"
-    assert not tune(*address, model, pool, short=True).trained["already_trained"]
+    assert not tune(*address, model, pool, extent=SHORT).trained["already_trained"]
     assert told == ["start", "end"]
-    assert tune(*address, model, pool, short=True).trained["already_trained"]
+    assert tune(*address, model, pool, extent=SHORT).trained["already_trained"]
     assert told == ["start", "end"]
 
 
@@ -219,7 +220,7 @@ def test_data_that_changed_in_a_search_are_looked_at_again(
         return train(*args, **more)
 
     monkeypatch.setattr("dcpred.tuning.tune.train", changing)
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "tuned", inline, short=True)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "tuned", inline, extent=SHORT)
     assert surveyed == [".tune"] * (len(surveyed) // 2) + [".scratch"] * (len(surveyed) // 2)
     alone = train(f"{data}/X", f"{data}/y", tmp_path / "alone", make_settings(report.settings), inline)
     assert report.trained["hash"] == alone.hash
@@ -231,12 +232,12 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
     """
     monkeypatch.setattr("dcpred.tuning.tune.search", cut_off)
     address, model = (f"{data}/X", f"{data}/y"), tuned.folder / "m"
-    again = tune(*address, model, inline, short=True)
+    again = tune(*address, model, inline, extent=SHORT)
     assert (tuned.folder / "m.tuned.json").read_bytes() == tuned.chosen
     assert not tuned.report.trained["already_trained"]
     assert again.trained["already_trained"]
     with pytest.raises(PlanConflictError, match="is there already"):
-        tune(*address, model, inline, short=True, budget=Budget(ratio=50.0))
+        tune(*address, model, inline, extent=SHORT, budget=Budget(ratio=50.0))
 
 
 @pytest.mark.parametrize("damage", ["", "torn", "garbage"])
@@ -254,18 +255,18 @@ def test_a_search_that_was_cut_off_goes_on(
         return try_settings(*task)
 
     monkeypatch.setattr("dcpred.tuning.judging.try_settings", counting)
-    whole = tune(*address, tmp_path / "whole", inline, short=True)
+    whole = tune(*address, tmp_path / "whole", inline, extent=SHORT)
     n_tasks, n_blocks, limit = len(asked), len(surveyed), len(asked) // 2
     asked.clear()
     with pytest.raises(InterruptedRunError, match="run the same command again to go on"):
-        tune(*address, tmp_path / "m", inline, short=True)
+        tune(*address, tmp_path / "m", inline, extent=SHORT)
     journal = tmp_path / "m.tune" / "verdicts.jsonl"
     if damage == "torn":
         journal.write_bytes(journal.read_bytes()[:-7])
     elif damage == "garbage":
         journal.write_bytes(b"\xff" + journal.read_bytes())
     limit = 0
-    again = tune(*address, tmp_path / "m", inline, short=True)
+    again = tune(*address, tmp_path / "m", inline, extent=SHORT)
     assert len(asked) == n_tasks + {"": 0, "torn": 1, "garbage": n_tasks // 2}[damage]
     assert len(surveyed) == 2 * n_blocks
     assert again.settings == whole.settings
@@ -280,10 +281,10 @@ def test_another_search_does_not_go_on_from_one_that_was_cut_off(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.tuning.tune.search", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            tune(*address, tmp_path / "m", inline, short=True)
+            tune(*address, tmp_path / "m", inline, extent=SHORT)
     assert (tmp_path / "m.tune" / "tree-0.npz").exists()
     (tmp_path / "m.tune" / "verdicts.jsonl").write_text("of other data")
-    tune(*address, tmp_path / "m", inline, short=True, budget=Budget(ratio=30.0))
+    tune(*address, tmp_path / "m", inline, extent=SHORT, budget=Budget(ratio=30.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
 
 
@@ -299,12 +300,12 @@ def test_a_search_that_is_refused_late_keeps_what_it_judged(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.tuning.search._LastRound.more_steps", gone)
         with pytest.raises(SchedulerError):
-            tune(*address, tmp_path / "m", inline, short=True)
+            tune(*address, tmp_path / "m", inline, extent=SHORT)
     assert (tmp_path / "m.tune" / "verdicts.jsonl").stat().st_size > 0
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.tuning.tune.search", gone)
         with pytest.raises(SchedulerError):
-            tune(*address, tmp_path / "other", inline, short=True)
+            tune(*address, tmp_path / "other", inline, extent=SHORT)
     assert not (tmp_path / "other.tune").exists()
 
 
@@ -314,7 +315,7 @@ def test_what_was_chosen_before_leaves_another_search_alone(data: Path, tuned: T
     for run, stays in (("of another budget", True), (json.loads(tuned.chosen)["run"], False)):
         scratch.mkdir(exist_ok=True)
         (scratch / "tune.json").write_text(json.dumps({"run": run}))
-        tune(*address, tuned.folder / "m", inline, short=True)
+        tune(*address, tuned.folder / "m", inline, extent=SHORT)
         assert scratch.exists() is stays
         assert (tuned.folder / "m").exists()
 
@@ -329,7 +330,7 @@ def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(
     (tmp_path / "m.tune" / "probe-0" / "000000.npz").write_bytes(b"of other data")
     group = zarr.open_group(data, mode="r")
     other = make_group(tmp_path / "other.zarr", group["X"][...], group["y"][...], chunk_rows=700)
-    report = tune(f"{other}/X", f"{other}/y", tmp_path / "m", inline, short=True)
+    report = tune(f"{other}/X", f"{other}/y", tmp_path / "m", inline, extent=SHORT)
     assert json.dumps(report.settings) == json.dumps(tuned.report.settings)
     assert report.trained["hash"] == tuned.report.trained["hash"]
     assert not (tmp_path / "m.tune").exists()
@@ -339,7 +340,7 @@ def test_a_directory_of_somebody_else_is_left_alone(data: Path, tmp_path: Path) 
     (tmp_path / "m.tune").mkdir()
     (tmp_path / "m.tune" / "notes.txt").write_text("precious")
     with pytest.raises(PlanConflictError, match="holds other files"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
     assert (tmp_path / "m.tune" / "notes.txt").read_text() == "precious"
 
 
@@ -348,17 +349,17 @@ def test_a_second_search_leaves_the_first_alone(data: Path, tmp_path: Path) -> N
     with hold(tmp_path / "m.tune"):
         (tmp_path / "m.tune" / "tune.json").write_text("{}")
         with pytest.raises(RunHeldError, match="in use by"):
-            tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+            tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
         assert (tmp_path / "m.tune" / "tune.json").exists()
 
 
 def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
     """Nothing to tell classes by is no error; nor is a feature that single precision cannot hold unscaled."""
     alike = make_group(tmp_path / "alike.zarr", np.ones((60, 3)), np.arange(60) % 2)
-    tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, short=True)
+    tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, extent=SHORT)
     X, y = rings(300, 0)
     huge = make_group(tmp_path / "huge.zarr", X.astype(float) * [1e100, 1, 1, 1, 1, 1], y)
-    tune(f"{huge}/X", f"{huge}/y", tmp_path / "huge", inline, short=True)
+    tune(f"{huge}/X", f"{huge}/y", tmp_path / "huge", inline, extent=SHORT)
 
 
 def test_weights_count_between_leaves_too(tmp_path: Path) -> None:
@@ -368,7 +369,7 @@ def test_weights_count_between_leaves_too(tmp_path: Path) -> None:
     left = X[:, 0] < 0
     y = np.where(left, rng.integers(0, 2, 400), (X[:, 1] > 0).astype(int))
     data = make_group(tmp_path / "d.zarr", X, y, weight=np.where(left, 100.0, 1.0))
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, weight=f"{data}/weight", short=True)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, weight=f"{data}/weight", extent=SHORT)
     assert report.chosen["accuracy"] < 0.65
 
 
@@ -384,7 +385,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path
 def test_little_data_is_enough(n: int, tmp_path: Path) -> None:
     blobs = make_blobs(n, n_features=3, n_classes=3, seed=0)
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
     assert report.trained["n_rows"] == n
 
 
@@ -402,7 +403,7 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
         inline,
         start=Settings(task="regression"),
         weight=f"{data}/weight",
-        short=True,
+        extent=SHORT,
     )
     assert report.chosen["rmse"] < 0.15
     decision, _ = score_rows(read_model(tmp_path / "m"), X)

@@ -41,6 +41,37 @@ def test_better_than_linear(data: Classes) -> None:
     assert small().fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:]) > linear + 0.1
 
 
+def units(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rings in two of six features of very different units."""
+    X = np.random.default_rng(seed).normal(size=(n, 6))
+    y = np.floor(2.0 * np.hypot(X[:, 0], X[:, 1])).astype(int) % 2
+    return (X * [1e3, 1, 1, 50, 1e-3, 1]).astype(np.float32), y
+
+
+def test_without_a_setting_fit_chooses_them_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = units(3_000, 0)
+    plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:2_000], y[:2_000])
+    assert plain.settings_["scaling"] == "learned"
+    assert plain.score(X[2_000:], y[2_000:]) > 0.85
+    assert capsys.readouterr().err.count("chosen: ") == 1
+    named = DCPredClassifier(C=3.0, random_state=0).fit(X[:2_000], y[:2_000])
+    assert named.settings_["scaling"] == "standard", "as it is documented"
+    lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:2_000], chunks=(500, 6)), y[:2_000])
+    assert lazy.score(X[2_000:], y[2_000:]) > 0.85
+
+
+def test_without_a_setting_numbers_are_fitted_well_too() -> None:
+    X, _ = units(2_000, 1)
+    y = np.hypot(X[:, 0] / 1e3, X[:, 1])
+    assert DCPredRegressor(random_state=0).fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:]) > 0.95
+
+
+def test_few_rows_are_fitted_without_a_look_at_any_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dcpred.estimators.out_of_core.choose", None)
+    X, y = units(99, 0)
+    assert DCPredClassifier(random_state=0).fit(X, y).n_leaves_ == 1
+
+
 def test_string_labels_and_two_classes(data: Classes) -> None:
     names = np.array(["ash", "oak", "yew"])[data.y]
     model = small().fit(data.X, names)

@@ -29,6 +29,8 @@ from dcpred.execution.progress import (
 )
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.forecast import Headway, forecast_tuning
+from dcpred.tuning.tree_search import LONG as LONG_SEARCH
+from dcpred.tuning.tree_search import SHORT
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 
@@ -273,7 +275,7 @@ def test_a_search_of_more_or_fewer_rounds_than_expected_gets_ahead(efforts: list
 )
 def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings: Settings) -> None:
     training = forecast_training(n_rows, n_features, settings, 2)
-    tuning = [forecast_tuning(n_rows, n_features, 2, short=short).total for short in (True, False)]
+    tuning = [forecast_tuning(n_rows, n_features, 2, extent).total for extent in (SHORT, LONG_SEARCH)]
     assert all(np.isfinite(seconds) and seconds >= 0 for seconds in training.work.values())
     assert training.total < forecast_training(10 * n_rows, n_features, settings, 2).total
     assert 0 < tuning[0] < tuning[1]
@@ -282,8 +284,12 @@ def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings:
 # -- estimators ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"budget": "40x"}], ids=["in memory", "with a budget"])
-def test_estimators_are_silent_unless_asked(more: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "more", [{"n_leaves": 2}, {}, {"budget": "40x"}], ids=["with a setting", "without", "with a budget"]
+)
+def test_estimators_are_silent_unless_asked(
+    more: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
     blobs = make_blobs(100, n_features=3, n_classes=2, seed=0)
     model = DCPredClassifier(random_state=0, **more)
     quiet = model.fit(blobs.X, blobs.y).decision_function(blobs.X)
@@ -293,7 +299,7 @@ def test_estimators_are_silent_unless_asked(more: dict[str, str], capsys: pytest
     out, err = capsys.readouterr()
     assert out == ""
     assert "fitting" in err
-    assert ("trying settings" in err) == bool(more)
+    assert ("trying settings" in err) == ("n_leaves" not in more)
     assert ": done in " in err.splitlines()[-1]
-    DCPredRegressor(verbose=1, n_jobs=2, random_state=0).fit(blobs.X, blobs.X[:, 0])
+    DCPredRegressor(n_leaves=2, verbose=1, n_jobs=2, random_state=0).fit(blobs.X, blobs.X[:, 0])
     assert "learning the scaling and the tree" in capsys.readouterr().err

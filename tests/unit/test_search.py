@@ -12,7 +12,7 @@ import pytest
 from dcpred.cost.predicted import PredictedCost
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import MORE_STEPS, search
-from dcpred.tuning.tree_search import SHORT, START_LANDMARKS, WHOLE_LANDMARKS, Ask, together
+from dcpred.tuning.tree_search import LONG, SHORT, START_LANDMARKS, WHOLE_LANDMARKS, Ask, together
 from dcpred.tuning.trial_plan import (
     LEAST_ROWS,
     MOST_ROWS,
@@ -81,13 +81,13 @@ class Known:
 
 @pytest.mark.parametrize("best", [0.03125, 0.25, 1.0, 4.0, 32.0])
 def test_the_width_is_found_beyond_the_first_steps_too(best: float) -> None:
-    points = search(Known([best], [0.1]), [0], Budget(), short=False)
+    points = search(Known([best], [0.1]), [0], Budget(), extent=LONG)
     assert min(points, key=lambda p: p.error).settings.head_gamma == best
 
 
 def test_changes_that_help_are_put_together() -> None:
     good: dict[str, object] = {"overlap": 4, "guide": 1.0, "refine_ridge": 1e-2}
-    best = min(search(Known([1.0], [0.1], good), [0], Budget(), short=False), key=lambda p: p.error)
+    best = min(search(Known([1.0], [0.1], good), [0], Budget(), extent=LONG), key=lambda p: p.error)
     assert {name: getattr(best.settings, name) for name in good} == good
     assert best.settings.C == START.C, "what did not help was left alone"
 
@@ -98,7 +98,7 @@ def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_conce
             return replace(START, **WHOLE)
 
     arena = Whole([1.0], [0.1])
-    best = choose(search(arena, [0], Budget(ratio=12.0), short=True), 1.0)
+    best = choose(search(arena, [0], Budget(ratio=12.0), extent=SHORT), 1.0)
     tried = {s.landmarks for _, s, _ in arena.judged}
     assert min(tried) >= WHOLE_LANDMARKS // 3
     assert best.settings.landmarks == 128, "what the budget has room for"
@@ -133,13 +133,13 @@ def test_a_change_that_helps_only_alone_is_not_added_to_another() -> None:
             one, other = s.guide == 1.0, s.overlap == 4
             return (0.05 if one and not other else 0.06 if other and not one else 0.1) * (1 + 4 / s.landmarks)
 
-    best = min(search(Either([1.0], [0.1]), [0], Budget(), short=False), key=lambda p: p.error)
+    best = min(search(Either([1.0], [0.1]), [0], Budget(), extent=LONG), key=lambda p: p.error)
     assert (best.settings.guide, best.settings.overlap) == (1.0, START.overlap)
 
 
 def test_the_better_tree_wins_and_hopeless_ones_are_given_up_early() -> None:
     arena = Known([1.0, 1.0, 1.0], [0.1, 0.05, 0.3])
-    points = search(arena, [0, 1, 2], Budget(), short=False)
+    points = search(arena, [0, 1, 2], Budget(), extent=LONG)
     assert min(points, key=lambda p: p.error).tree == 1
     assert {p.tree for p in points} == {1}
     sized = {tree for tree, s, _ in arena.judged if s.landmarks != START_LANDMARKS}
@@ -159,7 +159,7 @@ class Lucky(Known):
 
 def test_what_is_best_by_luck_is_judged_on_more_rows() -> None:
     arena = Lucky([1.0, 1.0], [0.1, 0.09])
-    points = search(arena, [0, 1], Budget(), short=False)
+    points = search(arena, [0, 1], Budget(), extent=LONG)
     best = choose(points, 1.0)
     assert (best.tree, best.folds) == (1, 4)
     assert best.error == pytest.approx(Known([1.0, 1.0], [0.1, 0.09]).error(1, best.settings))
@@ -172,7 +172,7 @@ def test_what_is_best_by_luck_is_judged_on_more_rows() -> None:
 @pytest.mark.parametrize("limit", [3.0, 3.5, 5.0, 9.0])
 def test_no_point_is_beyond_the_budget(limit: float) -> None:
     arena = Known([1.0, 1.0], [0.1, 0.1], {"products": 64})
-    points = search(arena, [0, 1], Budget(ratio=limit), short=False)
+    points = search(arena, [0, 1], Budget(ratio=limit), extent=LONG)
     assert choose(points, 1.0).cost.cost_ratio <= limit
     assert {p.within for p in points} == {True, False}
     beyond = [p for p in points if not p.within]
@@ -183,15 +183,15 @@ def test_no_point_is_beyond_the_budget(limit: float) -> None:
 
 
 def test_a_budget_that_nothing_meets_has_no_points() -> None:
-    points = search(Known([1.0], [0.1]), [0], Budget(ns=5.0), short=False)
+    points = search(Known([1.0], [0.1]), [0], Budget(ns=5.0), extent=LONG)
     assert points == []
 
 
 def test_a_shorter_search_looks_at_less() -> None:
     looks = []
-    for short in (False, True):
+    for extent in (LONG, SHORT):
         arena = Known([1.0, 1.0], [0.1, 0.1])
-        search(arena, [0, 1], Budget(), short)
+        search(arena, [0, 1], Budget(), extent)
         looks.append(sum(share for _, _, share in arena.judged))
     assert looks[1] < 0.5 * looks[0]
 
@@ -290,7 +290,7 @@ class Misleading(Known):
 
 
 def test_trees_are_compared_on_all_leaves() -> None:
-    points = search(Misleading([1.0, 1.0], [0.1, 0.05]), [0, 1], Budget(), short=True)
+    points = search(Misleading([1.0, 1.0], [0.1, 0.05]), [0, 1], Budget(), extent=SHORT)
     assert {p.tree for p in points} == {1}
 
 
@@ -303,7 +303,7 @@ class Slow(Known):
 
 def test_the_chosen_point_gets_more_steps_where_they_help() -> None:
     for arena, steps in ((Slow([1.0], [0.1]), MORE_STEPS), (Known([1.0], [0.1]), START.refine_steps)):
-        best = choose(search(arena, [0], Budget(), short=True), 1.0)
+        best = choose(search(arena, [0], Budget(), extent=SHORT), 1.0)
         assert best.settings.refine_steps == steps
         assert best.error == pytest.approx(arena.error(0, best.settings))
         early = {s.refine_steps for _, s, share in arena.judged if share == SHORT.moves_share}
@@ -322,5 +322,5 @@ class Easy(Known):
 
 def test_differences_of_less_than_a_row_buy_nothing() -> None:
     arena = Easy([1.0], [0.5])
-    best = choose(search(arena, [0], Budget(), short=True), SLACK)
+    best = choose(search(arena, [0], Budget(), extent=SHORT), SLACK)
     assert best.settings.landmarks == min(s.landmarks for _, s, _ in arena.judged)

@@ -19,6 +19,7 @@ from dcpred.training.train import check_training_data
 from dcpred.tuning import trial_trees
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.points import Budget
+from dcpred.tuning.tree_search import SHORT
 from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred.tuning.tune import parse_budget
@@ -50,9 +51,9 @@ def prepared(
         scores = {"learned": 1.0, "standard": 0.5} if better_scaling else {"learned": 0.5}
         return SimpleNamespace(shift=np.zeros(len(factor)), factor=factor, name="learned", scores=scores)
 
-    trees = TrialTrees(training, survey, InlineWorkers(), SILENT, True, budget)
+    trees = TrialTrees(training, survey, InlineWorkers(), SILENT, SHORT, budget)
     with mock.patch.object(trial_trees, "learn_metric", learned):
-        trees.prepare({}, forecast_tuning(plan.n_rows, len(survey.minimum), 1, short=True))
+        trees.prepare({}, forecast_tuning(plan.n_rows, len(survey.minimum), 1, SHORT))
     return trees
 
 

@@ -20,6 +20,7 @@ from dcpred.cli.settings_options import read_settings, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.training.train import train
+from dcpred.tuning.tree_search import SHORT
 from dcpred.tuning.tune import tune
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.settings import describe_settings
@@ -75,7 +76,7 @@ def train_command(
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
     if config is None and not assignments:
-        tuned = tune(*addresses, model, pool, start=settings, weight=weight, short=True, say=reporter())
+        tuned = tune(*addresses, model, pool, start=settings, weight=weight, extent=SHORT, say=reporter())
         emit(asdict(tuned), as_json, tuned_rendering.tuned)
         return
     report = train(*addresses, model, settings, pool, weight=weight, say=reporter())

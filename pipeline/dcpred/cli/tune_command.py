@@ -19,6 +19,7 @@ from dcpred.cli.options import (
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
+from dcpred.tuning.tree_search import LONG, SHORT
 from dcpred.tuning.tune import parse_budget, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.settings import Settings
@@ -78,7 +79,7 @@ def tune_command(
             start=Settings(task=task or "classification"),
             weight=weight,
             budget=limit,
-            short=short,
+            extent=SHORT if short else LONG,
             say=reporter(),
         )
     )

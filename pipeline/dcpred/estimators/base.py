@@ -27,6 +27,17 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 
+# Rows below which settings are not chosen by a look at the rows: a quarter of fewer decides nothing.
+FEWEST_TO_SEARCH = 100
+# Settings of an estimator without arguments, as far as nothing is chosen.
+PLAIN_SETTINGS: dict[str, object] = {
+    "scaling": "learned",
+    "n_leaves": 1,
+    "min_leaf_rows": 1,
+    "landmarks": 32,
+    "products": 0,
+}
+
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
@@ -46,6 +57,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         }
         if self.budget is not None:
             out_of_core.check_budget(self)
+        if not self._names_settings():
+            values |= PLAIN_SETTINGS
+        elif self.budget is not None:
             values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         return make_settings(values)
@@ -68,20 +82,32 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
+        if not self._names_settings() and len(X) >= FEWEST_TO_SEARCH:
+            both = weight * class_factors[target] if len(class_factors) else weight
+            settings = self._choice(X, target, both, settings)
         with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch
             )
         self._remember(settings)
 
+    def _names_settings(self) -> bool:
+        return out_of_core.names_settings(self)
+
+    def _choice(
+        self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
+    ) -> Settings:
+        """What fits these rows, where nothing was asked for."""
+        with tempfile.TemporaryDirectory(prefix="dcpred-", dir=self.directory) as folder:
+            return out_of_core.choose(X, target, weight, settings, Path(folder), self.verbose)
+
     def _fit_on_workers(
         self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None
     ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         try:
-            settings = out_of_core.fit(
-                X, y, sample_weight, settings, folder, self.budget, self.verbose, labels
-            )
+            budget = self.budget if self._names_settings() else out_of_core.PLAIN
+            settings = out_of_core.fit(X, y, sample_weight, settings, folder, budget, self.verbose, labels)
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
         finally:

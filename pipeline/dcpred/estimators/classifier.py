@@ -27,6 +27,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     weighted with α², pseudo-landmarks are added, and landmarks and output weights are moved downhill together
     until they are the compact model of the leaf.
 
+    Without any setting, `fit` chooses them by a quick look at held-out rows, which takes a few times as long
+    as the training; the defaults below are of settings beside others that are given.
+
     Parameters
     ----------
     n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
@@ -104,7 +107,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only class_weight,
         keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
-        holds what was found. None: no search.
+        holds what was found. None: the settings that are given. Where none is given and there
+        are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files.

@@ -17,7 +17,8 @@ from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
-from dcpred.tuning.tune import parse_budget, tune
+from dcpred.tuning.tree_search import QUICK, SHORT
+from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.model.compact_model import Model, check_rows
@@ -26,6 +27,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, number_block
 from dcpred_tasks.training.settings import Settings, make_settings
 
+PLAIN = "plain"  # in place of a budget: nothing was asked for
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = frozenset(
@@ -152,8 +154,9 @@ def fit(
 ) -> Settings:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
-    block. With a budget, settings are chosen first; returns those that were trained with. verbose: 1 shows on
-    standard error how far it is. labels: the names of the classes where y holds their numbers.
+    block. With a budget, settings are chosen first, and with PLAIN by a quick look; returns those that were
+    trained with. verbose: 1 shows on standard error how far it is. labels: the names of the classes where y
+    holds their numbers.
     """
     say = reporter(verbose)
     group = zarr_arrays.create_group(folder / "data.zarr")
@@ -163,7 +166,8 @@ def fit(
     if budget is None:
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
         return settings
-    limit = parse_budget(budget)
+    limit = None if budget == PLAIN else parse_budget(budget)
+    extent = QUICK if budget == PLAIN else SHORT
     found = tune(
         x,
         target,
@@ -172,10 +176,50 @@ def fit(
         start=settings,
         weight=weight,
         budget=limit,
-        short=True,
+        extent=extent,
         say=say,
     )
     return make_settings(found.settings)
+
+
+def choose(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    weight: NDArray[np.float64],
+    settings: Settings,
+    folder: Path,
+    verbose: int,
+) -> Settings:
+    """Settings for rows in memory, found by a quick look at them in this process. Arrays as `fit` takes
+    them.
+    """
+    group = zarr_arrays.create_group(folder / "data.zarr")
+    x, target, weights = (
+        _address(array, name, group, folder) for array, name in ((X, "X"), (y, "y"), (weight, "weight"))
+    )
+    return choose_settings(
+        x,
+        target,
+        folder / "model",
+        lambda: nullcontext(InlineWorkers()),
+        start=settings,
+        weight=weights,
+        say=reporter(verbose),
+    )
+
+
+def names_settings(estimator: Any) -> bool:
+    """Whether a budget, or a setting that a search chooses, was given."""
+    return estimator.budget is not None or bool(_named(estimator))
+
+
+def _named(estimator: Any) -> list[str]:
+    """Parameters that a search chooses and that were given: those that are not what the constructor has."""
+    return [
+        name
+        for name, parameter in signature(type(estimator)).parameters.items()
+        if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default
+    ]
 
 
 def _address(
@@ -253,10 +297,8 @@ def computed(*columns: Any) -> tuple[Any, ...]:
 def check_budget(estimator: Any) -> None:
     """Raise SettingsError for a budget that is none, and for settings beside it that a search chooses."""
     parse_budget(estimator.budget)
-    # A parameter was given if it is not what the constructor has as its default.
-    for name, parameter in signature(type(estimator)).parameters.items():
-        if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default:
-            raise SettingsError(
-                f"{name} was given together with budget={estimator.budget!r}, but a search within a budget"
-                " chooses it; leave one of them out"
-            )
+    for name in _named(estimator):
+        raise SettingsError(
+            f"{name} was given together with budget={estimator.budget!r}, but a search within a budget"
+            " chooses it; leave one of them out"
+        )

@@ -18,7 +18,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     """Kernel ridge regression that predicts at the cost of a few linear predictions (DC-Pred++).
 
     As DCPredClassifier, with numbers in place of classes: squared error, and kernel ridge regression in each
-    leaf.
+    leaf. Without any setting, `fit` chooses them by a quick look at held-out rows; the defaults below are of
+    settings beside others that are given.
 
     Parameters
     ----------
@@ -92,7 +93,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only
         keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
-        holds what was found. None: no search.
+        holds what was found. None: the settings that are given. Where none is given and there
+        are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
         Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
         place for temporary files.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from dcpred.execution.course import Shares
 from dcpred.training.forecast import forecast_training, row_seconds
 from dcpred.tuning.search import expected_tries
-from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS
+from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS, Extent
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
     LOCAL_ROWS,
@@ -31,18 +31,18 @@ def relative_effort(settings: Settings, start: Settings) -> float:
     return settings.refine_steps / start.refine_steps * (12 + settings.landmarks) / (12 + start.landmarks)
 
 
-def forecast_tuning(n_rows: int, n_features: int, n_threads: int, *, short: bool) -> Shares:
+def forecast_tuning(n_rows: int, n_features: int, n_threads: int, extent: Extent) -> Shares:
     """Seconds by the steps of `dcpred.tuning.tune`."""
     numbers, sample = n_rows * n_features, min(n_rows, START.sample_rows) * n_features
-    trees = (2 if short and n_rows > MANY_ROWS else MOST_TREES) + 1
+    trees = (2 if extent.few_trees and n_rows > MANY_ROWS else MOST_TREES) + 1
     looked_at = min(HELD_ROWS / HELD_OUT_SHARE, n_rows)
     search = (
-        expected_tries(trees, short) * looked_at * START.overlap * row_seconds(n_features, LEAF_ROWS, START)
+        expected_tries(trees, extent) * looked_at * START.overlap * row_seconds(n_features, LEAF_ROWS, START)
     )
     if tries_whole(n_rows, n_features, START):
         looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // n_features, n_rows)
         whole = replace(START, **WHOLE, landmarks=WHOLE_LANDMARKS)
-        search += expected_tries(1, short) * looked_at * row_seconds(n_features, looked_at, whole)
+        search += expected_tries(1, extent) * looked_at * row_seconds(n_features, looked_at, whole)
     # Settings in the middle of what is often chosen.
     chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)
     return Shares(

@@ -19,9 +19,7 @@ from math import log2
 from dcpred.tuning.points import Budget, Point, choose
 from dcpred.tuning.tree_search import (
     LANDMARKS,
-    LONG,
     MAX_REMAINING_ERROR,
-    SHORT,
     Ahead,
     Ask,
     Course,
@@ -43,34 +41,38 @@ LOOKS = 4  # times that the last round goes on to more or fewer landmarks
 TOLD = 4  # numbers of landmarks that a reader can compare, at least
 
 
-def expected_tries(trees: int, short: bool) -> float:
+def expected_tries(trees: int, extent: Extent) -> float:
     """What a search over so many trees is likely to judge, in tries of the settings that it starts from on
     all leaves that are looked at. The rounds depend on what is found: it may be half of that, or twice.
     """
-    e = SHORT if short else LONG
-    sized, changed = min(trees, e.sized), min(trees, e.changed)
-    early = e.first_share * (6 * trees + 8 * sized)
-    return early + changed * (e.moves_share * (8 if short else 14) + (8 if short else 40)) + 6
+    sized, changed = min(trees, extent.sized), min(trees, extent.changed)
+    early = extent.first_share * ((1 + len(extent.gammas)) * trees + 8 * sized)
+    if not extent.rounds:
+        return 0.5 * early
+    changes, sizes = (14, 40) if extent.all_sizes else (8, 8)
+    return early + changed * (extent.moves_share * changes + sizes) + 6
 
 
 def search(
-    trials: Trials, trees: Sequence[int], budget: Budget, short: bool, slack: float = 1.0
+    trials: Trials, trees: Sequence[int], budget: Budget, extent: Extent, slack: float = 1.0
 ) -> list[Point]:
     """Every point of the last rounds, over all trees that were kept. Empty where the budget allows no tree.
 
     slack  multiple of the least error that the point which is chosen in the end may have
     """
-    extent = SHORT if short else LONG
     searches = {tree: TreeSearch(trials, tree, budget, extent) for tree in trees}
     starts = {tree: start for tree, s in searches.items() if (start := s.start()) is not None}
     if not starts:
         return []
     ahead = together(trials, [searches[tree].width(start) for tree, start in starts.items()])
-    ahead = _best(ahead, KEPT_WITHIN, extent.sized)
+    ahead = _best(ahead, KEPT_WITHIN if extent.rounds else SIZED_WITHIN, extent.sized)
     ahead = together(trials, [searches[one.tree].size(one) for one in ahead])
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
-    ahead = together(trials, [searches[one.tree].moves(one) for one in ahead])
     last = _LastRound(trials, searches, extent)
+    if not extent.rounds:
+        levels = trials.judge([searches[one.tree].early([one.settings], extent.level_share) for one in ahead])
+        return [last.point(one.tree, one.settings, level) for one, [level] in zip(ahead, levels, strict=True)]
+    ahead = together(trials, [searches[one.tree].moves(one) for one in ahead])
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
     points = [p for found in together(trials, [last.sizes(one) for one in ahead]) for p in found]
     points += last.told(points, slack)

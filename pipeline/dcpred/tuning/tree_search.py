@@ -46,14 +46,23 @@ WHOLE_MOVES: Mapping[str, tuple[Any, ...]] = {"refine_ridge": (1e-2, 1e-4), **PR
 class Extent:
     """How much a search looks at."""
 
+    name: str
+    gammas: tuple[float, ...]
+    """Multiples of the γ that follows from the scaling that are tried at first."""
+    few_trees: bool
+    """Whether fewer trees are tried where they take long."""
     first_share: float
     """Share of the leaves that γ and the number of landmarks are chosen on."""
+    level_share: float
+    """Share of the leaves that trees are compared on."""
     moves_share: float
     """Share of the leaves that moves are judged on."""
     sized: int
     """Trees that are kept after γ, at most."""
     changed: int
     """Trees that are kept after landmarks, at most."""
+    rounds: bool
+    """Whether there are rounds after landmarks; else trees are given up by the leaves that γ is chosen on."""
     moved: tuple[str, ...]
     """Settings that moves change; empty: all of them."""
     ratios: tuple[float, ...]
@@ -69,11 +78,33 @@ class Extent:
     """The same of stochastic passes."""
 
 
-SHORT = Extent(
+QUICK = Extent(
+    name="quick",
+    gammas=(1.0,),
+    few_trees=True,
     first_share=0.25,
+    level_share=1.0,
+    moves_share=0.0,
+    sized=2,
+    changed=2,
+    rounds=False,
+    moved=(),
+    ratios=(1.0,),
+    again=0,
+    all_sizes=False,
+    steps=50,
+    epochs=20,
+)
+SHORT = Extent(
+    name="short",
+    gammas=GAMMA_STEPS,
+    few_trees=True,
+    first_share=0.25,
+    level_share=1.0,
     moves_share=0.4,
     sized=3,
     changed=2,
+    rounds=True,
     moved=("overlap", "guide", "refine_ridge"),
     ratios=(1.0,),
     again=1,
@@ -82,10 +113,15 @@ SHORT = Extent(
     epochs=20,
 )
 LONG = Extent(
+    name="long",
+    gammas=GAMMA_STEPS,
+    few_trees=False,
     first_share=0.5,
+    level_share=1.0,
     moves_share=0.8,
     sized=4,
     changed=3,
+    rounds=True,
     moved=(),
     ratios=(1.0, 0.6, 1.6),
     again=3,
@@ -200,7 +236,7 @@ class TreeSearch:
         """Where settings of this tree stand beside those of others: on all leaves, since a few leaves of
         different trees hold different rows (a9a: 6 of 16 leaves 11 % wrong, all of them 16 %).
         """
-        [verdict] = yield self.early([settings], 1.0)
+        [verdict] = yield self.early([settings], self.extent.level_share)
         return Ahead(settings, verdict.soft, self.tree)
 
     def start(self) -> Settings | None:
@@ -220,8 +256,8 @@ class TreeSearch:
         """The best γ."""
         found: dict[float, float] = {}
         unit = self.trials.gamma(self.tree)
-        wanted = [unit * step for step in GAMMA_STEPS]
-        for _ in range(1 + FARTHER_STEPS):
+        wanted = [unit * step for step in self.extent.gammas]
+        for _ in range(1 + FARTHER_STEPS if len(wanted) > 1 else 1):
             # The γ of the local machine matters little in a compact model. All tries have the same, so that
             # they share one local machine and its landmarks.
             tries = [replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=gamma) for gamma in wanted]
@@ -232,6 +268,8 @@ class TreeSearch:
             if not wanted:
                 break
         settings = replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=best)
+        if not self.extent.rounds:
+            return Ahead(settings, found[best], self.tree)
         return (yield from self.level(settings))
 
     def size(self, ahead: Ahead) -> Course[Ahead]:

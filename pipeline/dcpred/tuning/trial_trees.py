@@ -18,7 +18,7 @@ from dcpred.tuning.forecast import Headway
 from dcpred.tuning.judging import Judge
 from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget
 from dcpred.tuning.search import expected_tries
-from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask
+from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask, Extent
 from dcpred.tuning.trial_plan import (
     HELD_ROWS,
     LARGER,
@@ -81,11 +81,11 @@ class TrialTrees:
         survey: Survey,
         workers: Workers,
         say: Reporter,
-        short: bool,
+        extent: Extent,
         budget: Budget | None,
     ) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
-        self.short, self.budget, self.named = short, budget or DEFAULT_BUDGET, budget is not None
+        self.extent, self.budget, self.named = extent, budget or DEFAULT_BUDGET, budget is not None
         self.job = training.job
         self.trees: list[GrownTree] = []
         self.gathered: list[Gathered] = []  # rows of each tree
@@ -133,7 +133,7 @@ class TrialTrees:
                 f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within"
                 f" {self.budget.ns:,.0f} ns a row"
             )
-        headway = Headway(expected_tries(len(self.trees), self.short))
+        headway = Headway(expected_tries(len(self.trees), self.extent))
         self.judged = Judge(self.job, self.workers, n_outputs(len(self.survey.classes)), headway)
         seconds["trees"] = perf_counter() - begin
 
@@ -141,13 +141,13 @@ class TrialTrees:
         """The trees that a search chooses from."""
         fine, _ = tree_sizes(self.survey.n_used)
         whole = tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings)
-        most = 2 if self.short and self.survey.n_used > MANY_ROWS else MOST_TREES
-        if whole and self.short:
+        most = 2 if self.extent.few_trees and self.survey.n_used > MANY_ROWS else MOST_TREES
+        if whole and self.extent.few_trees:
             fine, most = fine[len(fine) // 2 :], TREES_BESIDE_WHOLE
         for n_leaves in fine:
             if len(self.trees) < most:
                 self._add_tree("learned", n_leaves, sample)
-        if self.trees and sample.other_scaling is not None and not (whole and self.short):
+        if self.trees and sample.other_scaling is not None and not (whole and self.extent.few_trees):
             self._add_tree(sample.other_scaling, self.trees[0].start.n_leaves, sample)
         if whole:
             self._add_tree("learned", 1, sample, coarse=True)

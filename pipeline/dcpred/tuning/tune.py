@@ -22,7 +22,7 @@ import numpy as np
 
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, started_once
 from dcpred.training.scratch import make_scratch
 from dcpred.training.steps import Known, Training, TrainReport
@@ -31,6 +31,7 @@ from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import search
+from dcpred.tuning.tree_search import LONG, QUICK, Extent
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch.training_job import TrainJob
@@ -85,7 +86,7 @@ def tune(
     start: Settings | None = None,
     weight: str | None = None,
     budget: Budget | None = None,
-    short: bool = False,
+    extent: Extent = LONG,
     say: Reporter = SILENT,
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
@@ -95,7 +96,7 @@ def tune(
     budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
             cheapest model takes where that is more, and the cheapest model within a hundredth of the least
             error
-    short   look at less
+    extent  how much is looked at
 
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
@@ -106,14 +107,38 @@ def tune(
         zarr_arrays.absolute(weight) if weight else None,
     )
     check_name(model)
-    start = replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
+    start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known = _choice(x, y, weight, model, same, start, budget, short, say)
+        found, known = _choice(x, y, weight, model, same, start, budget, extent, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, known=known)
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, trained=vars(report))
+
+
+def choose_settings(
+    x: str,
+    y: str,
+    model: Path,
+    pool: Pool,
+    *,
+    start: Settings | None = None,
+    weight: str | None = None,
+    extent: Extent = QUICK,
+    say: Reporter = SILENT,
+) -> Settings:
+    """What `tune` would train with; what is found is noted beside `model`, and no model is written."""
+    found, _ = _choice(x, y, weight, model, pool, _start(start), None, extent, say)
+    return make_settings(found["settings"])
+
+
+def _start(start: Settings | None) -> Settings:
+    return replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
+
+
+# Extents in the names of searches, so that one of an earlier version goes on.
+NAMED_BEFORE = {"long": False, "short": True}
 
 
 def _choice(
@@ -124,12 +149,13 @@ def _choice(
     pool: Pool,
     start: Settings,
     budget: Budget | None,
-    short: bool,
+    extent: Extent,
     say: Reporter,
 ) -> tuple[dict[str, Any], Known | None]:
     """The fields of a report, and what was found out of all rows if it was found out now."""
     plan, names = check_training_data(x, y, weight, start)
-    asked = {"budget": None if budget is None else str(budget), "short": short}
+    looked = NAMED_BEFORE.get(extent.name, extent.name)
+    asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
     run = training_hash(contents, start, plan) + str(sorted(asked.items()))
     kept, scratch = (model.with_name(f"{model.name}.{what}") for what in ("tuned.json", "tune"))
@@ -153,9 +179,7 @@ def _choice(
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
-        shares = forecast_tuning(
-            plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), short=short
-        )
+        shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), extent)
         make_scratch(scratch, model)
         with hold(scratch):
             if _prepared(scratch, run, say):
@@ -166,7 +190,7 @@ def _choice(
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)
                     sample = training.sample(survey)
-                trials = TrialTrees(training, survey, workers, say, short, budget)
+                trials = TrialTrees(training, survey, workers, say, extent, budget)
                 points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
                 raise InterruptedRunError(
@@ -178,6 +202,7 @@ def _choice(
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
             found = _described(points, trials, slack, seconds)
+            say.say(_words(make_settings(found["settings"])))
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample)
@@ -189,7 +214,7 @@ def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[st
     begin = time.perf_counter()
     say = trials.say
     with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
-        points = search(trials, range(len(trials.trees)), trials.budget, trials.short, slack)
+        points = search(trials, range(len(trials.trees)), trials.budget, trials.extent, slack)
     seconds["search"] = time.perf_counter() - begin
     if not points:
         raise SettingsError(
@@ -210,6 +235,13 @@ def _described(
         "frontier": [_row(point, trials) for point in frontier(points)],
         "seconds": seconds,
     }
+
+
+def _words(s: Settings) -> str:
+    """What was chosen, in a sentence."""
+    leaves = counted(s.n_leaves or 1, "leaf", "leaves")
+    landmarks = counted(s.landmarks, "landmark", "landmarks")
+    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {s.head_gamma:.3g}"
 
 
 MARK = "tune.json"
