@@ -1,10 +1,12 @@
 """What a prediction will cost, from a model's arrays alone: counts of what the engine does for a row, times
 nanoseconds.
 
-The nanoseconds were fitted to 66 models of float32 rows, 8 to 784 features, 1 to 4,096 leaves, 16 to 256
-landmarks and 1 to 26 outputs (tests/benchmarks/synthetic.py), on one machine (x86-64 with AVX-512 and 2 MiB
-of second-level cache): within 13 %, but for one of 26 outputs (23 %). On other machines times differ more
-than their ratio, which is what is predicted. Rows are taken to fall into leaves as the training rows did.
+The nanoseconds were fitted to 223 models of float32 rows: 8 to 784 features, 1 to 4,096 leaves, 4 to 256
+landmarks, 1 to 26 outputs, up to 300 products, every kernel (2026-11-22, as tests/benchmarks/predicted.py
+measures; x86-64 with AVX-512 and 2 MiB of second-level cache). Half of them are within 5 %, nine of ten
+within 15 %, all within a third; of models held out from a fit half were within 5 %, nine of ten within 17
+%. On other machines times differ more than their ratio, which is what is predicted. Rows are taken to fall
+into leaves as the training rows did.
 """
 
 from dataclasses import dataclass
@@ -20,8 +22,8 @@ from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.tree import Tree
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
-ABSOLUTE_COST = 1.4  # cost of a feature in a sum of |x − u|, where one in a product costs 1
-NEAR_BYTES = 2**20  # bytes of centres and landmarks that a core keeps near
+NEAR_CENTRES = 2**15  # bytes of centres that rows walk past at full speed
+NEAR_LANDMARKS = 2**18  # the same of landmarks, which a tile of rows reads but once
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def predict_cost(model: Model) -> PredictedCost:
     in_leaf: FloatArray = np.sum([prices.landmarks(m), prices.products(p), prices.triangle(t, m)], axis=0)
     values = float(share @ prices.values(m))
     return PredictedCost(
-        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(d, held),
+        # Once before the walk, and once more about the middle of the leaf; features of factor 0 count, too.
+        convert=((model.tree.n_nodes > 0) + works) * (4.0 + 0.424 * d),
         descend=_descend_ns(model, share, held),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
@@ -83,36 +86,41 @@ def prices_of(model: Model) -> Prices:
     held, family = len(held_features(model)), model.kernel.family
     if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
         return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 0.0, 3.0, 15.0, 1.2)
-    of_feature = 0.3 if held <= FEW_FEATURES else 0.27 + 0.029 * _far(model, held)
-    of_feature *= ABSOLUTE_COST if family.sum == Sum.ABSOLUTE else 1.0
-    of_group = (2.2 if held <= FEW_FEATURES else 2.9) + family.group_ns + held * of_feature
+    few, absolute = held <= FEW_FEATURES, family.sum == Sum.ABSOLUTE
+    groups = int(np.ceil(np.diff(model.landmark_at) / LANES).sum())
+    far = _doublings(4 * LANES * held * groups, NEAR_LANDMARKS)
+    # A feature in a sum of |x − u| takes longer than one in a product, and in wide rows much longer.
+    of_feature = (0.32 if few else 0.143) * ((1.7 if few else 3.06) if absolute else 1.0)
+    of_feature += (0.036 if few else 0.022) * far
+    of_group = (1.8 if few else 8.6) + family.group_ns + held * of_feature
     if model.n_outputs == 1:
-        return Prices(LANES, of_group, 0.084, 0.0, 0.084, 0.0, 0.0)
-    of_term = 0.0184 * AT_ONCE * -(-_present(model) // AT_ONCE)
-    return Prices(LANES, of_group, 0.0, of_term, of_term, 0.0, 0.0)
+        return Prices(LANES, of_group, 0.0, 0.0, 0.06, 0.0, 0.0)
+    outputs = AT_ONCE * -(-_present(model) // AT_ONCE)
+    return Prices(LANES, of_group, 0.0, 0.01 * outputs, 0.02 * outputs, 0.0, 0.0)
 
 
-def _far(model: Model, held: int) -> float:
-    """log₂ of how many times centres and landmarks exceed what a core keeps near: what is read from farther
-    away grows slowly with how much there is.
+def _doublings(n_bytes: float, near: float) -> float:
+    """log₂ of how many times bytes exceed those that a core keeps near: what is read from farther away grows
+    slowly with how much there is.
     """
-    groups = -(-np.diff(model.landmark_at) // LANES)
-    nearby = 4 * LANES * held * (model.tree.n_nodes + int(groups.sum())) / NEAR_BYTES
-    return float(np.log2(max(nearby, 1.0)))
+    return float(np.log2(max(n_bytes / near, 1.0)))
 
 
 def _descend_ns(model: Model, share: FloatArray, held: int) -> float:
-    """The walk, and the sort of rows by their leaves."""
+    """The walk, with the sort of rows by node at each level and by leaf at its end. Rows of more than a few
+    features are taken to walk by whole numbers of 16 bits, and so they do but for trees with centres that lie
+    very close.
+    """
     if model.tree.n_nodes == 0:
         return 0.0
-    far = _far(model, held)
-    if walks_by_distances(model):
+    centres = LANES * held * model.tree.n_nodes
+    if walks_by_distances(model):  # in double precision; not measured with the others
         level = 25.0 + 0.68 * held
     elif held <= FEW_FEATURES:
-        level = held * (0.5 + 0.22 * far)
+        level = 9.4 + 0.114 * held * _doublings(4 * centres, NEAR_CENTRES)
     else:
-        level = 23.4 + held * (0.05 + 0.13 * far)
-    return 8.5 + float(share @ _depths(model.tree, model.n_leaves)) * level
+        level = 20.4 + 0.07 * held * _doublings(2 * centres, NEAR_CENTRES)
+    return float(share @ _depths(model.tree, model.n_leaves)) * level
 
 
 def _present(model: Model) -> FloatArray:
@@ -120,13 +128,6 @@ def _present(model: Model) -> FloatArray:
     if len(model.beta) < model.beta_at[-1]:  # an outline of a model, without weights
         return np.full(model.n_leaves, float(model.n_outputs))
     return np.array([float(model.beta[a:b].any(axis=0).sum()) for a, b in pairwise(model.beta_at)])
-
-
-def _convert_ns(n_features: int, held: int) -> float:
-    """Whole rows, or vectors of 16 features picked out of them."""
-    if held == n_features:
-        return 7.3 + 0.306 * n_features
-    return 7.3 + 0.445 * n_features + 0.144 * LANES * -(-max(held, 1) // LANES)
 
 
 def _depths(tree: Tree, n_leaves: int) -> FloatArray:
