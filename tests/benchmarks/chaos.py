@@ -391,6 +391,7 @@ def main() -> None:
     show(tallies)
     if any(t.lost or t.wrong or t.twice for t in tallies.values()):
         raise SystemExit(1)
+    shutil.rmtree(args.work)
 
 
 def _seconds_by_workers(arena: Arena) -> float:

@@ -141,6 +141,7 @@ def main() -> None:
     table.show()
     if missed or n_false:
         raise SystemExit(f"{missed} were missed, and {n_false} were false alarms")
+    shutil.rmtree(args.work)
 
 
 if __name__ == "__main__":

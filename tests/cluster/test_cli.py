@@ -24,6 +24,8 @@ from distributed import LocalCluster
 from dcpred.cli import main
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.workers import Workers, connect
+from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
+from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from support import processes
 from support.data import Classes, make_blobs, make_group
 from support.processes import Done
@@ -307,12 +309,17 @@ def test_early_needs_support_vectors(place: Path, small: Done) -> None:
 
 
 def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code of the host is found in the user's cache, and put where it was asked for all the same."""
+    """Machine code of the host is found in the user's cache, and put where it was asked for all the same.
+    What refines landmarks is made like the engine.
+    """
     monkeypatch.setenv("DCPRED_CACHE_DIR", str(tmp_path))
-    (made,) = as_json("warm")["made"]
-    assert made["compiled"]
-    assert Path(made["file"]).is_relative_to(tmp_path)
-    assert "was there" in here("warm").output
+    made = as_json("warm")["made"]
+    assert [(m["target"], m["code"]) for m in made] == [("host", "engine"), ("host", "refinement")]
+    assert all(m["compiled"] and Path(m["file"]).is_relative_to(tmp_path) for m in made)
+    assert here("warm").output.count("was there") == 2
+    refined = MachineCode(own_code(REFINEMENT).bitcode, host(), entry=REFINEMENT.entry)
+    assert refined.places()[0] == Path(made[1]["file"])
+    assert refined.is_there()
     assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
 
 

@@ -610,6 +610,26 @@ def test_work_that_was_done_outlives_a_refusal(
     assert run(blobs_zarr, tmp_path / "model").hash == expected
 
 
+@pytest.mark.parametrize("pattern", ["survey/*.npz", "division.npz", "leaves/*.npz"])
+def test_damaged_files_of_a_training_that_was_cut_off_are_made_anew(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    expected = run(blobs_zarr, tmp_path / "expected").hash
+
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.steps.assemble", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            run(blobs_zarr, tmp_path / "model")
+    damaged = list((tmp_path / "model.scratch").glob(pattern))
+    assert damaged
+    for number, file in enumerate(damaged):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if number % 2 else b"")
+    assert run(blobs_zarr, tmp_path / "model").hash == expected
+
+
 def test_label_names_are_checked_before_anything_is_trained(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, labels=["ash", "oak"])
     with pytest.raises(DataError, match="names only 2 classes"):

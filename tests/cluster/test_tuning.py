@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import zarr
 from sklearn.base import clone
 
+from dcpred.cli import tuned_rendering
 from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
@@ -40,6 +41,7 @@ from dcpred_tasks.task_bodies.try_settings import try_settings
 from dcpred_tasks.training.settings import Settings, make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
+from support.reporters import Recorder
 
 
 def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -240,6 +242,24 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
         tune(*address, model, inline, extent=SHORT, budget=Budget(ratio=50.0))
 
 
+@pytest.mark.parametrize("name", ["survey/000000-100000.npz", "probe-0/000000.npz"])
+@pytest.mark.parametrize("left", [0.0, 0.6])
+def test_a_damaged_file_of_a_search_that_was_cut_off_is_made_anew(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], name: str, left: float
+) -> None:
+    address = f"{few}/X", f"{few}/y"
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.tuning.tune.search", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            tune(*address, tmp_path / "m", inline, short=True)
+    n_blocks, file = len(surveyed), tmp_path / "m.tune" / name
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(left * len(whole))])
+    cut = tune(*address, tmp_path / "m", inline, short=True)
+    assert len(surveyed) == n_blocks + name.startswith("survey")
+    assert cut.trained["hash"] == tune(*address, tmp_path / "whole", inline, short=True).trained["hash"]
+
+
 @pytest.mark.parametrize("damage", ["", "torn", "garbage"])
 def test_a_search_that_was_cut_off_goes_on(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surveyed: list[str], damage: str
@@ -351,6 +371,50 @@ def test_a_second_search_leaves_the_first_alone(data: Path, tmp_path: Path) -> N
         with pytest.raises(RunHeldError, match="in use by"):
             tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
         assert (tmp_path / "m.tune" / "tune.json").exists()
+
+
+def test_a_training_is_refused_at_once_where_a_search_is_running(
+    data: Path, tmp_path: Path, surveyed: list[str]
+) -> None:
+    address, settings = (f"{data}/X", f"{data}/y"), Settings(n_leaves=2)
+    (tmp_path / "m.tune").mkdir()
+    with hold(tmp_path / "m.tune"), pytest.raises(RunHeldError, match=r"m\.tune is in use by process"):
+        train(*address, tmp_path / "m", settings, inline)
+    assert not surveyed
+    assert [p.name for p in tmp_path.iterdir()] == ["m.tune"]
+    assert train(*address, tmp_path / "m", settings, inline).n_rows == 1_600
+
+
+def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: Path) -> None:
+    """It is told to wait, and not to remove what the other one is at work on."""
+    (tmp_path / "m.scratch").mkdir()
+    with hold(tmp_path / "m.scratch"), pytest.raises(RunHeldError, match=r"m\.scratch is in use by process"):
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+
+
+@pytest.mark.parametrize("damage", ["found", "settings", "chosen"])
+def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_path: Path, damage: str) -> None:
+    kept = json.loads(tuned.chosen)
+    (kept if damage == "found" else kept["found"]).pop(damage)
+    (tmp_path / "m.tuned.json").write_text(json.dumps(kept))
+    with pytest.raises(PlanConflictError, match=r"m\.tuned\.json, but it does not hold.*remove it to search"):
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+
+
+def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> None:
+    """The model has fewer landmarks than were chosen, and that is said, too."""
+    X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    data = make_group(tmp_path / "d.zarr", X, np.arange(5) % 2)
+    said = Recorder()
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True, say=said)
+    assert report.chosen["n_judged"] == 0
+    assert sum("nothing could be judged" in line for line in said.told) == 1
+    shown = tuned_rendering.tuned(asdict(report))
+    assert "nothing was judged" in shown
+    made = report.made
+    assert made["cost_ratio"] == predict_cost(read_model(tmp_path / "m")).cost_ratio
+    assert made["most_landmarks"] == report.trained["n_landmarks"] < report.chosen["landmarks"]
+    assert f"1 leaf of {made['most_landmarks']} landmarks, at a predicted cost of" in shown
 
 
 def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.errors import PlanConflictError, ResourceError
 from dcpred_tasks.storage import atomic_files
 from dcpred_tasks.storage.atomic_files import (
+    is_whole,
     new_directory,
     partial_name,
     read_arrays,
@@ -297,3 +298,30 @@ def test_advice_fits_the_error(code: int, advice: str) -> None:
     said = atomic_files.reason(OSError(code, os.strerror(code)))
     assert said.startswith(os.strerror(code))
     assert advice in said
+
+
+# -- damage --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["nothing", "half", "zeros", "a changed byte", "one array", "rubbish"])
+def test_damaged_arrays_are_told_in_a_sentence(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "a.npz"
+    write_arrays(path, {"a": np.arange(50.0), "b": np.array(["x", "yy"])})
+    assert is_whole(path)
+    whole = path.read_bytes()
+    at = whole.index(np.arange(50.0).tobytes())
+    np.save(tmp_path / "one.npy", np.arange(3))
+    damaged = {
+        "nothing": b"",
+        "half": whole[: len(whole) // 2],
+        "zeros": whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2),
+        "a changed byte": whole[:at] + b"\1" + whole[at + 1 :],
+        "one array": (tmp_path / "one.npy").read_bytes(),
+        "rubbish": b"of other data",
+    }
+    path.write_bytes(damaged[left])
+    assert not is_whole(path)
+    with pytest.raises(
+        PlanConflictError, match=r"a\.npz was to be read, but it is damaged; remove it, and run"
+    ):
+        read_arrays(path)

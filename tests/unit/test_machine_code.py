@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -237,6 +238,61 @@ def test_machine_code_that_cannot_be_kept_is_told(
         ResourceError, match=r"/dev/null/none/dcpred.* cannot be written; set DCPRED_CACHE_DIR"
     ):
         machine_code.warm("host")
+
+
+def test_code_of_other_versions_that_nobody_uses_is_removed(twice: bytes, tmp_path: Path) -> None:
+    """When code is written beside it; and neither what this version knows, nor what was used of late, nor
+    files that are not ours.
+    """
+    cache = tmp_path / "cache"
+    age = 31 * 86_400
+
+    def folder(name: str, *files: str, seconds: float = age) -> Path:
+        (cache / name).mkdir(parents=True)
+        for file in files:
+            (cache / name / file).write_bytes(b"")
+            os.utime(cache / name / file, times=(time.time() - seconds,) * 2)
+        return cache / name
+
+    old = folder(f"dcpred-{'0' * 16}", "x.o", "x.lock", "x.o.abc.partial")
+    bitcode = Path(machine_code.__file__).parents[1] / "training" / "refinement.bc"
+    kept = [
+        folder(f"dcpred-{'1' * 16}", "x.o", seconds=age - 2 * 86_400),
+        folder(machine_code._name_of(bitcode.read_bytes()), "x.o"),
+        folder("dcpred-notes", "x.o"),
+        folder("other", "x.o"),
+    ]
+    precious = folder(f"dcpred-{'2' * 16}", "x.o", "precious.txt")
+    linked = cache / f"dcpred-{'3' * 16}"
+    linked.symlink_to(kept[-1])
+    assert called(MachineCode(twice, host()), 21) == 42
+    assert not old.exists()
+    assert all((place / "x.o").exists() for place in kept)
+    assert (linked / "x.o").exists()
+    assert [file.name for file in precious.iterdir()] == ["precious.txt"]
+
+
+def test_code_that_is_used_is_not_old(twice: bytes, kept: MachineCode) -> None:
+    called(kept, 1)
+    place = kept.places()[0]
+    os.utime(place, times=(0, 0))
+    assert called(MachineCode(twice, host()), 2) == 4
+    assert time.time() - place.stat().st_mtime < 3_600
+
+
+def test_a_cache_that_cannot_be_tidied_serves_all_the_same(
+    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "cache" / f"dcpred-{'0' * 16}"
+    old.mkdir(parents=True)
+    os.utime(old, times=(0, 0))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    assert called(MachineCode(twice, host()), 21) == 42
+    assert old.exists()
 
 
 @pytest.fixture

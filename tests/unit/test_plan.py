@@ -1,5 +1,6 @@
 """Plans: arithmetic that holds for any data."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dcpred.cli import rendering
 from dcpred.cost import measured
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
 from dcpred.training.leaf_plan import GROUP_ROWS, leaf_groups
@@ -69,7 +71,7 @@ def test_cost_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def predict(model: Model, X: np.ndarray) -> None:
         clock.now += 1e-9 * len(model.landmarks) * len(X)
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=lambda: clock.now))
     monkeypatch.setattr(measured, "score_rows", predict)
     monkeypatch.setattr(measured, "padded_rows", lambda X: X.view(Linear))
     X = np.ones((1_000, 20), np.float32)
@@ -103,6 +105,33 @@ def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pyte
     assert set(read) == {7, -1}
 
 
+@pytest.mark.parametrize(("other", "told"), [(1.0, False), (2.0, True)])
+def test_a_measurement_beside_other_work_says_between_what(
+    monkeypatch: pytest.MonkeyPatch, other: float, told: bool
+) -> None:
+    """By a clock of its own, on which a row of the model takes `other` times as long in every second call."""
+    clock = SimpleNamespace(now=0.0, calls=0)
+
+    def thread_time() -> float:
+        clock.now += 1e-6
+        return clock.now
+
+    def score_rows(_: object, X: np.ndarray) -> None:
+        clock.calls += 1
+        clock.now += 1e-5 * len(X) * (other if clock.calls % 2 else 1.0)
+
+    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
+    monkeypatch.setattr(measured, "score_rows", score_rows)
+    found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20)  # type: ignore[arg-type]
+    assert found.beside_other_work == told
+    assert found.most_cost_ratio == pytest.approx(other * found.least_cost_ratio, rel=0.05)
+    quality = {"n_samples": 10, "n_bad": 0, "accuracy": 1.0}
+    said = rendering.evaluated(quality | asdict(found))
+    between = f"between {found.least_cost_ratio:.1f} and {found.most_cost_ratio:.1f}"
+    assert (f"measured beside other work: {between}" in said) == told
+    assert ("linear predictions" in said) != told
+
+
 @pytest.mark.parametrize(
     ("more", "seconds"), [({}, 3.0), ({"budget_seconds": 8.0}, 16.0), ({"repeats": 3}, 3.0)]
 )
@@ -114,7 +143,7 @@ def test_measuring_the_cost_keeps_to_its_budget(
     """
     clock = SimpleNamespace(now=0.0, scoring=0.0)
 
-    def perf_counter() -> float:
+    def thread_time() -> float:
         clock.now += 1e-3
         return clock.now
 
@@ -122,7 +151,7 @@ def test_measuring_the_cost_keeps_to_its_budget(
         clock.now += 1e-4 * len(X)
         clock.scoring += 1e-4 * len(X)
 
-    monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=perf_counter))
+    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
     monkeypatch.setattr(measured, "score_rows", score_rows)
     found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)

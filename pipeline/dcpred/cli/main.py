@@ -23,7 +23,7 @@ class _Commands(click.Group):
         "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
         "inspect": "Say what a data set, a model or an output holds.",
-        "warm": "Compile the scoring engine ahead of time.",
+        "warm": "Compile the scoring engine and refinement ahead of time.",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -205,6 +205,9 @@ def evaluated(r: dict[str, Any]) -> str:
         ),
         ("cost_ratio", f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"),
     ]
+    if r["beside_other_work"]:
+        least, most = r["least_cost_ratio"], r["most_cost_ratio"]
+        pairs[-1] = "cost_ratio", f"measured beside other work: between {least:.1f} and {most:.1f}"
     return rows(pairs)
 
 
@@ -307,7 +310,9 @@ def demonstrated(r: dict[str, Any]) -> str:
 
 def warmed(r: dict[str, Any]) -> str:
     how = {True: "compiled now", False: "was there"}
-    return rows([(made["target"], f"{made['file']}  ({how[made['compiled']]})") for made in r["made"]])
+    return rows(
+        [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
+    )
 
 
 def inspected(r: dict[str, Any]) -> str:

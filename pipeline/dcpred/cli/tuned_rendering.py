@@ -28,19 +28,26 @@ def tuned(r: dict[str, Any]) -> str:
             (
                 f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
                 if chosen["n_judged"]
-                else "too few rows to hold any out; not judged, at predicted costs:"
+                else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
             ),
             *lines,
             *_more(points, chosen, name),
             "",
-            *(
-                ["", *frontier_plot(points, chosen, name), ""][1:]
-                if len(points) > 1 and chosen["n_judged"]
-                else []
-            ),
+            *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
+            f"made         {_made(r['made'])}",
             f"seconds      {seconds}",
             trained(r["trained"]),
         ]
+    )
+
+
+def _made(m: dict[str, Any]) -> str:
+    """The model itself, which may have fewer landmarks than were chosen."""
+    least, most = m["least_landmarks"], m["most_landmarks"]
+    each = f"{most}" if least == most else f"{least} to {most}"
+    return (
+        f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
+        f" {m['cost_ratio']:.1f}x ({m['ns_per_row']:.0f} ns/row)"
     )
 
 

@@ -1,12 +1,14 @@
 """dcpred warm"""
 
 import time
+from itertools import product
 
 import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
-from dcpred_tasks.engine.machine_code import warm
+from dcpred_tasks.engine.machine_code import ENGINE, warm
+from dcpred_tasks.training.compiled_refinement import REFINEMENT
 
 
 @click.command("warm")
@@ -22,13 +24,15 @@ from dcpred_tasks.engine.machine_code import warm
 @json_option
 @reports_errors
 def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
-    """Compile the scoring engine ahead of time, as in an image, for one processor or several.
+    """Compile the scoring engine, and what refines landmarks in training, ahead of time, as in an image, for
+    one processor or several.
 
     Machine code is kept in $DCPRED_CACHE_DIR, or without that in the user's cache. Whoever may write there
     can have you run code of theirs.
     """
     begin, made = time.perf_counter(), []
-    for name in targets:
-        code = warm(name)
-        made.append({"target": name, "compiled": code.has_compiled, "file": code.places()[0]})
+    for name, bitcode in product(targets, (ENGINE, REFINEMENT)):
+        code = warm(name, bitcode)
+        done = {"compiled": code.has_compiled, "file": code.places()[0]}
+        made.append({"target": name, "code": bitcode.name, **done})
     emit({"made": made, "seconds": time.perf_counter() - begin}, as_json, rendering.warmed)

@@ -1,11 +1,15 @@
 """What a prediction costs, in linear predictions: the unit of Hsieh et al. 2014.
 
-Time per row of the model divided by the time per row of a float32 `X @ w` on the same rows, in the same
-thread of the same process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the
+Processor time per row of the model divided by that of a float32 `X @ w` on the same rows, in the same thread
+of the same process, interleaved, medians. Both stream over at least 256 MiB, as bulk scoring does; the
 ratio in cache is measured too. The linear prediction reads rows that are filled up with zeros to a multiple
 of 16 bytes: BLAS takes up to three times as long where rows start elsewhere, and a unit that jumps from 7 to
 8 features is none. The model reads the rows as they are. predicted.py predicts the same cost from the arrays
 of a model.
+
+Other work on the machine takes turns on the processor, which processor time does not count, and shares caches
+and memory, which it does: the spread of ratios from round to round tells. Beside four processes that fill
+memory, on two cores, a ratio of 9.5 was measured as 9.8 and 10.1 (2026-11-22).
 """
 
 import time
@@ -26,6 +30,7 @@ CACHE_BYTES = 2**19
 REPEATS = 11
 BUDGET_SECONDS = 1.5
 LOOP_SECONDS = 0.02
+SPREAD = 1.25  # most over least ratio of rounds, beyond which others shared caches and memory
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class Cost:
     """Microseconds per row of a linear prediction, on rows in cache."""
     cached_cost_ratio: float
     """The ratio of the two in cache."""
+    beside_other_work: bool = False
+    """Whether the machine did other work meanwhile, so that the numbers are rough."""
+    least_cost_ratio: float = 0.0
+    """A tenth of the rounds streaming from memory had this ratio or a lower one."""
+    most_cost_ratio: float = 0.0
+    """A tenth of them had this ratio or a higher one."""
 
 
 def measure_cost(
@@ -62,14 +73,19 @@ def measure_cost(
     """
     rows = np.ascontiguousarray(X, np.float32)
     with one_thread():
-        stream = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        stream, least, most = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
         few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
-        cached = _measure(model, few, repeats, budget_seconds)
-    return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1])
+        cached, _, _ = _measure(model, few, repeats, budget_seconds)
+    busy = most > SPREAD * least
+    return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1], busy, least, most)
 
 
-def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) -> tuple[float, float]:
-    """Medians of µs per row: (model, linear). A slow model takes one part of X after another, so that its
+def _measure(
+    model: Model, X: SingleArray, repeats: int, budget_seconds: float
+) -> tuple[tuple[float, float], float, float]:
+    """Medians of µs per row, (model, linear), and the least and most ratio, but for a tenth of rounds each.
+
+    A slow model takes one part of X after another, so that its
     time is bounded and it never finds its rows in cache that a linear prediction would not; short calls are
     looped, so that what fits in cache is there and the clock sees more than its own noise.
     """
@@ -87,7 +103,8 @@ def _measure(model: Model, X: SingleArray, repeats: int, budget_seconds: float) 
         start = (repeat * part) % (len(X) - part + 1)
         linear.append(_seconds(lambda: padded @ w, linear_loops) / len(X))
         own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part]), loops) / part)  # type: ignore[misc]
-    return 1e6 * float(np.median(own)), 1e6 * float(np.median(linear))
+    least, most = np.quantile(np.array(own) / linear, [0.1, 0.9])
+    return (1e6 * float(np.median(own)), 1e6 * float(np.median(linear))), float(least), float(most)
 
 
 def padded_rows(rows: SingleArray) -> SingleArray:
@@ -106,10 +123,10 @@ def _loops(call: Callable[[], object]) -> int:
 
 
 def _seconds(call: Callable[[], object], loops: int = 1) -> float:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(loops):
         call()
-    return (time.perf_counter() - begin) / loops
+    return (time.thread_time() - begin) / loops
 
 
 def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:

@@ -15,7 +15,7 @@ from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import IncompleteError, RefusedError, ResourceError, SettingsError
+from dcpred_tasks.errors import DcpredError, IncompleteError, RefusedError, ResourceError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.scoring.scorer import is_compiled
 from dcpred_tasks.task_bodies.score_block import give_up_block, load_engine, score_block
@@ -114,7 +114,7 @@ class BlockRun:
                 self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         self._give_up_deadly()
         if self.failed:
-            others = "; the others are done" if self.n_done else ""
+            others = " (the others are done)" if self.n_done else ""
             raise self._incomplete(len(pending), others)
         return Done(len(pending), time.perf_counter() - begin)
 
@@ -125,10 +125,10 @@ class BlockRun:
         self.failed[block] = failure
         self.ledger.note_failure(block, _sentence(failure), failure.deaths)
         if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
-            raise self._incomplete(n_pending, "; the run was stopped, since the first ones all failed")
+            raise self._incomplete(n_pending, " (the run was stopped, since the first ones all failed)")
         if len(self.failed) > self.tolerance.max_failures:
             raise self._incomplete(
-                n_pending, f"; the run was stopped, as max_failures is {self.tolerance.max_failures:,}"
+                n_pending, f" (the run was stopped, as max_failures is {self.tolerance.max_failures:,})"
             )
 
     def _give_up_deadly(self) -> None:
@@ -146,10 +146,12 @@ class BlockRun:
     def _incomplete(self, n_pending: int, ending: str) -> IncompleteError:
         block, failure = min(self.failed.items())
         start, stop = self.ledger.run.rows(block)
+        # An error of dcpred says itself what to do; the death of workers and a bug do not.
+        advised = isinstance(failure.error, DcpredError) and not failure.deaths
         return IncompleteError(
             f"{counted(n_pending, 'block was', 'blocks were')} to be scored, but {len(self.failed):,} could"
-            f" not be, the first being block {block} (rows {start:,} to {stop:,}):"
-            f" {_sentence(failure)}{ending}; run again to try once more"
+            f" not be{ending}; the first is block {block} (rows {start:,} to {stop:,}):"
+            f" {_sentence(failure)}{'' if advised else '; run again to try once more'}"
         )
 
 

@@ -10,6 +10,11 @@ from dcpred_tasks.errors import DataError, PlanConflictError
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 
 
+def search_folder(model: Path) -> Path:
+    """The directory for the work in progress of a search for the settings of a model."""
+    return model.with_name(f"{model.name}.tune")
+
+
 def make_scratch(scratch: Path, model: Path) -> None:
     """Make a directory for the work in progress. Raises DataError where there can be none."""
     with resource_errors(scratch):

@@ -26,6 +26,7 @@ from dcpred_tasks.scratch.training_job import (
     Source,
     StoredDivision,
     TrainJob,
+    is_done,
     read_fitted_leaf,
     read_split,
     read_survey,
@@ -172,8 +173,8 @@ class Training:
         total: int,
         outputs: Sequence[Path],
     ) -> None:
-        """Run those tasks whose output is not there yet."""
-        todo = [task for task, output in zip(tasks, outputs, strict=True) if not output.exists()]
+        """Run those tasks whose output is not there yet, or damaged."""
+        todo = [task for task, output in zip(tasks, outputs, strict=True) if not is_done(output)]
         with self.say.step(title, total, "rows") as advance:
             run_all(self.workers, body, todo, lambda _, receipt: self.note(receipt, advance))
 
@@ -229,7 +230,7 @@ class Training:
             survey.classes,
             balanced_factors(survey) if balanced_classes else np.empty(0),
         )
-        if not self.job.division_file.exists():
+        if not is_done(self.job.division_file):
             write_division(self.job, stored)
         return division
 
@@ -306,7 +307,7 @@ class Training:
             LeafWork(leaf, tuple(own), int(n), tuple(Source(generation, leaf) for generation in halo))
             for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))
         ]
-        missing = [w for w in work if not self.job.leaf_file(w.leaf).exists()]
+        missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
         with self.say.step(
             f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"
         ) as advance:

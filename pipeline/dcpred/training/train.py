@@ -23,7 +23,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.leaf_plan import leaf_bytes
-from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch
+from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.version import __version__
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -69,7 +69,8 @@ def train(
         drop_leftovers(scratch, run)
         return done
     check_scratch(scratch, run, model)
-    check_free(scratch)
+    for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
+        check_free(place)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, zarr_arrays.open_array(x).shape[1], settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with say.job("training"), pool() as workers:

@@ -43,8 +43,8 @@ from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import Sample
-from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, write_trial_tree
+from dcpred_tasks.scratch.training_job import Sample, is_done
+from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
@@ -276,7 +276,10 @@ class TrialTrees:
             return
         spans = list(self.training.plan.spans())
         tasks = [(self.job, trees, MOST_OVERLAP, *span) for span in spans]
-        marks = [self.job.root / f"probe-{trees[-1]}" / f"{block:06d}.npz" for block, _, _ in spans]
+        marks = [probe_file(self.job, trees[-1], block) for block, _, _ in spans]
+        for (block, _, _), mark in zip(spans, marks, strict=True):
+            if not all(is_done(probe_file(self.job, number, block)) for number in trees):
+                mark.unlink(missing_ok=True)  # One file is damaged, and all of the block are made anew.
         self.training.work(
             "gathering rows of some leaves", probe_block, tasks, self.training.plan.n_rows, marks
         )

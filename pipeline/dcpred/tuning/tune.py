@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, started_once
-from dcpred.training.scratch import make_scratch
+from dcpred.training.scratch import make_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import check_name, check_training_data, fingerprints, train, training_hash
 from dcpred.tuning.forecast import forecast_tuning
@@ -33,11 +34,19 @@ from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import search
 from dcpred.tuning.tree_search import LONG, QUICK, Extent
 from dcpred.tuning.trial_trees import TrialTrees
+from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+
+# The fields of a report that MODEL.tuned.json keeps.
+FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
+NOT_JUDGED = (
+    "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
+    " search begins with"
+)
 
 
 @dataclass
@@ -52,6 +61,10 @@ class TuneReport:
     """The same of every point that no cheaper one is as good as, by cost; some may be beyond the budget."""
     seconds: dict[str, float]
     """Time by step."""
+    made: dict[str, Any] = field(default_factory=dict)
+    """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than were
+    chosen.
+    """
     trained: dict[str, Any] = field(default_factory=dict)
     """The fields of `TrainReport`."""
 
@@ -114,7 +127,7 @@ def tune(
         settings = make_settings(found["settings"])
         report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, known=known)
     found["seconds"]["train"] = time.perf_counter() - begin
-    return TuneReport(**found, trained=vars(report))
+    return TuneReport(**found, made=_made(model), trained=vars(report))
 
 
 def choose_settings(
@@ -158,13 +171,15 @@ def _choice(
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
     run = training_hash(contents, start, plan) + str(sorted(asked.items()))
-    kept, scratch = (model.with_name(f"{model.name}.{what}") for what in ("tuned.json", "tune"))
+    kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
         if _is_of(scratch, run):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        return earlier["found"], None
-    for there in (model, model.with_name(f"{model.name}.scratch")):
+        return _found_before(earlier, kept), None
+    unfinished = model.with_name(f"{model.name}.scratch")
+    check_free(unfinished)
+    for there in (model, unfinished):
         if there.exists():
             raise PlanConflictError(
                 f"a model was to be tuned and written to {model}, but {there} is there already, of other"
@@ -203,9 +218,24 @@ def _choice(
                 raise
             found = _described(points, trials, slack, seconds)
             say.say(_words(make_settings(found["settings"])))
+            if not found["chosen"]["n_judged"]:
+                say.say(NOT_JUDGED)
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample)
+
+
+def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:
+    """The fields of a report as an earlier search kept them. Raises PlanConflictError where they are not all
+    there.
+    """
+    found = earlier.get("found")
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
+        raise PlanConflictError(
+            f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
+            " search again"
+        )
+    return {name: found[name] for name in FOUND}
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
@@ -282,6 +312,19 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
 def _is_of(scratch: Path, run: str) -> bool:
     """Whether the directory for the work in progress is that of a run."""
     return (scratch / MARK).exists() and read_own_json(scratch / MARK).get("run") == run
+
+
+def _made(path: Path) -> dict[str, Any]:
+    model = open_artifact(path).model()
+    cost, landmarks = predict_cost(model), np.diff(model.landmark_at)
+    working = landmarks[landmarks > 0]
+    return {
+        "cost_ratio": cost.cost_ratio,
+        "ns_per_row": cost.ns_per_row,
+        "n_leaves": model.n_leaves,
+        "least_landmarks": int(working.min()) if len(working) else 0,
+        "most_landmarks": int(landmarks.max()),
+    }
 
 
 def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -37,6 +38,10 @@ SOURCES = (
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two looks
 DIGEST_BYTES = 16  # in front of what is kept
+DAY_SECONDS = 86_400.0
+KEPT_SECONDS = 30 * DAY_SECONDS  # machine code of other versions is removed when nobody used it for so long
+NAME_OF_FOLDER = re.compile("dcpred-[0-9a-f]{16}")
+KEPT_SUFFIXES = {".o", ".lock", ".partial"}
 
 
 class Bitcode(NamedTuple):
@@ -142,6 +147,7 @@ class MachineCode:
                 kept = place.read_bytes()
                 digest, code = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
                 if digest == hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest():
+                    _note_use(place)
                     return code
         return None
 
@@ -154,6 +160,7 @@ class MachineCode:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 partial.write_bytes(digest + code)
                 partial.replace(place)
+                _forget_old(place.parent)
                 return
             except OSError:
                 with suppress(OSError):
@@ -174,6 +181,36 @@ class MachineCode:
                         while not _locked(lock) and not self.is_there() and time.monotonic() < deadline:
                             time.sleep(LOOK_SECONDS)
             yield
+
+
+def _note_use(place: Path) -> None:
+    """A time of modification that tells when code was last used, to a day: not every file system keeps times
+    of access.
+    """
+    with suppress(OSError):
+        if time.time() - place.stat().st_mtime > DAY_SECONDS:
+            os.utime(place)
+
+
+def _forget_old(own: Path) -> None:
+    """Remove machine code beside the folder `own` that this version has no use for and nobody had for
+    KEPT_SECONDS: that of other versions. A process that wants it all the same compiles it again.
+    """
+    with suppress(OSError):
+        known = {own.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
+        for folder in own.parent.iterdir():
+            if folder.name not in known and NAME_OF_FOLDER.fullmatch(folder.name) and not folder.is_symlink():
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    with suppress(OSError):
+        files = [file for file in folder.iterdir() if file.suffix in KEPT_SUFFIXES]
+        used = [max(found.st_atime, found.st_mtime) for found in map(Path.lstat, files)]
+        if time.time() - max(used, default=folder.stat().st_mtime) > KEPT_SECONDS:
+            for file in files:
+                file.unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _opened(place: Path) -> Any:
@@ -314,16 +351,18 @@ def _own_code(of: Bitcode) -> MachineCode:
     return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
 
 
-def warm(name: str) -> MachineCode:
-    """The engine's machine code for "host" or a level, compiled unless it is there, in the first folder where
-    machine code is kept. Raises SettingsError for another name, ResourceError where it cannot be kept there.
+def warm(name: str, of: Bitcode | None = None) -> MachineCode:
+    """Machine code of the bitcode, else the engine's, for "host" or a level, compiled unless it is there, in
+    the first folder where machine code is kept. Raises SettingsError for another name, ResourceError where it
+    cannot be kept there.
     """
     if name != "host" and name not in LEVELS:
         raise SettingsError(
             f"machine code was asked for {name}, but it is made for host, {' and '.join(LEVELS)}; use one"
             " of them"
         )
-    code = MachineCode(own_code().bitcode, host() if name == "host" else Target(name))
+    own = own_code(of)
+    code = MachineCode(own.bitcode, host() if name == "host" else Target(name), entry=own.called)
     code.folders = code.folders[:1]
     code.make()
     if code.kept() is None:

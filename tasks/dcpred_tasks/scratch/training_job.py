@@ -27,7 +27,7 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.storage.atomic_files import is_whole, read_arrays, write_arrays
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.settings import Settings
@@ -104,6 +104,18 @@ class StoredDivision:
     kernels: Kernels
     classes: NDArray[Any]
     class_factors: FloatArray
+
+
+def is_done(output: Path) -> bool:
+    """Whether what a task writes is there, and whole as far as a checksum tells. What is damaged is removed,
+    so that it is made anew.
+    """
+    if not output.exists():
+        return False
+    if output.suffix != ".npz" or is_whole(output):
+        return True
+    output.unlink(missing_ok=True)
+    return False
 
 
 def write_division(job: TrainJob, division: StoredDivision) -> None:

@@ -5,10 +5,12 @@ import json
 import os
 import secrets
 import shutil
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ RESOURCE_ERRNOS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
     *OBSTACLES,
 }
+# What readers of .npz files raise where bytes were changed or are not there.
+DAMAGE = (BadZipFile, ValueError, TypeError, EOFError, NotImplementedError, RuntimeError, struct.error)
 
 
 def partial_name(path: Path) -> Path:
@@ -191,8 +195,25 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as data:
-        return dict(data)
+    """The arrays of a file of write_arrays. Raises PlanConflictError where it is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+            return dict(data)
+    except DAMAGE:
+        raise PlanConflictError(
+            f"{path} was to be read, but it is damaged; remove it, and run again"
+        ) from None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file of write_arrays holds the bytes that were written: a machine that loses power may keep
+    the name of a file and not all of it.
+    """
+    try:
+        with ZipFile(path) as file:
+            return file.testzip() is None  # the first member with another checksum
+    except (*DAMAGE, OSError):
+        return False
 
 
 @contextmanager
