@@ -251,13 +251,13 @@ def test_a_damaged_file_of_a_search_that_was_cut_off_is_made_anew(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.tuning.tune.search", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            tune(*address, tmp_path / "m", inline, short=True)
+            tune(*address, tmp_path / "m", inline, extent=SHORT)
     n_blocks, file = len(surveyed), tmp_path / "m.tune" / name
     whole = file.read_bytes()
     file.write_bytes(whole[: int(left * len(whole))])
-    cut = tune(*address, tmp_path / "m", inline, short=True)
+    cut = tune(*address, tmp_path / "m", inline, extent=SHORT)
     assert len(surveyed) == n_blocks + name.startswith("survey")
-    assert cut.trained["hash"] == tune(*address, tmp_path / "whole", inline, short=True).trained["hash"]
+    assert cut.trained["hash"] == tune(*address, tmp_path / "whole", inline, extent=SHORT).trained["hash"]
 
 
 @pytest.mark.parametrize("damage", ["", "torn", "garbage"])
@@ -389,7 +389,7 @@ def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: P
     """It is told to wait, and not to remove what the other one is at work on."""
     (tmp_path / "m.scratch").mkdir()
     with hold(tmp_path / "m.scratch"), pytest.raises(RunHeldError, match=r"m\.scratch is in use by process"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
 
 
 @pytest.mark.parametrize("damage", ["found", "settings", "chosen"])
@@ -398,7 +398,7 @@ def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_pat
     (kept if damage == "found" else kept["found"]).pop(damage)
     (tmp_path / "m.tuned.json").write_text(json.dumps(kept))
     with pytest.raises(PlanConflictError, match=r"m\.tuned\.json, but it does not hold.*remove it to search"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True)
+        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
 
 
 def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     data = make_group(tmp_path / "d.zarr", X, np.arange(5) % 2)
     said = Recorder()
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, short=True, say=said)
+    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT, say=said)
     assert report.chosen["n_judged"] == 0
     assert sum("nothing could be judged" in line for line in said.told) == 1
     shown = tuned_rendering.tuned(asdict(report))
