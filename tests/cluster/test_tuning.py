@@ -108,6 +108,7 @@ def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: Tuned) -> None:
     accuracy = float((class_numbers(decision) == y).mean())
     assert accuracy > 0.85
     assert abs(accuracy - report.chosen["accuracy"]) < 0.06
+    assert 0.005 < report.chosen["standard_error"] < 0.03
     assert report.settings["scaling"] == "learned"
     costs = [p["cost_ratio"] for p in report.frontier]
     assert costs == sorted(costs)

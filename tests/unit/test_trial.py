@@ -90,8 +90,17 @@ def test_regression_is_judged_by_its_squared_error() -> None:
     )
     settings = replace(SETTINGS, task="regression", ridge=1e-3)
     good, poor = try_leaf(rows, [settings, replace(settings, landmarks=1)], 1, 0)
-    assert good == Verdict(good.hard, good.hard)
+    assert good == Verdict(good.hard, good.hard, good.variance)
+    assert 0 < good.variance < good.hard**2
     assert good.hard < 0.01 < 0.1 < poor.hard
+
+
+def test_the_variance_of_an_error_is_that_of_a_mean_of_rows() -> None:
+    labels = np.random.default_rng(3).integers(0, 2, 4_000)
+    verdict = try_leaf(replace(moons(4_000, 0), target=labels), [SETTINGS], 1, 0)[0]
+    n = int(held_out(np.arange(4_000), SETTINGS.seed).sum())
+    assert verdict.variance == pytest.approx(verdict.hard * (1 - verdict.hard) / n)
+    assert abs(verdict.hard - 0.5) < 4 * verdict.variance**0.5
 
 
 def test_three_classes_and_row_weights() -> None:

@@ -26,7 +26,8 @@ def tuned(r: dict[str, Any]) -> str:
     return "\n".join(
         [
             (
-                f"on {chosen['n_judged']:,} rows held out of a sample of leaves, at predicted costs:"
+                f"on {chosen['n_judged']:,} rows held out of a sample of leaves, give or take"
+                f" {_uncertain(chosen, name)}, at predicted costs:"
                 if chosen["n_judged"]
                 else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
             ),
@@ -49,6 +50,12 @@ def _made(m: dict[str, Any]) -> str:
         f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
         f" {m['cost_ratio']:.1f}x ({m['ns_per_row']:.0f} ns/row)"
     )
+
+
+def _uncertain(chosen: dict[str, Any], name: str) -> str:
+    """Two standard errors."""
+    two = 2.0 * chosen["standard_error"]
+    return f"{two:.2g}" if name == "rmse" else f"{100 * two:.2g} points"
 
 
 def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.trial import Verdict
 
 JOURNAL = "verdicts.jsonl"  # in the scratch directory of a search
+Numbers = tuple[float, float, float]  # the fields of a Verdict
 Place = tuple[int, int, int, float]  # tree, leaf, fold, share of the rows that train
 
 
@@ -40,11 +41,11 @@ class _Task:
 
 
 class Journal:
-    """The errors of every try that was judged: (soft, hard), by tree, leaf, fold and settings."""
+    """Every try that was judged: (soft, hard, variance), by tree, leaf, fold and settings."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.known: dict[tuple[Place, str], tuple[float, float]] = {}
+        self.known: dict[tuple[Place, str], Numbers] = {}
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         sound = 0
         with suppress(ValueError, TypeError, AttributeError, KeyError):  # What follows damage is judged anew.
@@ -55,13 +56,13 @@ class Journal:
         if path.exists():
             os.truncate(path, sound)
 
-    def add(self, place: Place, found: dict[str, tuple[float, float]]) -> None:
+    def add(self, place: Place, found: dict[str, Numbers]) -> None:
         self._keep(place, found)
         with self.path.open("a") as file:
             file.write(json.dumps([place, found]) + "\n")
 
-    def _keep(self, place: Place, found: dict[str, tuple[float, float]]) -> None:
-        self.known.update({(place, key): (soft, hard) for key, (soft, hard) in found.items()})
+    def _keep(self, place: Place, found: dict[str, Numbers]) -> None:
+        self.known.update({(place, key): (soft, hard, var) for key, (soft, hard, var) in found.items()})
 
 
 class Judge:
@@ -94,9 +95,7 @@ class Judge:
         def done(number: int, result: tuple[Receipt, list[Verdict]]) -> None:
             task, (receipt, verdicts) = tasks[number], result
             keys = map(_key, task.tries)
-            self.journal.add(
-                task.place, {key: (v.soft, v.hard) for key, v in zip(keys, verdicts, strict=True)}
-            )
+            self.journal.add(task.place, {key: astuple(v) for key, v in zip(keys, verdicts, strict=True)})
             note(receipt, amount * task.effort / total)
 
         bodies = [(self.job, *task.place[:2], task.tries, self.n_outputs, *task.place[2:]) for task in tasks]
@@ -136,8 +135,19 @@ class Judge:
         judged = np.asarray(np.isfinite(found).any(axis=(2, 3)))
         found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
         weight = (tree.sampling_weights(n) * gathered.weight[:n])[:, None] * judged
-        means = np.tensordot(weight, found, axes=2) / max(weight.sum(), 1e-300) * tree.error_factor
-        return [Verdict(float(soft), float(hard)) for soft, hard in means]
+        weight /= max(weight.sum(), 1e-300)
+        errors, variance = found[..., :2], found[..., 2]
+        means = np.tensordot(weight, errors, axes=2)
+        if n < np.count_nonzero(tree.counts):  # leaves were drawn, as rows were
+            off = np.where(np.isfinite(errors[..., 1]), errors[..., 1] - means[:, 1], np.inf)
+            variance = variance + np.where(judged[:, :, None], off, 0.0) ** 2
+        variances = np.tensordot(weight**2, variance, axes=2)
+        soft, hard = tree.error_factor * means.T
+        variances *= tree.error_factor**2
+        return [
+            Verdict(*map(float, each))
+            for each in zip(soft, hard, tree.error_factor**2 * variances, strict=True)
+        ]
 
 
 def _some(ask: Ask, tree: GrownTree) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dcpred.cost.predicted import PredictedCost
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import Verdict
@@ -62,6 +64,11 @@ class Point:
     @property
     def error(self) -> float:
         return self.verdict.hard
+
+    @property
+    def standard_error(self) -> float:
+        """Of `error`: how far other rows than those that were held out are likely to be from it."""
+        return float(np.sqrt(self.verdict.variance))
 
     @property
     def promise(self) -> float:

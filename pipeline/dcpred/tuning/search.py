@@ -13,7 +13,7 @@ value; trees are searched side by side, so that processors stay busy.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import log2
 
 from dcpred.tuning.points import Budget, Point, choose
@@ -75,7 +75,8 @@ def search(
     ahead = together(trials, [searches[one.tree].moves(one) for one in ahead])
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
     points = [p for found in together(trials, [last.sizes(one) for one in ahead]) for p in found]
-    points += last.told(points, slack)
+    if points:
+        points += last.told(points, slack)
     return last.more_steps(last.judged_again(points, slack), slack)
 
 
@@ -187,16 +188,22 @@ class _LastRound:
 
 def _moved(verdict: Verdict, after: Verdict, before: Verdict) -> Verdict:
     """A verdict moved by the difference between two others."""
-    old, new, first = map(astuple, (verdict, after, before))
-    return Verdict(*(max(o + n - f, 0.0) for o, n, f in zip(old, new, first, strict=True)))
+    soft, hard = (
+        max(getattr(verdict, name) + getattr(after, name) - getattr(before, name), 0.0)
+        for name in ("soft", "hard")
+    )
+    return Verdict(soft, hard, verdict.variance)
 
 
 def _joined(point: Point, more: Verdict, n: int) -> Point:
     """A point with its verdict on one fold and one on n more."""
-    soft, hard = (
-        (old + n * new) / (1 + n) for old, new in zip(astuple(point.verdict), astuple(more), strict=True)
+    old = point.verdict
+    verdict = Verdict(
+        (old.soft + n * more.soft) / (1 + n),
+        (old.hard + n * more.hard) / (1 + n),
+        (old.variance + n**2 * more.variance) / (1 + n) ** 2,
     )
-    return replace(point, verdict=Verdict(soft, hard), folds=1 + n, one_row=point.one_row / (1 + n))
+    return replace(point, verdict=verdict, folds=1 + n, one_row=point.one_row / (1 + n))
 
 
 def _around(able: Sequence[int], m: int) -> list[int]:

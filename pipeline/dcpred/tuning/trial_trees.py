@@ -20,6 +20,7 @@ from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget
 from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask, Extent
 from dcpred.tuning.trial_plan import (
+    ERROR_POWER,
     HELD_ROWS,
     LARGER,
     LOCAL_ROWS,
@@ -29,7 +30,6 @@ from dcpred.tuning.trial_plan import (
     TREES_BESIDE_WHOLE,
     TRIED_ROWS,
     WHOLE,
-    WHOLE_ERROR_POWER,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
     GrownTree,
@@ -211,7 +211,7 @@ class TrialTrees:
             len(self.trees),
             TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
         )
-        error_factor = float(kept.min()) ** WHOLE_ERROR_POWER if start.refine_epochs else 1.0
+        error_factor = float(np.average(kept, weights=np.maximum(counts[chosen], 1))) ** ERROR_POWER
         most_overlap = start.overlap if coarse else MOST_OVERLAP
         self.trees.append(GrownTree(start, division, counts, chosen, draws, error_factor, most_overlap))
 

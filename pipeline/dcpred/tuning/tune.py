@@ -56,7 +56,7 @@ class TuneReport:
     settings: dict[str, Any]
     """The settings that were chosen."""
     chosen: dict[str, float]
-    """Quality and predicted cost of the model that they promise, and its shape."""
+    """Quality and its standard error, predicted cost of the model that they promise, and its shape."""
     frontier: list[dict[str, Any]]
     """The same of every point that no cheaper one is as good as, by cost; some may be beyond the budget."""
     seconds: dict[str, float]
@@ -330,10 +330,15 @@ def _made(path: Path) -> dict[str, Any]:
 def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
     """A line of the frontier; the quality is None where there were too few rows to judge by."""
     s, n_judged = point.settings, trials.n_judged(point.tree) * point.folds
-    name, value = (
-        ("rmse", float(np.sqrt(point.error))) if s.task == "regression" else ("accuracy", 1.0 - point.error)
-    )
-    quality = {name: value if n_judged else None, "n_judged": n_judged}
+    name, value, uncertain = "accuracy", 1.0 - point.error, point.standard_error
+    if s.task == "regression":
+        name, value = "rmse", float(np.sqrt(point.error))
+        uncertain /= max(2.0 * value, 1e-300)
+    quality = {
+        name: value if n_judged else None,
+        "standard_error": uncertain if n_judged else None,
+        "n_judged": n_judged,
+    }
     shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
     cost = {"cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row}
     return {**quality, **cost, "within_budget": point.within, **shape}

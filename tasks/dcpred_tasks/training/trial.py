@@ -55,6 +55,8 @@ class Verdict:
     """Mean of 1 / (1 + exp(STEEP · margin))."""
     hard: float
     """Share of rows with the wrong class."""
+    variance: float = 0.0
+    """Squared standard error of `hard`, for the rows that happened to be held out."""
 
 
 def try_leaf(
@@ -126,8 +128,9 @@ def _try(
         decision = basis(judged.X) @ beta + intercept
     if settings.task == "regression":
         value = np.clip(decision[:, 0], near.target.min(), near.target.max())
-        error = float(np.average((value - judged.target.astype(np.float64)) ** 2, weights=judged.weight))
-        return Verdict(error, error)
+        squares = (value - judged.target.astype(np.float64)) ** 2
+        error = float(np.average(squares, weights=judged.weight))
+        return Verdict(error, error, _variance(squares, judged.weight))
     return _class_verdict(decision, judged)
 
 
@@ -142,4 +145,15 @@ def _class_verdict(decision: FloatArray, judged: TrialRows) -> Verdict:
         margin = (decision[rows, right] - others.max(axis=1)) / 2
     soft = 1.0 / (1.0 + np.exp(np.clip(STEEP * margin, -50, 50)))
     weight = judged.weight
-    return Verdict(float(np.average(soft, weights=weight)), float(np.average(margin <= 0, weights=weight)))
+    wrong = (margin <= 0).astype(np.float64)
+    return Verdict(
+        float(np.average(soft, weights=weight)),
+        float(np.average(wrong, weights=weight)),
+        _variance(wrong, weight),
+    )
+
+
+def _variance(values: FloatArray, weight: FloatArray) -> float:
+    """Squared standard error of the weighted mean of values."""
+    share = weight / weight.sum()
+    return float(share**2 @ (values - share @ values) ** 2)
