@@ -200,7 +200,7 @@ def shapes(full: bool, quick: bool) -> list[Shape]:
         every += [replace(base, landmarks=m) for m in LANDMARKS]
         every += [replace(base, products=p) for p in PRODUCTS]
         every += [replace(base, outputs=k) for k in OUTPUTS]
-    every += [replace(base, used=16), Shape(784, 256, used=300)]
+    every += [replace(base, used=16), Shape(784, 256, used=300), Shape(784, 1, 64), Shape(784, 1, 256)]
     every += [replace(base, dtype=dtype) for dtype in ("int16", "float64", "uint8")]
     return list(dict.fromkeys([*HEADLINE, *every]))
 

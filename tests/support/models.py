@@ -258,6 +258,9 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
         for kernel, sizes in (("rbf", (0,)), ("laplacian", (7,))):  # one leaf without work in lanes
             model = random_model(d, kernel, d=d, n_outputs=n_outputs, depth=0, sizes=sizes)
             yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))
+    for depth, kernel in ((0, "rbf"), (1, "polynomial")):  # leaves that go by digits where there are tiles
+        model = random_model(depth, kernel, d=300, depth=depth, sizes=(7, 48, 64), n_outputs=1 + 2 * depth)
+        yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
 
 
 def lay(X: Any2D, layout: str) -> Any2D:

@@ -32,7 +32,16 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import NO_LEAF, STATUS_DTYPE, LeafNumbers, Status
 from dcpred_tasks.engine.arguments import described, words
 from dcpred_tasks.engine.exact import Exact, exact_arrays
-from dcpred_tasks.engine.layout import LANES, SLAB, STRIP_ROWS, dtype_code
+from dcpred_tasks.engine.layout import (
+    LANES,
+    PART_SUMS,
+    PARTS,
+    SLAB,
+    STEP,
+    STRIP_ROWS,
+    SUMMED_GROUPS,
+    dtype_code,
+)
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.engine.row_layout import aligned_empty
@@ -123,6 +132,12 @@ class Room(NamedTuple):
     """uint32 (large,), the numbers of the tile's rows, sorted by leaf."""
     e: NDArray[np.float32]
     """float32 (strip and 16, · row_values,), kernel values e of the rows of a strip."""
+    digits: NDArray[np.int8]
+    """int8 (strip and 16, · steps · 3 · 64,), rows of a strip as digits, where leaves go by them."""
+    row_units: NDArray[np.float32]
+    """float32 (strip,), what digits of rows are multiples of."""
+    digit_sums: NDArray[np.int32]
+    """int32 (2 · strip · 4 · 16,), sums of products of digits of a strip and two groups of landmarks."""
     feature_columns: NDArray[np.float32]
     """float32 (width · 16,), the features of 16 rows, transposed."""
     value_columns: NDArray[np.float32]
@@ -270,7 +285,7 @@ class Engine:
             return np.empty(length, np.uint32)
 
         rows = aligned_empty((max(small, STRIP_ROWS) + LANES) * p.width, np.float32)
-        rows.reshape(-1, p.width)[:, p.n_converted : p.group_features] = 0.0
+        rows.reshape(-1, p.width)[:, p.n_converted :] = 0.0
         return Room(
             rows=rows,
             norm=np.empty(padded, np.float32),
@@ -292,6 +307,9 @@ class Engine:
             leaf=numbers(large + LANES),
             tile_sorted=numbers(large),
             e=aligned_empty((STRIP_ROWS + LANES) * p.row_values, np.float32),
+            digits=aligned_empty((STRIP_ROWS + LANES) * p.digits.steps * PARTS * STEP, np.int8),
+            row_units=np.empty(STRIP_ROWS, np.float32),
+            digit_sums=aligned_empty(SUMMED_GROUPS * STRIP_ROWS * PART_SUMS * LANES, np.int32),
             feature_columns=aligned_empty(p.width * LANES, np.float32),
             value_columns=aligned_empty(p.row_values * LANES, np.float32),
             sums=aligned_empty(p.term_weights * LANES, np.float32),

@@ -9,12 +9,17 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.engine import tiles
+
 PAIR_PRODUCTS, HAS_PAIR_PRODUCTS = "pair_products", "has_pair_products"
 HAS_WIDE_VECTORS = "has_wide_vectors"
-NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS)
+DIGIT_SUMS, HAS_DIGIT_SUMS = "digit_sums", "has_digit_sums"
+NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIGIT_SUMS)
 
 # By what a processor needs, in LLVM's words.
 OWN = {
+    # Any x86 processor: only a model that is packed for tiles (tiles.py) asks for it.
+    ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() {{ ret i1 true }}",
     ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() {{ ret i1 true }}",
     ("avx512f", "avx512bw", "avx512vnni"): f"""
 declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)

@@ -29,6 +29,10 @@ UNROLLED = 4  # terms in one turn of the loop for one output; their number is pa
 # ‖X‖ of a row in whole numbers, and the largest ‖C‖ of a centre (fixed_point.py): sums of their products stay
 # below 2³¹, with rounding, and a number of 16 bits holds every feature.
 FIXED_NORM, FIXED_CENTRE_NORM = 32_000.0, 65_000.0
+# Landmarks as digits (digits.py): features that a processor with tiles takes at once, digits of a number,
+# sums of their products; features, and groups of a leaf, from which on it takes less time.
+STEP, PARTS, PART_SUMS, TILE_FEATURES, TILE_GROUPS = 64, 3, 4, 128, 3
+SUMMED_GROUPS = 2  # groups whose sums are held at once: 32 KiB for a strip
 HUGE = 1e30  # limit of squares and γ: below it, sums and products of single precision stay finite
 ROOT_OF_HUGE = 1e15  # norm of a row whose square is HUGE
 NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not placed yet

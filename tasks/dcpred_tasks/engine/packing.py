@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.digits import Digits, digits_of
 from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
     AT_ONCE,
@@ -51,6 +52,7 @@ from dcpred_tasks.engine.layout import (
     walks_by_distances,
 )
 from dcpred_tasks.engine.row_layout import Conversion, aligned, halves, held_conversion
+from dcpred_tasks.engine.tiles import allowed
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import LeafPoints, Sum
 
@@ -134,10 +136,12 @@ class Packed(NamedTuple):
     children: NDArray[np.int32]
     """int32 (n_nodes · 16,), the node that a centre leads to, or ~leaf."""
     rank: IntArray
-    """int64 (n_leaves,), the place of a leaf in the order of scoring: leaves by products before wide leaves.
+    """int64 (n_leaves,), the place of a leaf in the order of scoring: by digits, by products, wide leaves.
     """
+    n_by_digits: int
+    """Leaves whose kernel values come from products of digits."""
     n_by_products: int
-    """Leaves whose kernel values come from products: all but the wide ones."""
+    """Leaves whose kernel values come from products, of digits or not: all but the wide ones."""
     means_high: SingleArray
     """float32 (n_leaves · n_converted,), μ + μ_l / s in raw units, as origin_high."""
     means_low: SingleArray
@@ -150,6 +154,8 @@ class Packed(NamedTuple):
     """
     groups: SingleArray
     """float32 (n_groups · group_features · 16,), what rows are multiplied with or subtracted from (w)."""
+    digits: Digits
+    """Landmarks as whole numbers, of leaves that go by them."""
     constants: SingleArray
     """float32 (n_groups · n_constants · 16,), constants of the landmarks in the family's formula."""
     n_constants: int
@@ -196,13 +202,11 @@ def pack(model: Model) -> Packed:
         counts[leaf] *= size * (1 + np.sqrt(width[leaf])) <= LARGE_TERMS
     group_at = np.concatenate([[0], np.cumsum(-(-counts // LANES))]).astype(np.int64)
     groups, constants, constant, terms = _pack_leaves(model, held, counts, group_at, means, wide)
+    by_products = ~wide & (model.kernel.family.sum != Sum.ABSOLUTE)
+    digits = digits_of(groups, group_at, counts, by_products & allowed())
+    by_digits = digits.group_at >= 0
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
-    present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
-    term_weights = 1 if model.n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
-    weights = [
-        np.pad(t.weights[:, own], ((0, 0), (0, term_weights - len(own))))
-        for t, own in zip(terms, present, strict=True)
-    ]
+    present, term_weights, weights = _output_weights(terms, model.n_outputs)
     high, low, middle = halves(conversion, means)
     has_bounds = model.bounds.shape[1] > 0
     by_distances = walks_by_distances(model)
@@ -222,13 +226,15 @@ def pack(model: Model) -> Packed:
         **_pack_tree(model, held, conversion, by_distances),
         error=np.float32(product_error(model)),
         by_distances=by_distances,
-        rank=np.argsort(np.argsort(wide, kind="stable"), kind="stable"),
+        rank=np.argsort(np.argsort(2 * wide - by_digits, kind="stable"), kind="stable"),
+        n_by_digits=int(by_digits.sum()),
         n_by_products=int((~wide).sum()),
         means_high=high,
         means_low=low,
         means_centre=middle,
         group_at=group_at,
         groups=aligned(groups.ravel()),
+        digits=digits,
         constants=aligned(constants.ravel()),
         n_constants=constants.shape[1],
         form=form_of(model.kernel.family),
@@ -365,6 +371,17 @@ def _in_differences(
     np.add.at(first, i, second * h[j][:, None])
     np.add.at(first, j, second * h[i][:, None])
     return first, second, pairs, constant
+
+
+def _output_weights(terms: list[Terms], n_outputs: int) -> tuple[list[IntArray], int, list[FloatArray]]:
+    """(present, term_weights, weights) of all leaves: the outputs that each has weights for, and those."""
+    present = [np.flatnonzero(t.weights.any(axis=0)) for t in terms]
+    length = 1 if n_outputs == 1 else -(-max(1, *map(len, present)) // AT_ONCE) * AT_ONCE
+    weights = [
+        np.pad(t.weights[:, own], ((0, 0), (0, length - len(own))))
+        for t, own in zip(terms, present, strict=True)
+    ]
+    return present, length, weights
 
 
 def _offsets(lengths: Iterable[int]) -> IntArray:

@@ -39,8 +39,8 @@ def score_tiles(p, q, room, descent_rows, leaf_rows, source, n, out):
         for a in range(start, stop, descent_rows):
             last = min(a + descent_rows, stop)
             _descend(p, q, source, a, last - a, room.leaf[a - start :], out.status, room)
-        by_products, count = _sort_by_leaf(p, stop - start, room)
-        n_redo = score_leaves(p, source, start, by_products, count, out, room)
+        by_digits, by_products, count = _sort_by_leaf(p, stop - start, room)
+        n_redo = score_leaves(p, source, start, by_digits, by_products, count, out, room)
         for k in range(n_redo + stop - start - count):
             i = room.tile_sorted[k if k < n_redo else k - n_redo + count]
             leaf = room.leaf[i]
@@ -54,25 +54,25 @@ def score_tiles(p, q, room, descent_rows, leaf_rows, source, n, out):
 @inlined
 def _sort_by_leaf(p, n, room):
     """Sort the rows of a tile into tile_sorted: by rank of their leaf, those without landmarks last. Returns
-    how many go by products (these come first), and how many have landmarks.
+    how many go by digits (these come first), how many by digits or products, and how many have landmarks.
     """
     n_leaves = len(p.group_at) - 1
     if n_leaves == 1 and p.group_at[1] > 0 and len(p.radius) == 0:
         for i in range(n):
             room.tile_sorted[i] = i
-        return n if p.n_by_products > 0 else 0, n
+        return n if p.n_by_digits > 0 else 0, n if p.n_by_products > 0 else 0, n
     counts = room.counts
     counts[: n_leaves + 2] = 0
     for i in range(n):
         counts[_sort_key(p, room.leaf[i]) + 1] += 1
     for leaf in range(n_leaves):
         counts[leaf + 1] += counts[leaf]
-    by_products, count = counts[p.n_by_products], counts[n_leaves]
+    by_digits, by_products, count = counts[p.n_by_digits], counts[p.n_by_products], counts[n_leaves]
     for i in range(n):
         key = _sort_key(p, room.leaf[i])
         room.tile_sorted[counts[key]] = i
         counts[key] += 1
-    return by_products, count
+    return by_digits, by_products, count
 
 
 @inlined

@@ -12,6 +12,7 @@ import numpy as np
 from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, STRIP_ROWS
 from dcpred_tasks.engine_source.centre_lanes import prefetch_at
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
+from dcpred_tasks.engine_source.digit_products import kernel_values_by_digits
 from dcpred_tasks.engine_source.kernel_lanes import kernel_values
 from dcpred_tasks.engine_source.llvm import LINE
 from dcpred_tasks.engine_source.own_instructions import has_wide_vectors
@@ -40,18 +41,20 @@ SINGLE = 4  # bytes of a landmark's feature
 
 
 @compiled
-def score_leaves(p, source, start, by_products, count, out, room):
-    """Score the rows tile_sorted[:count] of the tile that begins with row `start`: the first `by_products` of
-    them by products, the others, of wide leaves, by differences. Returns n_redo: the rows
-    tile_sorted[:n_redo] are left to double precision.
+def score_leaves(p, source, start, by_digits, by_products, count, out, room):
+    """Score the rows tile_sorted[:count] of the tile that begins with row `start`: the first `by_digits` of
+    them by digits, those up to `by_products` by products, the others, of wide leaves, by differences. Returns
+    n_redo: the rows tile_sorted[:n_redo] are left to double precision.
     """
     at = n_redo = 0
     while at < count:
         wide = at >= by_products
-        rows = min(STRIP_ROWS, (count if wide else by_products) - at)
+        stop = by_digits if at < by_digits else (count if wide else by_products)
+        rows = min(STRIP_ROWS, stop - at)
         if rows == STRIP_ROWS and at + rows < count:
             rows = _whole_groups(room, at, rows)
-        n_redo = _score_strip(p, source, start, at, rows, count, n_redo, out, room, wide)
+        digits = at < by_digits
+        n_redo = _score_strip(p, source, start, at, rows, count, n_redo, out, room, wide, digits)
         at += rows
     return n_redo
 
@@ -69,7 +72,7 @@ def _whole_groups(room, at, n):
 
 
 @inlined
-def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
+def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide, digits):
     """Score the rows tile_sorted[at : at + n] of `count`; returns the new n_redo, as score_leaves."""
     if CHECKED:
         touch(room.tile_sorted, at, n)
@@ -108,7 +111,9 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide):
         room.norm,
         room.rows,
     )
-    if most > 0:
+    if digits:
+        kernel_values_by_digits(p, n, source.itemsize * p.n_features, room)
+    elif most > 0:
         _kernel_values_of_strip(p, source, n, n_upcoming, within, fewest, most, room, wide)
     first = 0
     for r in range(1, n + 1):

@@ -10,8 +10,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dcpred_tasks.engine.instructions import HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, PAIR_PRODUCTS
+from dcpred_tasks.engine.instructions import (
+    DIGIT_SUMS,
+    HAS_DIGIT_SUMS,
+    HAS_PAIR_PRODUCTS,
+    HAS_WIDE_VECTORS,
+    PAIR_PRODUCTS,
+)
 from dcpred_tasks.engine.layout import LANES
+from dcpred_tasks.engine_source.llvm import operands, takes
 
 _BIT, _INTS = ir.IntType(1), ir.VectorType(ir.IntType(32), LANES)
 
@@ -59,3 +66,31 @@ def has_pair_products(_):
 def has_wide_vectors(_):
     """Whether 16 lanes of single precision are one register of 32."""
     return _is_true(HAS_WIDE_VECTORS)
+
+
+@intrinsic
+def digit_sums(_, rows, stride, blocks, numbers, groups, steps, out):
+    """Sums of products of digits (dcpred_tasks.engine.digits) of `blocks` times 16 rows and `groups` times 16
+    landmarks; where has_digit_sums() alone, for the plain version does nothing.
+
+    rows     digits of rows, each `stride` bytes after the other: three digits of 64 features, and so on
+    numbers  digits of landmarks, as Digits.numbers
+    out      int32: for every group and block four times 16 rows of 16 landmarks: Σ Z₀W₀, Σ (Z₀W₁ + Z₁W₀),
+             Σ (Z₀W₂ + Z₂W₀) and Σ Z₁W₁
+    """
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        given = operands(context, b, signature, args)
+        function, body = _plain(b, DIGIT_SUMS, ir.VoidType(), [value.type for value in given])
+        if body:
+            body.ret_void()
+        b.call(function, given)
+        return context.get_dummy_value()
+
+    return takes(types.void, rows, stride, blocks, numbers, groups, steps, out), generate
+
+
+@intrinsic
+def has_digit_sums(_):
+    """Whether there is a `digit_sums` for the processor, where the process may use it."""
+    return _is_true(HAS_DIGIT_SUMS)
