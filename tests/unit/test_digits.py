@@ -189,9 +189,9 @@ print(tiles.allowed(), Engine(random_model(0, d=300, depth=0, sizes=(48,))).pack
 
 
 @pytest.mark.parametrize("value", ["", "0", "1"])
-def test_it_can_be_switched_off(value: str, tmp_path: Any) -> None:
-    done = processes.run([sys.executable, "-c", SAID], env=with_cache(tmp_path, DCPRED_NO_TILES=value))
-    allowed = tiles.allowed() and value != "1"
+def test_it_has_to_be_asked_for(value: str, tmp_path: Any) -> None:
+    done = processes.run([sys.executable, "-c", SAID], env=with_cache(tmp_path, DCPRED_TILES=value))
+    allowed = tiles.allowed() and value == "1"
     assert done.stdout.split() == [str(allowed), str(int(allowed))], done.stderr
 
 

@@ -21,8 +21,11 @@ _SHAPE = bytes([1, *15 * [0], *8 * [64, 0], *16 * [0], *8 * [16], *8 * [0]])
 
 @lru_cache
 def allowed() -> bool:
-    """Whether this process may use tiles. It keeps the leave that it is given, as do its children."""
-    if os.environ.get("DCPRED_NO_TILES", "") not in ("", "0"):
+    """Whether this process may use tiles, and was asked to: other processors give scores other last bits, and
+    two attempts at a block must write the same bytes. It keeps the leave that it is given, as do its
+    children.
+    """
+    if os.environ.get("DCPRED_TILES", "") in ("", "0"):
         return False
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
