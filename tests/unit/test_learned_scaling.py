@@ -306,3 +306,24 @@ def test_letter_is_classified_better_than_scaled() -> None:
     assert (
         found.scores["learned"] > max(found.scores[name] for name in ("none", "standard", "minmax")) + 0.005
     )
+
+
+def test_a_scaling_is_sharpened_as_long_as_that_pays() -> None:
+    """Labels that change sixteen times along one feature of six: it has to outweigh all others."""
+    X = np.random.default_rng(0).uniform(size=(4_000, 6))
+    y = (np.floor(16 * X[:, 0]) % 2).astype(int)
+    found = learn_metric(X, y, np.ones(4_000), X.min(axis=0), X.max(axis=0), CLASSES, 0, True)
+    assert found.sharpened is not None
+    assert found.sharpened.scores["learned"] > found.scores["learned"]
+    first, farther = (m.factor[0] / m.factor[1:].max() for m in (found, found.sharpened))
+    assert farther > first > 100
+    plain = learn_metric(X, y, np.ones(4_000), X.min(axis=0), X.max(axis=0), CLASSES, 0)
+    np.testing.assert_array_equal(plain.factor, found.factor)
+
+
+def test_a_scaling_that_is_good_is_not_sharpened() -> None:
+    X = np.random.default_rng(0).normal(size=(2_000, 3))
+    y = (X[:, 0] > 0).astype(int)
+    assert (
+        learn_metric(X, y, np.ones(2_000), X.min(axis=0), X.max(axis=0), CLASSES, 0, True).sharpened is None
+    )

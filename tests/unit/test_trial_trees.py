@@ -49,7 +49,9 @@ def prepared(
             learned_from.append(sample)
         factor = np.where(np.arange(sample.shape[1]) % 3 == 2, 0.0, 1.0)
         scores = {"learned": 1.0, "standard": 0.5} if better_scaling else {"learned": 0.5}
-        return SimpleNamespace(shift=np.zeros(len(factor)), factor=factor, name="learned", scores=scores)
+        return SimpleNamespace(
+            shift=np.zeros(len(factor)), factor=factor, name="learned", scores=scores, sharpened=None
+        )
 
     trees = TrialTrees(training, survey, InlineWorkers(), SILENT, SHORT, budget)
     with mock.patch.object(trial_trees, "learn_metric", learned):

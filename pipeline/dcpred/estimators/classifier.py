@@ -55,9 +55,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     class_weight : "balanced", dict or None, default None
         Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
         and needs rows in memory. None: every row weighs the same.
-    scaling : {"none", "standard", "minmax", "learned"}, default "standard"
+    scaling : {"none", "standard", "minmax", "learned", "sharpened"}, default "standard"
         How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
-        feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0 to 1.
+        feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that few
+        features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.
     overlap : int (from 1 to 64 leaves), default 1
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
     halo_weight : float (from 0 to 1), default 0.3

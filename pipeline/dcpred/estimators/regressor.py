@@ -43,9 +43,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         None: that of the local machines.
     head_ridge : float (0 or more) or None, default None
         Ridge λ of the Nyström machine, with refine=False. None: that of the local machines.
-    scaling : {"none", "standard", "minmax", "learned"}, default "standard"
+    scaling : {"none", "standard", "minmax", "learned", "sharpened"}, default "standard"
         How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
-        feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0 to 1.
+        feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that few
+        features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.
     overlap : int (from 1 to 64 leaves), default 1
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
     halo_weight : float (from 0 to 1), default 0.3

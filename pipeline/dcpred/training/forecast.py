@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from dcpred.execution.course import Shares
 from dcpred.execution.progress import Step, reporter
+from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.division import ROWS_PER_LEAF
 from dcpred_tasks.training.in_memory import Watch
 from dcpred_tasks.training.settings import Settings
@@ -39,7 +40,7 @@ def forecast_training(
     return Shares(
         {
             "survey": 0.0 if surveyed else 1.0 + 1e-7 * numbers / n_threads,
-            "division": (0.1 + 5e-7 * sample + (4e-6 * sample if settings.scaling == "learned" else 0.0)),
+            "division": (0.1 + 5e-7 * sample + (4e-6 * sample if settings.scaling in LEARNED else 0.0)),
             "route": 1.0 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred.execution.workers import Workers, run_all
 from dcpred.tuning.forecast import Headway, relative_effort
@@ -131,23 +132,32 @@ class Judge:
                 for leaf in tree.leaves[:n]
             ]
         )
-        # A try without a result, in a leaf where others have one, is infinitely bad.
-        judged = np.asarray(np.isfinite(found).any(axis=(2, 3)))
-        found = np.where(judged[:, :, None, None], np.where(np.isfinite(found), found, np.inf), 0.0)
-        weight = (tree.sampling_weights(n) * gathered.weight[:n])[:, None] * judged
-        weight /= max(weight.sum(), 1e-300)
-        errors, variance = found[..., :2], found[..., 2]
-        means = np.tensordot(weight, errors, axes=2)
-        if n < np.count_nonzero(tree.counts):  # leaves were drawn, as rows were
-            off = np.where(np.isfinite(errors[..., 1]), errors[..., 1] - means[:, 1], np.inf)
-            variance = variance + np.where(judged[:, :, None], off, 0.0) ** 2
-        variances = np.tensordot(weight**2, variance, axes=2)
-        soft, hard = tree.error_factor * means.T
-        variances *= tree.error_factor**2
-        return [
-            Verdict(*map(float, each))
-            for each in zip(soft, hard, tree.error_factor**2 * variances, strict=True)
-        ]
+        weight = tree.sampling_weights(n) * gathered.weight[:n]
+        means = mean_verdicts(found, weight, drawn=n < np.count_nonzero(tree.counts))
+        factor = tree.error_factor
+        return [Verdict(factor * soft, factor * hard, factor**2 * var) for soft, hard, var in means.tolist()]
+
+
+def mean_verdicts(found: FloatArray, weight: FloatArray, *, drawn: bool) -> FloatArray:
+    """Weighted means over leaves and folds of what tries came to, and their variances: (n_tries, 3). Leaves
+    where no try has a result do not count; a try without a result where others have one is infinitely bad.
+
+    found   (n_leaves, n_folds, n_tries, 3) fields of verdicts, NaN where there is no result
+    weight  (n_leaves,)
+    drawn   whether there are other leaves, so that errors vary with those that were drawn, too
+    """
+    errors, variance = found[..., :2], found[..., 2]
+    done: NDArray[np.bool_] = np.asarray(np.isfinite(errors).all(axis=3))
+    judged: NDArray[np.bool_] = np.asarray(done.any(axis=2))
+    share = weight[:, None] * judged
+    share /= max(share.sum(), 1e-300)
+    means = np.tensordot(share, np.where(done[..., None], errors, 0.0), axes=2)
+    if drawn:
+        variance = variance + (errors[..., 1] - means[:, 1]) ** 2
+    variances = np.tensordot(share**2, np.where(done, variance, 0.0), axes=2)
+    failed = (judged[:, :, None] & ~done).any(axis=(0, 1))
+    means[failed] = variances[failed] = np.inf
+    return np.column_stack([means, variances])
 
 
 def _some(ask: Ask, tree: GrownTree) -> int:

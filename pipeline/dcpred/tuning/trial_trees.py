@@ -69,7 +69,7 @@ class TreeSample:
     rows: Sample
     """All that were sampled."""
     other_scaling: str | None
-    """Name of the best scaling beside the learned one; None where learning made nothing better."""
+    """Name of the scaling to try beside the learned one; None where learning made nothing better."""
 
 
 class TrialTrees:
@@ -93,7 +93,7 @@ class TrialTrees:
         self.attempted: set[tuple[str, int]] = set()
         self.cheapest = ""
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
-        self.learned: Scaling | None = None
+        self.learned: dict[str, Scaling] = {}  # by the name of the setting
 
     def prepare(self, seconds: dict[str, float], shares: Shares) -> None:
         """Learn scalings, grow trees, and gather rows. Notes what that took."""
@@ -110,23 +110,26 @@ class TrialTrees:
             # 64 leaves 14.0 % wrong and one leaf 14.1 %, on other rows 15.3 and 14.7 %.
             seen = sample.take(np.flatnonzero(~held_out(sample.number, start.seed)))
             metric = learn_metric(
-                seen.X, seen.target, seen.weight, survey.minimum, survey.maximum, start.task, start.seed
+                seen.X, seen.target, seen.weight, survey.minimum, survey.maximum, start.task, start.seed, True
             )
-        self.learned = Scaling(metric.shift, metric.factor)
-        check_scaled(self.learned, survey)
+        found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
+        self.learned = {name: Scaling(one.shift, one.factor) for name, one in found.items()}
+        for scaling in self.learned.values():
+            check_scaled(scaling, survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
-        found = TreeSample(sample, max(others, key=metric.scores.__getitem__, default=None))
+        other = max(others, key=metric.scores.__getitem__, default=None)
+        grown_on = TreeSample(sample, "sharpened" if metric.sharpened else other)
         with (
             self.say.part(shares.of_rest("trees")),
             self.say.step("growing trees", None, ""),
             one_thread(),
         ):
-            self._grow(found)
+            self._grow(grown_on)
         with self.say.part(shares.of_rest("rows")), one_thread():
             self._gather()
-            self._grow_coarser(found)
+            self._grow_coarser(grown_on)
         if not self.named and self.trees and not self.affords():
             self.budget = Budget(ns=LEAST_TIMES * min(cost.ns_per_row for cost in self._least_costs()))
             self.say.say(
@@ -217,8 +220,8 @@ class TrialTrees:
 
     def _division(self, scaling: str, n_leaves: int, sample: TreeSample) -> Division | None:
         survey = self.survey
-        if scaling == "learned" and self.learned is not None:
-            fitted = self.learned
+        if scaling in self.learned:
+            fitted = self.learned[scaling]
         else:
             fitted = fit_scaling(scaling, sample.rows.X, sample.rows.weight, survey.minimum, survey.maximum)
             try:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
 
 BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets
-SCALINGS = (*BASES, "learned")
+LEARNED = ("learned", "sharpened")
+SCALINGS = (*BASES, *LEARNED)
 
 
 @dataclass(frozen=True)

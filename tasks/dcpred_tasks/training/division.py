@@ -13,7 +13,7 @@ from dcpred_tasks.model.compact_model import Reference
 from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.moments import feature_reference
-from dcpred_tasks.model.scaling import Scaling, fit_scaling
+from dcpred_tasks.model.scaling import LEARNED, Scaling, fit_scaling
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
@@ -61,10 +61,18 @@ def learn_scaling(
     settings: Settings,
 ) -> Scaling:
     """The scaling that the settings ask for; `learned` looks at the targets."""
-    if settings.scaling == "learned":
+    if settings.scaling in LEARNED:
         metric = learn_metric(
-            sample, target, weight, survey.minimum, survey.maximum, settings.task, settings.seed
+            sample,
+            target,
+            weight,
+            survey.minimum,
+            survey.maximum,
+            settings.task,
+            settings.seed,
+            settings.scaling == "sharpened",
         )
+        metric = metric.sharpened or metric
         scaling = Scaling(metric.shift, metric.factor)
     else:
         scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
@@ -100,10 +108,10 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
     1 / (n_features × variance) as in scikit-learn. "median" gets the same, until each leaf replaces it.
     """
     if isinstance(settings.gamma, str):
-        if settings.scaling == "learned":
+        if settings.scaling in LEARNED:
             rows = rows[:, rows.any(axis=0)]  # Features that the scaling left out are 0 in every row.
         squares = BY_NAME[settings.kernel].sum == Sum.SQUARES
-        gamma = 1.0 if settings.scaling == "learned" and squares else _scale(rows, weight)
+        gamma = 1.0 if settings.scaling in LEARNED and squares else _scale(rows, weight)
     else:
         gamma = settings.gamma
     return Kernels(

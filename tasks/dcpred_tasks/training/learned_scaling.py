@@ -15,7 +15,7 @@ neighbours of 2,000 rows was as good there (96.7 %), but overfitted wide data (u
 unscaled, a9a 83.6 % against 84.7 %).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,9 @@ BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for eac
 # far more than the base tells (covtype, housing), the second many features that matter about alike (usps,
 # mnist, a9a).
 PACES = ((0.3, 0.0), (0.15, 1e-3))
-# Courses of steps, one after the other, as long as each lowers the loss on held-out rows to this share: where
-# one feature is all (elec2: the date), a single course ends long before its factor is large enough.
+# Courses of steps, one after the other, as long as each lowers the loss on held-out rows to this share. Where
+# one feature is all (elec2: the date), a single course ends long before its factor is large enough: 92 % of
+# rows are right after one, 97 % after three. Elsewhere (cal_housing) large leaves do better after one.
 COURSES, WORTH_GOING_ON = 5, 0.97
 
 
@@ -60,6 +61,8 @@ class Metric:
     factor: FloatArray
     # Score of every candidate on held-out rows, more is better: mean log-likelihood of the class, or R².
     scores: dict[str, float]
+    # The same after more courses of steps, where these were asked for and paid.
+    sharpened: "Metric | None" = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def learn_metric(
     maximum: FloatArray,
     task: str,
     seed: int,
+    sharpen: bool = False,
 ) -> Metric:
     """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling
     does.
@@ -104,6 +108,7 @@ def learn_metric(
     weight            float64 (n,), > 0; identical rows count as one of their mean weight
     minimum, maximum  float64 (n_features,), of all rows (as for `fit_scaling`)
     task              "classification" or "regression"
+    sharpen           go on as long as it pays
     """
     sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
     bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in BASES}
@@ -139,30 +144,37 @@ def learn_metric(
         judge(learn(pool, start, task, pace, pull, seed), held, pool, task) for start, pace, pull in starts
     ]
     found = min(tries, key=lambda one: one.loss)
+
+    def metric(learned: Judged) -> Metric:
+        """What is made of the candidates."""
+        name, every = best, judged | {"learned": learned}
+        gain = every[name].losses - learned.losses
+        # One standard error is asked for: few held-out rows tell little.
+        if gain.mean() > gain.std() / np.sqrt(len(gain)):
+            name = "learned"
+        if n_held >= FEWEST_TO_LEAVE_OUT:
+            every[name] = leave_out(every[name], held, pool, task, base_loss)
+        kept = every[name]
+        factor = np.zeros(len(varies))
+        factor[varies] = (
+            np.sqrt(kept.w * (KERNEL_REACH[task] / kept.neighbour_distance)) * unit.factor[varies]
+        )
+        scores = {name: _score(one, held, task) for name, one in every.items()}
+        return Metric(name, bases.get(name, unit).shift, factor, scores)
+
+    first = metric(found)
+    farther = _sharpened(found, held, pool, task, seed) if sharpen and first.name == "learned" else found
+    return first if farther is found else replace(first, sharpened=metric(farther))
+
+
+def _sharpened(found: Judged, held: LabelledRows, pool: LabelledRows, task: str, seed: int) -> Judged:
+    """Where more courses of steps lead to; `found` itself where the first of them does not pay."""
     for number in range(1, COURSES):
         farther = judge(learn(pool, found.w, task, *PACES[0], seed + number), held, pool, task)
         if farther.loss > WORTH_GOING_ON * found.loss:
             break
         found = farther
-    judged["learned"] = found
-    gain = judged[best].losses - judged["learned"].losses
-    # One standard error is asked for: few held-out rows tell little.
-    if gain.mean() > gain.std() / np.sqrt(len(gain)):
-        best = "learned"
-    kept = (
-        leave_out(judged[best], held, pool, task, base_loss)
-        if n_held >= FEWEST_TO_LEAVE_OUT
-        else judged[best]
-    )
-    factor = np.zeros(len(varies))
-    factor[varies] = np.sqrt(kept.w * (KERNEL_REACH[task] / kept.neighbour_distance)) * unit.factor[varies]
-    judged[best] = kept
-    return Metric(
-        best,
-        bases.get(best, unit).shift,
-        factor,
-        {name: _score(one, held, task) for name, one in judged.items()},
-    )
+    return found
 
 
 def _score(one: Judged, held: LabelledRows, task: str) -> float:

@@ -47,8 +47,8 @@ class Settings:
     scaling: str = _setting(
         "standard",
         "How features are scaled. learned: a factor for each feature, such that near rows have like targets;"
-        " a feature that does not matter gets the factor 0. standard: to variance 1. minmax: to the range 0"
-        " to 1.",
+        " a feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that"
+        " few features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.",
         choices=SCALINGS,
     )
     n_leaves: int = _setting(
