@@ -133,7 +133,7 @@ class Judge:
             ]
         )
         weight = tree.sampling_weights(n) * gathered.weight[:n]
-        means = mean_verdicts(found, weight, drawn=n < np.count_nonzero(tree.counts))
+        means = mean_verdicts(found, weight, drawn=n < int(np.count_nonzero(tree.counts)))
         factor = tree.error_factor
         return [Verdict(factor * soft, factor * hard, factor**2 * var) for soft, hard, var in means.tolist()]
 
