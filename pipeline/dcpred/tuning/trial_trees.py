@@ -30,6 +30,7 @@ from dcpred.tuning.trial_plan import (
     TREES_BESIDE_WHOLE,
     TRIED_ROWS,
     WHOLE,
+    WHOLE_FEATURES,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
     GrownTree,
@@ -110,7 +111,14 @@ class TrialTrees:
             # 64 leaves 14.0 % wrong and one leaf 14.1 %, on other rows 15.3 and 14.7 %.
             seen = sample.take(np.flatnonzero(~held_out(sample.number, start.seed)))
             metric = learn_metric(
-                seen.X, seen.target, seen.weight, survey.minimum, survey.maximum, start.task, start.seed, True
+                seen.X,
+                seen.target,
+                seen.weight,
+                survey.minimum,
+                survey.maximum,
+                start.task,
+                start.seed,
+                len(survey.minimum) < WHOLE_FEATURES,  # No feature of many outweighs all others.
             )
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
         self.learned = {name: Scaling(one.shift, one.factor) for name, one in found.items()}

@@ -28,8 +28,8 @@ ROUNDS = 8  # times that neighbours are found anew
 STEPS_PER_ROUND = 10
 ANCHORS = 2_000  # rows whose neighbours are found in a round
 HELD_OUT_ROWS = 3_000  # rows that decide between candidates; at most a fifth of the sample
-# Most multiplications of one neighbour search, about a second: it is of fewer rows where features are many.
-MULTIPLICATIONS = 5e10
+# Most multiplications of one neighbour search, half a second: it is of fewer rows where features are many.
+MULTIPLICATIONS = 2e10
 FEWEST_TO_LEAVE_OUT = 100  # held-out rows that it takes to leave features out
 FEWEST_ROWS = 40  # distinct rows that it takes to learn factors
 # Median squared distance from a row to its last neighbour in the scaled features. Local SVMs and ridge
