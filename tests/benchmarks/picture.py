@@ -87,7 +87,7 @@ def measure(dataset: DataSet, args: argparse.Namespace, cache: Cache) -> Iterato
 @contextmanager
 def processor_time() -> Iterator[None]:
     """What measures costs reads the processor time of its thread. A model and a rival use one thread each."""
-    clock = SimpleNamespace(perf_counter=time.thread_time)
+    clock = SimpleNamespace(perf_counter=time.thread_time, thread_time=time.thread_time)
     with mock.patch.object(measured, "time", clock), mock.patch.object(engine, "time", clock):
         yield
 

@@ -34,6 +34,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
@@ -179,7 +180,9 @@ def surveyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str], weighted: bool) -> None:
-    """The search hands on what it found, and training makes of it the model that it would make without."""
+    """The search hands on what it found, and training makes of it the model that it would make without, with
+    the scaling that was judged.
+    """
     X, y = rings(300, 0)
     weight = (np.arange(300) % 3 == 0).astype(float)  # so few rows count that more are sampled
     data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=75, weight=weight) if weighted else few
@@ -187,7 +190,10 @@ def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str],
     report = tune(*address, tmp_path / "tuned", inline, extent=SHORT, **more)
     blocks = len(surveyed)
     assert set(surveyed) == {".tune"}
-    alone = train(*address, tmp_path / "alone", make_settings(report.settings), inline, **more)
+    kept = json.loads((tmp_path / "tuned.tuned.json").read_text())["scaling"]
+    scaling = Scaling(**{name: np.array(values) for name, values in kept.items()})
+    settings = make_settings(report.settings)
+    alone = train(*address, tmp_path / "alone", settings, inline, scaling=scaling, **more)
     assert surveyed[blocks:] == [".scratch"] * blocks
     assert report.trained["hash"] == alone.hash
 

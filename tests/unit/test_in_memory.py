@@ -14,11 +14,12 @@ from sklearn.svm import SVC
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
 from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training.division import (
     MAX_AUTO_LEAVES,
     ROWS_PER_LEAF,
     balanced_factors,
-    learn_division,
+    divide,
     n_outputs,
     row_weights,
 )
@@ -296,15 +297,15 @@ def survey_of(n: int) -> Survey:
 
 
 def test_the_number_of_leaves_follows_the_rows() -> None:
-    sample = np.random.default_rng(0).normal(size=(40_000, 2))
-    target, weight = np.arange(40_000) % 2, np.ones(40_000)
+    sample, unscaled = np.random.default_rng(0).normal(size=(40_000, 2)), Scaling(np.zeros(2), np.ones(2))
+
+    def leaves(n_rows: int, **settings: int) -> int:
+        found = divide(unscaled, sample, np.ones(40_000), survey_of(n_rows), Settings(**settings))
+        return flatten(found.root).n_leaves
+
     for n, expected in ((ROWS_PER_LEAF - 1, 1), (4 * ROWS_PER_LEAF, 4), (10**12, MAX_AUTO_LEAVES)):
-        root = learn_division(sample, target, weight, survey_of(n), Settings(min_leaf_rows=1)).root
-        assert 0.8 * expected <= flatten(root).n_leaves <= expected
-    assert (
-        flatten(learn_division(sample, target, weight, survey_of(10**6), Settings(n_leaves=5)).root).n_leaves
-        == 4
-    )
+        assert 0.8 * expected <= leaves(n, min_leaf_rows=1) <= expected
+    assert leaves(10**6, n_leaves=5) == 4
 
 
 def test_gamma_is_scikit_learns_scale_in_scaled_features() -> None:

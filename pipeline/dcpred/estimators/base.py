@@ -20,6 +20,7 @@ from dcpred.estimators import out_of_core
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.model.feature_names import Names
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.task_bodies.predict_block import check_scored
@@ -80,14 +81,15 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             weight = weight * class_factors[target] if len(class_factors) else weight
             self._fit_on_workers(X, target, weight, settings)
             return
+        scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
         if not self._names_settings() and len(X) >= FEWEST_TO_SEARCH:
             both = weight * class_factors[target] if len(class_factors) else weight
-            settings = self._choice(X, target, both, settings)
+            settings, scaling = self._choice(X, target, both, settings)
         with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
             self.model_ = train_rows(
-                X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch
+                X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )
         self._remember(settings)
 
@@ -96,7 +98,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
 
     def _choice(
         self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
-    ) -> Settings:
+    ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
         with tempfile.TemporaryDirectory(prefix="dcpred-", dir=self.directory) as folder:
             return out_of_core.choose(X, target, weight, settings, Path(folder), self.verbose)

@@ -23,6 +23,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.model.compact_model import Model, check_rows
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, number_block
 from dcpred_tasks.training.settings import Settings, make_settings
@@ -189,9 +190,9 @@ def choose(
     settings: Settings,
     folder: Path,
     verbose: int,
-) -> Settings:
-    """Settings for rows in memory, found by a quick look at them in this process. Arrays as `fit` takes
-    them.
+) -> tuple[Settings, Scaling | None]:
+    """Settings for rows in memory, and the scaling that they were chosen with if it was learned; found by a
+    quick look at the rows in this process. Arrays as `fit` takes them.
     """
     group = zarr_arrays.create_group(folder / "data.zarr")
     x, target, weights = (

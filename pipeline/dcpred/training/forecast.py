@@ -28,11 +28,18 @@ def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
 
 
 def forecast_training(
-    n_rows: int, n_features: int, settings: Settings, n_threads: int, *, surveyed: bool = False
+    n_rows: int,
+    n_features: int,
+    settings: Settings,
+    n_threads: int,
+    *,
+    surveyed: bool = False,
+    learns: bool = True,
 ) -> Shares:
     """Seconds by the steps of `dcpred.training.train`.
 
     surveyed  whether a search has looked at all rows before
+    learns    whether a scaling that settings ask for is still to be learned
     """
     numbers, sample = n_rows * n_features, min(n_rows, settings.sample_rows) * n_features
     leaf_rows = n_rows / settings.n_leaves if settings.n_leaves else ROWS_PER_LEAF
@@ -40,7 +47,7 @@ def forecast_training(
     return Shares(
         {
             "survey": 0.0 if surveyed else 1.0 + 1e-7 * numbers / n_threads,
-            "division": (0.1 + 5e-7 * sample + (4e-6 * sample if settings.scaling in LEARNED else 0.0)),
+            "division": 0.1 + (4.5e-6 if learns and settings.scaling in LEARNED else 5e-7) * sample,
             "route": 1.0 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,

@@ -16,6 +16,7 @@ from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
@@ -94,9 +95,16 @@ class Training:
     """The steps of one job, and what is noted on the way."""
 
     def __init__(
-        self, job: TrainJob, plan: BlockPlan, workers: Workers, say: Reporter, known: Known | None = None
+        self,
+        job: TrainJob,
+        plan: BlockPlan,
+        workers: Workers,
+        say: Reporter,
+        known: Known | None = None,
+        scaling: Scaling | None = None,
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
+        self.scaling = scaling
         rows, features = zarr_arrays.open_array(job.x).shape
         self.shares = forecast_training(
             rows,
@@ -104,6 +112,7 @@ class Training:
             job.settings,
             workers.n_threads(),
             surveyed=known is not None,
+            learns=scaling is None,
         )
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
@@ -220,8 +229,9 @@ class Training:
         settings = self.job.settings
         balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
         # BLAS and k-means sum in another order with more threads.
-        with self.say.step("learning the scaling and the tree", None, ""), one_thread():
-            scaling = learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
+        title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
+        with self.say.step(title, None, ""), one_thread():
+            scaling = self.scaling or learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
         stored = StoredDivision(
             division.scaling,

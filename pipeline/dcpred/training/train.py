@@ -29,6 +29,7 @@ from dcpred.version import __version__
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
@@ -45,11 +46,14 @@ def train(
     weight: str | None = None,
     say: Reporter = SILENT,
     known: Known | None = None,
+    scaling: Scaling | None = None,
 ) -> TrainReport:
     """Train on Zarr arrays at addresses that every worker sees, and write the model to a new directory.
 
-    pool   gives the workers; asked for them only when the input has been checked and there is work
-    known  what a search found out from these data; passed over where they have changed since
+    pool     gives the workers; asked for them only when the input has been checked and there is work
+    known    what a search found out from these data; passed over where they have changed since
+    scaling  the one that settings were chosen with, in place of one that they would learn; passed over with
+             `known`
 
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
@@ -60,8 +64,9 @@ def train(
     )
     plan, names = check_training_data(x, y, weight, settings)
     contents = fingerprints(x, y, weight)
-    run = training_hash(contents, settings, plan)
-    known = known if known is not None and known.contents == contents else None
+    if known is not None and known.contents != contents:
+        known = scaling = None
+    run = training_hash(contents, settings, plan, scaling)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
@@ -85,7 +90,7 @@ def train(
             )
             try:
                 workers.check_sees(scratch.absolute())
-                report = Training(job, plan, workers, say, known).run(run, model, names)
+                report = Training(job, plan, workers, say, known, scaling).run(run, model, names)
             except RefusedError:
                 # A second call goes on from the division and what follows it, and from nothing before.
                 if not job.division_file.exists():
@@ -152,11 +157,17 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     }
 
 
-def training_hash(contents: Mapping[str, str], settings: Settings, plan: BlockPlan) -> str:
-    """What tells a training from any other: the fingerprints of its data, its settings, and how it is cut."""
+def training_hash(
+    contents: Mapping[str, str], settings: Settings, plan: BlockPlan, scaling: Scaling | None = None
+) -> str:
+    """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, and a
+    scaling that is not learned in it.
+    """
+    given = {} if scaling is None else {"scaling": [scaling.shift.tolist(), scaling.factor.tolist()]}
     return digest_json(
         {
             **contents,
+            **given,
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,

@@ -52,7 +52,7 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, extent: Extent
             "trees": 0.1 + 5e-7 * sample * trees,
             "rows": 0.1 + 4e-7 * numbers * trees / n_threads,
             "search": 0.5 + search / n_threads,
-            "train": forecast_training(n_rows, n_features, chosen, n_threads).total,
+            "train": forecast_training(n_rows, n_features, chosen, n_threads, learns=False).total,
         }
     )
 

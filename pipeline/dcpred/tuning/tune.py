@@ -35,7 +35,9 @@ from dcpred.tuning.search import search
 from dcpred.tuning.tree_search import LONG, QUICK, Extent
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
@@ -122,10 +124,12 @@ def tune(
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known = _choice(x, y, weight, model, same, start, budget, extent, say)
+        found, known, scaling = _choice(x, y, weight, model, same, start, budget, extent, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
-        report: TrainReport = train(x, y, model, settings, same, weight=weight, say=say, known=known)
+        report: TrainReport = train(
+            x, y, model, settings, same, weight=weight, say=say, known=known, scaling=scaling
+        )
     found["seconds"]["train"] = time.perf_counter() - begin
     return TuneReport(**found, made=_made(model), trained=vars(report))
 
@@ -140,10 +144,12 @@ def choose_settings(
     weight: str | None = None,
     extent: Extent = QUICK,
     say: Reporter = SILENT,
-) -> Settings:
-    """What `tune` would train with; what is found is noted beside `model`, and no model is written."""
-    found, _ = _choice(x, y, weight, model, pool, _start(start), None, extent, say)
-    return make_settings(found["settings"])
+) -> tuple[Settings, Scaling | None]:
+    """What `tune` would train with: settings, and the scaling that they were chosen with if it was learned.
+    What is found is noted beside `model`, and no model is written.
+    """
+    found, _, scaling = _choice(x, y, weight, model, pool, _start(start), None, extent, say)
+    return make_settings(found["settings"]), scaling
 
 
 def _start(start: Settings | None) -> Settings:
@@ -164,8 +170,11 @@ def _choice(
     budget: Budget | None,
     extent: Extent,
     say: Reporter,
-) -> tuple[dict[str, Any], Known | None]:
-    """The fields of a report, and what was found out of all rows if it was found out now."""
+) -> tuple[dict[str, Any], Known | None, Scaling | None]:
+    """The fields of a report, what was found out of all rows if it was found out now, and the scaling that
+    settings were judged with if it was learned: another one, of more rows, may do worse by chance (satimage:
+    90.7 % for 91.6 %).
+    """
     plan, names = check_training_data(x, y, weight, start)
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
@@ -176,7 +185,7 @@ def _choice(
         say.say(f"settings were chosen before; they are read from {kept}")
         if _is_of(scratch, run):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        return _found_before(earlier, kept), None
+        return _found_before(earlier, kept), None, _scaling_before(earlier)
     unfinished = model.with_name(f"{model.name}.scratch")
     check_free(unfinished)
     for there in (model, unfinished):
@@ -220,9 +229,17 @@ def _choice(
             say.say(_words(make_settings(found["settings"])))
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
-            write_json(kept, {"run": run, "found": found})
+            scaling = trials.learned.get(found["settings"]["scaling"])
+            arrays = {} if scaling is None else {name: a.tolist() for name, a in vars(scaling).items()}
+            write_json(kept, {"run": run, "found": found, "scaling": arrays})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, survey, sample)
+    return found, Known(contents, survey, sample), scaling
+
+
+def _scaling_before(earlier: dict[str, Any]) -> Scaling | None:
+    """The scaling of an earlier search; None where it kept none."""
+    arrays = earlier.get("scaling")
+    return Scaling(**{name: np.array(a, ACC_DTYPE) for name, a in arrays.items()}) if arrays else None
 
 
 def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:

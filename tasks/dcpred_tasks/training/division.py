@@ -36,23 +36,6 @@ class Division:
     reference: Reference
 
 
-def learn_division(
-    sample: NDArray[np.generic],
-    target: NDArray[np.generic],
-    weight: FloatArray,
-    survey: Survey,
-    settings: Settings,
-) -> Division:
-    """Learn the division from a sample of the rows.
-
-    sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
-    target  (n,), class numbers or values
-    weight  float64 (n,), > 0, sample weights
-    """
-    scaling = learn_scaling(sample, target, weight, survey, settings)
-    return divide(scaling, sample, weight, survey, settings)
-
-
 def learn_scaling(
     sample: NDArray[np.generic],
     target: NDArray[np.generic],
@@ -60,7 +43,12 @@ def learn_scaling(
     survey: Survey,
     settings: Settings,
 ) -> Scaling:
-    """The scaling that the settings ask for; `learned` looks at the targets."""
+    """The scaling that the settings ask for; learned ones look at the targets.
+
+    sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0, sample weights
+    """
     if settings.scaling in LEARNED:
         metric = learn_metric(
             sample,

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.division import Division, learn_division, n_outputs, row_weights
+from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
 from dcpred_tasks.training.leaf import LeafModel, fit_leaf
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
@@ -43,6 +44,7 @@ def train_rows(
     classes: tuple[int | float | str | bool, ...],
     n_jobs: int | None = None,
     watch: Watch = unwatched,
+    scaling: Scaling | None = None,
 ) -> Model:
     """Train on rows in memory, in two steps.
 
@@ -50,12 +52,15 @@ def train_rows(
     target         (n,) class numbers, or float64
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty
+    scaling        in place of one that the settings would learn
     """
     with one_thread():  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
         with watch("learning the scaling and the tree", None, ""):
-            division = learn_division(X[seen], target[seen], weight[seen], survey, settings)
+            sample = X[seen]
+            scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)
+            division = divide(scaling, sample, weight[seen], survey, settings)
         costs = row_weights(target, weight, class_factors)
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
