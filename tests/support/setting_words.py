@@ -50,6 +50,8 @@ def entry(estimator: type, name: str) -> str:
     kinds += ["None"] * (default is None)
     words = f'"{default}"' if isinstance(default, str) else str(default)
     zero = f" {'None' if default is None else '0'}: {told.zero}." if told.zero else ""
+    if default is None and not zero:
+        zero = f" None: {standard}."
     meaning = textwrap.fill(re.sub(r"\bfalse\b", "False", f"{told.meaning}{zero}"), 102)
     return f"    {name} : {' or '.join(kinds)}, default {words}\n{textwrap.indent(meaning, ' ' * 8)}\n"
 

@@ -10,6 +10,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 from sklearn.base import clone
+from sklearn.datasets import make_gaussian_quantiles
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -66,10 +67,41 @@ def test_without_a_setting_numbers_are_fitted_well_too() -> None:
     assert DCPredRegressor(random_state=0).fit(X[:1_500], y[:1_500]).score(X[1_500:], y[1_500:]) > 0.95
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_scaling_that_leaves_out_what_a_kernel_needs_is_not_all_that_is_tried(seed: int) -> None:
+    """Near rows agree about as well without some of the features, while classes are shells in all of them."""
+    X, y = make_gaussian_quantiles(n_samples=2_500, n_features=8, n_classes=3, random_state=0)
+    assert DCPredClassifier(random_state=seed).fit(X[:2_000], y[:2_000]).score(X[2_000:], y[2_000:]) > 0.9
+
+
+def test_a_setting_that_is_named_at_its_default_is_named() -> None:
+    X, y = units(400, 0)
+    named = {"scaling": "standard", "C": 10.0, "products": 64, "landmarks": 16}
+    found = DCPredClassifier(random_state=0, **named).fit(X, y).settings_
+    assert {name: found[name] for name in named} == named
+
+
+def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+    X, y = units(200, 0)
+    for budget in (None, "60x"):
+        with pytest.raises(SettingsError, match="directory was set to '.*absent', but no folder can be made"):
+            DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-16, 1e37])
+def test_values_far_from_one_are_fitted_without_a_setting(scale: float) -> None:
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    y = X[:, 0] + X[:, 1] ** 2
+    assert DCPredRegressor(random_state=0).fit(X[:300] * scale, y[:300]).score(X[300:] * scale, y[300:]) > 0.8
+
+
 def test_few_rows_are_fitted_without_a_look_at_any_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.estimators.out_of_core.choose", None)
     X, y = units(99, 0)
-    assert DCPredClassifier(random_state=0).fit(X, y).n_leaves_ == 1
+    inside = DCPredClassifier(random_state=0).fit(X, y)
+    lazy = DCPredClassifier(random_state=0).fit(da.from_array(X, chunks=(50, 6)), y)
+    assert inside.n_leaves_ == lazy.n_leaves_ == 1
+    assert inside.settings_ == lazy.settings_
 
 
 def test_string_labels_and_two_classes(data: Classes) -> None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
+from dcpred.estimators.out_of_core import BESIDE_A_BUDGET
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.training.settings import SETTING_NAMES, Settings, describe_settings, make_settings
@@ -80,15 +81,13 @@ def test_the_docstring_of_an_estimator(estimator: type) -> None:
     ("estimator", "without"), [(DCPredClassifier, ONLY_NUMBERS), (DCPredRegressor, ONLY_CLASSES)]
 )
 def test_the_parameters_of_an_estimator_are_the_settings(estimator: type, without: set[str]) -> None:
-    """Names and defaults; None stands for 0 where 0 stands for something else."""
+    """Names and defaults; None stands for the default, or what a search chooses where all are None."""
     own = {name: p.default for name, p in inspect.signature(estimator).parameters.items()}
     assert set(own) - OWN_WORDS == set(SETTING_NAMES) - without - {"task", "seed", "class_weight"}
     assert OWN_WORDS - set(own) == ({"class_weight"} & without)
     for name in set(own) - OWN_WORDS:
-        default, zero = getattr(Settings(), name), Settings.__dataclass_fields__[name].metadata["zero"]
-        if own[name] is None:
-            assert default == 0, name
-            assert zero, f"{name}: what does None stand for?"
-        else:
+        default = getattr(Settings(), name)
+        assert (own[name] is None) == (name not in BESIDE_A_BUDGET), name
+        if own[name] is not None:
             assert own[name] == default, name
             assert type(own[name]) is type(default), name

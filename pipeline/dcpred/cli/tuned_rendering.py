@@ -59,10 +59,8 @@ def _uncertain(chosen: dict[str, Any], name: str) -> str:
 
 
 def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
-    """What the next dearer model of the frontier would buy."""
-    dearer = [
-        p for p in points if p["cost_ratio"] > chosen["cost_ratio"] and p["landmarks"] > chosen["landmarks"]
-    ]
+    """What a dearer model beyond the budget would buy."""
+    dearer = [p for p in points if p["cost_ratio"] > chosen["cost_ratio"] and not p["within_budget"]]
     if not dearer or not chosen["n_judged"]:
         return []
     p = min(dearer, key=lambda p: p["cost_ratio"])
@@ -71,9 +69,8 @@ def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> li
         if name == "rmse"
         else f"{100 * (p['accuracy'] - chosen['accuracy']):.2f} points better"
     )
-    bound = "" if p["within_budget"] else "; the budget has no room for it (dcpred tune --budget)"
-    more = counted(p["landmarks"] - chosen["landmarks"], "landmark", "landmarks")
-    return [f"{more} more: {gain} at {p['cost_ratio']:.1f}x{bound}"]
+    leaves = counted(p["n_leaves"], "leaf", "leaves")
+    return [f"the budget binds: {p['landmarks']} landmarks and {leaves} are {gain} at {p['cost_ratio']:.1f}x"]
 
 
 PLOT_COLUMNS, PLOT_ROWS = 60, 12

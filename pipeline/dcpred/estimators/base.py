@@ -7,6 +7,8 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dcpred.estimators import out_of_core
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.feature_names import Names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
@@ -28,8 +31,6 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 
-# Rows below which settings are not chosen by a look at the rows: a quarter of fewer decides nothing.
-FEWEST_TO_SEARCH = 100
 # Settings of an estimator without arguments, as far as nothing is chosen.
 PLAIN_SETTINGS: dict[str, object] = {
     "scaling": "learned",
@@ -84,7 +85,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
-        if not self._names_settings() and len(X) >= FEWEST_TO_SEARCH:
+        if not self._names_settings() and len(X) >= out_of_core.FEWEST_TO_SEARCH:
             both = weight * class_factors[target] if len(class_factors) else weight
             settings, scaling = self._choice(X, target, both, settings)
         with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
@@ -100,20 +101,32 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        with tempfile.TemporaryDirectory(prefix="dcpred-", dir=self.directory) as folder:
-            return out_of_core.choose(X, target, weight, settings, Path(folder), self.verbose)
+        with self._folder() as folder:
+            return out_of_core.choose(X, target, weight, settings, folder, self.verbose)
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """A new folder for work in progress. Raises SettingsError where `directory` has no room for one."""
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
+        except OSError as error:
+            raise SettingsError(
+                f"directory was set to {self.directory!r}, but no folder can be made there ({error.strerror});"
+                " name a folder that is there and can be written to"
+            ) from None
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _fit_on_workers(
         self, X: Any, y: Any, sample_weight: Any, settings: Settings, labels: Names | None = None
     ) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
-        try:
+        with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
             settings = out_of_core.fit(X, y, sample_weight, settings, folder, budget, self.verbose, labels)
             model = folder / "model"
             self.model_ = read_model(model, support=settings.keep_support_vectors)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         self.n_features_in_ = self.model_.n_features
         self._remember(settings)
 

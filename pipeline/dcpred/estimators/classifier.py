@@ -35,18 +35,18 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     n_leaves : int (from 0 to 16,777,216 leaves) or None, default None
         Leaves to aim at, rounded down to a power of two. More leaves make training cheaper. None: one leaf
         for every 1,000 rows, at most 4,096.
-    kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"}, default "rbf"
-        Kernel of the local machines and of the landmarks.
-    gamma : {"scale", "median"} or float (more than 0 and at most 1e+30), default "scale"
+    kernel : {"rbf", "laplacian", "polynomial", "matern32", "matern52"} or None, default None
+        Kernel of the local machines and of the landmarks. None: rbf.
+    gamma : {"scale", "median"} or float (more than 0 and at most 1e+30) or None, default None
         γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with learned
         scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or distance
-        for laplacian.
-    degree : int (from 1 to 10), default 2
-        Degree of the polynomial kernel (γ x·u + coef0)^degree.
-    coef0 : float (0 or more), default 1.0
-        Constant term of the polynomial kernel.
-    C : float (more than 0), default 10.0
-        Penalty on errors of the local SVMs, for classes.
+        for laplacian. None: scale.
+    degree : int (from 1 to 10) or None, default None
+        Degree of the polynomial kernel (γ x·u + coef0)^degree. None: 2.
+    coef0 : float (0 or more) or None, default None
+        Constant term of the polynomial kernel. None: 1.0.
+    C : float (more than 0) or None, default None
+        Penalty on errors of the local SVMs, for classes. None: 10.0.
     head_gamma : float (from 0 to 1e+30) or None, default None
         γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor of γ.
         None: that of the local machines.
@@ -55,49 +55,52 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     class_weight : "balanced", dict or None, default None
         Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
         and needs rows in memory. None: every row weighs the same.
-    scaling : {"none", "standard", "minmax", "learned", "sharpened"}, default "standard"
+    scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
         How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
         feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that few
-        features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.
-    overlap : int (from 1 to 64 leaves), default 1
+        features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1. None:
+        standard.
+    overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
-    halo_weight : float (from 0 to 1), default 0.3
-        Weight of a row in the compact models of leaves that are not its own.
-    landmarks : int (from 1 to 10,000), default 16
-        Landmarks of each leaf: exact kernel values in each prediction.
-    landmark_floor : float (from 0 to 1), default 0.3
+        None: 1.
+    halo_weight : float (from 0 to 1) or None, default None
+        Weight of a row in the compact models of leaves that are not its own. None: 0.3.
+    landmarks : int (from 1 to 10,000) or None, default None
+        Landmarks of each leaf: exact kernel values in each prediction. None: 16.
+    landmark_floor : float (from 0 to 1) or None, default None
         Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
-        way.
-    products : int (from 0 to 1,000,000), default 64
-        Pseudo-landmarks of each leaf that are products of two kernel values.
-    triangle : int (from 0 to 1,000,000), default 0
+        way. None: 0.3.
+    products : int (from 0 to 1,000,000) or None, default None
+        Pseudo-landmarks of each leaf that are products of two kernel values. None: 64.
+    triangle : int (from 0 to 1,000,000) or None, default None
         Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
-        refine=False.
-    triangle_bound : {"lower", "upper"}, default "lower"
-        Bound on the distance that the triangle inequality gives.
-    refine : bool, default True
+        refine=False. None: 0.
+    triangle_bound : {"lower", "upper"} or None, default None
+        Bound on the distance that the triangle inequality gives. None: lower.
+    refine : bool or None, default None
         Move landmarks, their γ and the output weights together until the loss is small. False: the paper's
-        Nyström machine.
-    refine_steps : int (from 1 to 100,000 steps), default 100
-        L-BFGS steps of the refinement, at most.
-    refine_epochs : int (from 0 to 100,000 passes), default 0
+        Nyström machine. None: True.
+    refine_steps : int (from 1 to 100,000 steps) or None, default None
+        L-BFGS steps of the refinement, at most. None: 100.
+    refine_epochs : int (from 0 to 100,000 passes) or None, default None
         Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and
-        faster in leaves of many thousand rows. 0: none.
-    refine_ridge : float (0 or more), default 0.001
-        Penalty on the output weights in the refinement.
-    guide : float (from 0 to 1), default 0.0
-        Share of the loss of the refinement that is the distance to the local SVM, for classes.
+        faster in leaves of many thousand rows. None: none.
+    refine_ridge : float (0 or more) or None, default None
+        Penalty on the output weights in the refinement. None: 0.001.
+    guide : float (from 0 to 1) or None, default None
+        Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
-    local_rows : int (from 2 to 100,000 rows), default 8000
+    local_rows : int (from 2 to 100,000 rows) or None, default None
         Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
-        the square of this number.
-    min_leaf_rows : int (from 1 to 1,000,000 rows), default 30
-        A leaf with fewer rows is merged.
+        the square of this number. None: 8000.
+    min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
+        A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows), default 100000
         Rows that the scaling and the tree are learned from.
-    nystrom_rows : int (from 2 to 100,000 rows), default 500
-        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).
+    nystrom_rows : int (from 2 to 100,000 rows) or None, default None
+        Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
+        500.
     keep_support_vectors : bool, default False
         Keep the local machines in the model. Early prediction needs them.
     random_state : int, RandomState or None, default None
@@ -111,8 +114,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
-        place for temporary files.
+        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that are
+        in memory); every worker must see it. None: the system's place for temporary files.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
@@ -131,32 +134,32 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self,
         *,
         n_leaves: int | None = None,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 2,
-        coef0: float = 1.0,
-        C: float = 10.0,
+        kernel: str | None = None,
+        gamma: float | str | None = None,
+        degree: int | None = None,
+        coef0: float | None = None,
+        C: float | None = None,
         head_gamma: float | None = None,
         head_C: float | None = None,
         class_weight: str | dict[Any, float] | None = None,
-        scaling: str = "standard",
-        overlap: int = 1,
-        halo_weight: float = 0.3,
-        landmarks: int = 16,
-        landmark_floor: float = 0.3,
-        products: int = 64,
-        triangle: int = 0,
-        triangle_bound: str = "lower",
-        refine: bool = True,
-        refine_steps: int = 100,
-        refine_epochs: int = 0,
-        refine_ridge: float = 1e-3,
-        guide: float = 0.0,
+        scaling: str | None = None,
+        overlap: int | None = None,
+        halo_weight: float | None = None,
+        landmarks: int | None = None,
+        landmark_floor: float | None = None,
+        products: int | None = None,
+        triangle: int | None = None,
+        triangle_bound: str | None = None,
+        refine: bool | None = None,
+        refine_steps: int | None = None,
+        refine_epochs: int | None = None,
+        refine_ridge: float | None = None,
+        guide: float | None = None,
         max_leaf_rows: int = 8_000,
-        local_rows: int = 8_000,
-        min_leaf_rows: int = 30,
+        local_rows: int | None = None,
+        min_leaf_rows: int | None = None,
         sample_rows: int = 100_000,
-        nystrom_rows: int = 500,
+        nystrom_rows: int | None = None,
         keep_support_vectors: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,

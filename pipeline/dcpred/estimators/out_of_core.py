@@ -29,6 +29,8 @@ from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, 
 from dcpred_tasks.training.settings import Settings, make_settings
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for
+# Rows below which settings are not chosen by a look at the rows: a quarter of fewer decides nothing.
+FEWEST_TO_SEARCH = 100
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = frozenset(
@@ -164,7 +166,7 @@ def fit(
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
-    if budget is None:
+    if budget is None or (budget == PLAIN and X.shape[0] < FEWEST_TO_SEARCH):
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
         return settings
     limit = None if budget == PLAIN else parse_budget(budget)
@@ -196,7 +198,8 @@ def choose(
     """
     group = zarr_arrays.create_group(folder / "data.zarr")
     x, target, weights = (
-        _address(array, name, group, folder) for array, name in ((X, "X"), (y, "y"), (weight, "weight"))
+        _address(array, name, group, folder)
+        for array, name in ((_stored(X), "X"), (_stored(y), "y"), (weight, "weight"))
     )
     return choose_settings(
         x,
@@ -209,17 +212,22 @@ def choose(
     )
 
 
+def _stored(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of a dtype that Zarr has."""
+    return array.astype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array
+
+
 def names_settings(estimator: Any) -> bool:
     """Whether a budget, or a setting that a search chooses, was given."""
     return estimator.budget is not None or bool(_named(estimator))
 
 
 def _named(estimator: Any) -> list[str]:
-    """Parameters that a search chooses and that were given: those that are not what the constructor has."""
+    """Parameters that a search chooses and that were given."""
     return [
         name
-        for name, parameter in signature(type(estimator)).parameters.items()
-        if name not in BESIDE_A_BUDGET and getattr(estimator, name) != parameter.default
+        for name in signature(type(estimator)).parameters
+        if name not in BESIDE_A_BUDGET and getattr(estimator, name) is not None
     ]
 
 

@@ -85,7 +85,7 @@ def choose(points: Sequence[Point], slack: float) -> Point:
     points = [p for p in points if p.within]
     best = min(points, key=lambda p: p.promise)
     limit = max(best.promise * slack, best.promise + best.one_row)
-    return min((p for p in points if p.promise <= limit), key=lambda p: p.cost.ns_per_row)
+    return min((p for p in points if p.promise <= limit), key=lambda p: (p.cost.ns_per_row, p.promise))
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

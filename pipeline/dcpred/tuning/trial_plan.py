@@ -16,6 +16,7 @@ from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import HELD_OUT_SHARE
 
 TREES = (1, 4, 16, 64, 256, 1024, 4096)  # numbers of leaves; whole levels of 16 are the cheapest to walk down
+FEW_ROWS = 10_000  # Up to so many rows scalings beside the learned one are tried with large leaves, too.
 LEAST_ROWS, MOST_ROWS = 40, 2_500  # mean rows of a leaf, from and to
 MOST_TREES = 3  # trees that are tried within the budget
 # Beside one leaf of all rows a short search tries a single tree, of leaves of a middle size: with so many

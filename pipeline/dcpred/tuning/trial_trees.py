@@ -21,6 +21,7 @@ from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask, Extent
 from dcpred.tuning.trial_plan import (
     ERROR_POWER,
+    FEW_ROWS,
     HELD_ROWS,
     LARGER,
     LOCAL_ROWS,
@@ -56,6 +57,8 @@ from dcpred_tasks.training.tree_fitting import flatten
 from dcpred_tasks.training.trial import FEWEST_ROWS, FOLDS, HELD_OUT_SHARE, Verdict, held_out
 
 MOST_OVERLAP = 4
+LARGEST_UNIT = 1e28  # γ that a search can still multiply
+LARGEST_SCALED = 1e17  # a feature whose squared distances do not overflow in single precision
 
 
 def _rounded_up(cost: PredictedCost) -> str:
@@ -69,8 +72,11 @@ class TreeSample:
 
     rows: Sample
     """All that were sampled."""
-    other_scaling: str | None
-    """Name of the scaling to try beside the learned one; None where learning made nothing better."""
+    other_scalings: list[str]
+    """Names of the scalings to try beside the learned one. The best base is among them, with all features:
+    neighbours may agree without features that a kernel needs."""
+    thinned: bool
+    """Whether the learned scaling is that base without some of the features."""
 
 
 class TrialTrees:
@@ -126,9 +132,11 @@ class TrialTrees:
             check_scaled(scaling, survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
-        others = [name for name in metric.scores if name != "learned"] if metric.name == "learned" else []
-        other = max(others, key=metric.scores.__getitem__, default=None)
-        grown_on = TreeSample(sample, "sharpened" if metric.sharpened else other)
+        bases = [name for name in metric.scores if name != "learned"]
+        base = [max(bases, key=metric.scores.__getitem__)] if bases else []
+        left_out = (metric.factor == 0) & (survey.minimum < survey.maximum)
+        thinned = metric.name != "learned" and bool(base) and bool(left_out.any())
+        grown_on = TreeSample(sample, [*(["sharpened"] if metric.sharpened else []), *base], thinned)
         with (
             self.say.part(shares.of_rest("trees")),
             self.say.step("growing trees", None, ""),
@@ -158,18 +166,24 @@ class TrialTrees:
         for n_leaves in fine:
             if len(self.trees) < most:
                 self._add_tree("learned", n_leaves, sample)
-        if self.trees and sample.other_scaling is not None and not (whole and self.extent.few_trees):
-            self._add_tree(sample.other_scaling, self.trees[0].start.n_leaves, sample)
+        sizes = [tree.start.n_leaves for tree in self.trees]
+        if sizes and not (whole and self.extent.few_trees):
+            few_rows = self.survey.n_used <= FEW_ROWS
+            for scaling in sample.other_scalings:
+                for n_leaves in dict.fromkeys([sizes[0], *([sizes[-1]] if few_rows else [])]):
+                    self._add_tree(scaling, n_leaves, sample)
         if whole:
             self._add_tree("learned", 1, sample, coarse=True)
+            if sample.thinned:
+                self._add_tree(sample.other_scalings[-1], 1, sample, coarse=True)
 
     def _grow_coarser(self, sample: TreeSample) -> None:
         """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves,
         so that what is possible within a budget is possible within every larger one.
         """
         fine, coarse = tree_sizes(self.survey.n_used)
-        for n_leaves, scaling in product([*fine, *coarse], ["learned", sample.other_scaling]):
-            if scaling is not None and (scaling, n_leaves) not in self.attempted and not self.affords():
+        for n_leaves, scaling in product([*fine, *coarse], ["learned", *sample.other_scalings]):
+            if (scaling, n_leaves) not in self.attempted and not self.affords():
                 self._add_tree(scaling, n_leaves, sample, coarse=n_leaves in coarse)
                 self._gather()
 
@@ -239,7 +253,10 @@ class TrialTrees:
         settings = replace(
             self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves)
         )
-        return divide(fitted, sample.rows.X, sample.rows.weight, survey, settings)
+        if np.abs(fitted(np.stack([survey.minimum, survey.maximum]))).max() > LARGEST_SCALED:
+            return None
+        division = divide(fitted, sample.rows.X, sample.rows.weight, survey, settings)
+        return division if division.kernels.local.gamma < LARGEST_UNIT else None
 
     def _fewest(self, n_leaves: int) -> int:
         """Rows of a leaf below which it is merged."""
@@ -247,7 +264,7 @@ class TrialTrees:
             np.clip(
                 self.survey.n_used / n_leaves / 4,
                 4,
-                min(30, self.job.settings.own_leaf_rows // START_OVERLAP),
+                max(min(30, self.job.settings.own_leaf_rows // START_OVERLAP), 1),
             )
         )
 
