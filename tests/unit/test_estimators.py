@@ -84,7 +84,9 @@ def test_a_setting_that_is_named_at_its_default_is_named() -> None:
 def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     X, y = units(200, 0)
     for budget in (None, "60x"):
-        with pytest.raises(SettingsError, match="directory was set to '.*absent', but no folder can be made"):
+        with pytest.raises(
+            SettingsError, match=r"directory was set to '.*absent', but no folder can be made"
+        ):
             DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(X, y)
 
 

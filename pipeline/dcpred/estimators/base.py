@@ -111,8 +111,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
         except OSError as error:
             raise SettingsError(
-                f"directory was set to {self.directory!r}, but no folder can be made there ({error.strerror});"
-                " name a folder that is there and can be written to"
+                f"directory was set to {self.directory!r}, but no folder can be made there"
+                f" ({error.strerror}); name a folder that is there and can be written to"
             ) from None
         try:
             yield folder

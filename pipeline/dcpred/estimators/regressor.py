@@ -100,8 +100,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that are
-        in memory); every worker must see it. None: the system's place for temporary files.
+        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
+        are in memory); every worker must see it. None: the system's place for temporary files.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
