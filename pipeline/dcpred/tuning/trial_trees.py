@@ -100,7 +100,7 @@ class TrialTrees:
         self.attempted: set[tuple[str, int]] = set()
         self.cheapest = ""
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
-        self.learned: dict[str, Scaling] = {}  # by the name of the setting
+        self.learned: dict[str, Scaling] = {}  # scalings by the names of their settings
 
     def prepare(self, seconds: dict[str, float], shares: Shares) -> None:
         """Learn scalings, grow trees, and gather rows. Notes what that took."""
