@@ -68,7 +68,7 @@ class Extent:
     ratios: tuple[float, ...]
     """Multiples of γ that are tried for every number of landmarks in the last round."""
     again: int
-    """Points of a tree that are judged again, at most; one: only to choose between trees."""
+    """Points of a tree that are judged on further rows, at most; one: the one that would be chosen of it."""
     all_sizes: bool
     """Whether the last round looks at every number of landmarks, not only around the best one."""
     steps: int
