@@ -3,6 +3,7 @@ replaces.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training import learned_scaling
-from dcpred_tasks.training.learned_scaling import Metric, learn_metric, loss_and_gradient, neighbours
+from dcpred_tasks.training.learned_scaling import Metric, learn_metric, loss_and_gradient, mean_metric
+from dcpred_tasks.training.nearest_rows import neighbours
 
 DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CLASSES, VALUES = "classification", "regression"
@@ -327,3 +329,20 @@ def test_a_scaling_that_is_good_is_not_sharpened() -> None:
     assert (
         learn_metric(X, y, np.ones(2_000), X.min(axis=0), X.max(axis=0), CLASSES, 0, True).sharpened is None
     )
+
+
+def test_the_mean_of_metrics() -> None:
+    """Squared factors are averaged; the name is that of the best scaling that was kept."""
+    shift = np.zeros(2)
+    one = Metric("learned", shift, np.array([3.0, 0.0]), {"none": -1.0, "standard": -0.7, "learned": -0.5})
+    other = Metric("standard", shift + 1, np.array([1.0, 0.0]), {"none": -0.9, "standard": -0.5})
+    third = replace(one, factor=np.array([5.0, 2.0]), sharpened=replace(one, factor=np.array([9.0, 0.0])))
+    both = mean_metric([one, third])
+    np.testing.assert_allclose(both.factor, np.sqrt([17.0, 2.0]))
+    assert both.sharpened is not None
+    assert both.sharpened.sharpened is None
+    np.testing.assert_allclose(both.sharpened.factor, np.sqrt([45.0, 0.0]))
+    mixed = mean_metric([one, one, other])
+    assert (mixed.name, mixed.sharpened) == ("standard", None)
+    np.testing.assert_array_equal(mixed.shift, other.shift)
+    assert mixed.scores == pytest.approx({"none": -2.9 / 3, "standard": -1.9 / 3})

@@ -1,0 +1,55 @@
+"""The nearest rows of many, in a diagonal metric."""
+
+import numpy as np
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+
+BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
+
+
+def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
+    """The k nearest rows of the pool, in any order: (m, k).
+
+    A     (m, d) rows
+    own   (m,) the numbers of these rows in the pool, which are left out, or None
+    w     (d,), ≥ 0
+
+    The pool is cut into groups, each of every n_groups-th row. The k nearest rows lie in the k groups whose
+    nearest row is nearest, so that a minimum over groups, which is fast, leaves a small part to select from.
+    """
+    used = np.flatnonzero(w > 0)
+    s = np.sqrt(w[used]).astype(MODEL_DTYPE)
+    n = len(pool)
+    group_rows = 32 if n > 64 * k else 1
+    n_groups = -(-n // group_rows)
+    # With |q|² in the last column, D − |a|² is one product.
+    Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
+    np.multiply(pool[:, used], s, out=Q[:n, :-1])
+    Q[:, -1] = np.finfo(MODEL_DTYPE).max
+    Q[:n, -1] = np.einsum("ij,ij->i", Q[:n, :-1], Q[:n, :-1])
+    B = np.concatenate([-2 * s * A[:, used], np.ones((len(A), 1), MODEL_DTYPE)], axis=1)
+    out = np.empty((len(A), k), np.int64)
+    space = np.empty((min(BATCH_ROWS, len(A)), len(Q)), MODEL_DTYPE)
+    for at in range(0, len(A), BATCH_ROWS):
+        rows = B[at : at + BATCH_ROWS]
+        D = np.matmul(rows, Q.T, out=space[: len(rows)])
+        if own is not None:
+            D[np.arange(len(D)), own[at : at + BATCH_ROWS]] = np.inf
+        grouped = D.reshape(len(D), group_rows, n_groups)
+        near = np.argpartition(grouped.min(axis=1), k - 1, axis=1)[:, :k]
+        inside = np.take_along_axis(grouped, near[:, None, :], axis=2).reshape(len(D), -1)
+        found = np.argpartition(inside, k - 1, axis=1)[:, :k]
+        out[at : at + BATCH_ROWS] = found // k * n_groups + np.take_along_axis(near, found % k, axis=1)
+    return out
+
+
+def squared_distances(A: SingleArray, pool: SingleArray, near: IntArray, w: FloatArray) -> SingleArray:
+    """Squared distances (m, k), summed of differences: |a|² − 2a·b + |b|² cancels between neighbours."""
+    used = np.flatnonzero(w > 0)
+    s = np.sqrt(w[used]).astype(MODEL_DTYPE)
+    Q, B = pool[:, used] * s, A[:, used] * s
+    D = np.empty(near.shape, MODEL_DTYPE)
+    for at in range(0, len(A), BATCH_ROWS):
+        part = slice(at, at + BATCH_ROWS)
+        D[part] = np.square(Q[near[part]] - B[part, None]).sum(axis=2)
+    return D
