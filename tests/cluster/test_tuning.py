@@ -325,7 +325,7 @@ def test_a_search_that_is_refused_late_keeps_what_it_judged(
         raise SchedulerError("the scheduler is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.search._LastRound.more_steps", gone)
+        patch.setattr("dcpred.tuning.search._LastRound.refined", gone)
         with pytest.raises(SchedulerError):
             tune(*address, tmp_path / "m", inline, extent=SHORT)
     assert (tmp_path / "m.tune" / "verdicts.jsonl").stat().st_size > 0

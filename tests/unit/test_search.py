@@ -113,17 +113,18 @@ def test_one_leaf_of_all_rows_starts_from_many_landmarks_and_keeps_to_what_conce
     [
         (60_000, 784, 8_000, True),
         (7_000, 256, 8_000, True),
-        (7_000, 16, 8_000, False),
+        (7_000, 16, 8_000, True),
+        (70_000, 16, 8_000, False),
         (2_000, 256, 8_000, False),
         (500_000, 256, 8_000, False),
         (7_000, 256, 4_000, False),
         (3_000, 256, 4_000, True),
     ],
 )
-def test_one_leaf_of_all_rows_is_tried_where_rows_are_wide(
+def test_one_leaf_of_all_rows_is_tried_where_rows_are_wide_or_few(
     n_rows: int, n_features: int, most: int, expected: bool
 ) -> None:
-    """And fits into memory, and is not larger than was asked for."""
+    """And where it fits into memory, and is not larger than was asked for."""
     assert tries_whole(n_rows, n_features, Settings(max_leaf_rows=most)) is expected
 
 
@@ -308,6 +309,19 @@ def test_the_chosen_point_gets_more_steps_where_they_help() -> None:
         assert best.error == pytest.approx(arena.error(0, best.settings))
         early = {s.refine_steps for _, s, share in arena.judged if share == SHORT.moves_share}
         assert early == {SHORT.steps}
+
+
+class Stiff(Known):
+    """The better settings need another ridge, and more steps with it."""
+
+    def error(self, tree: int, s: Settings) -> float:
+        both = s.refine_steps == MORE_STEPS and s.refine_ridge == 10 * START.refine_ridge
+        return super().error(tree, s) * (0.9 if both else 1.0)
+
+
+def test_the_chosen_point_gets_another_ridge_and_more_steps_together() -> None:
+    best = choose(search(Stiff([1.0], [0.1]), [0], Budget(), extent=SHORT), 1.0)
+    assert (best.settings.refine_steps, best.settings.refine_ridge) == (MORE_STEPS, 10 * START.refine_ridge)
 
 
 class Easy(Known):

@@ -138,7 +138,7 @@ def test_trees_of_more_rows_are_tried_only_where_nothing_else_is_possible(
         return [(tree.start.scaling, tree.start.n_leaves) for tree in trees.trees]
 
     learned = [("learned", 64), ("learned", 16), ("learned", 4)]
-    assert leaves(50.0) == [*learned, ("standard", 64), ("standard", 4)]
+    assert leaves(50.0) == [*learned, ("standard", 64), ("standard", 4), ("learned", 1)]
     assert leaves(7.0)[-1] == ("learned", 1)
 
 

@@ -6,7 +6,7 @@
     last       more and fewer landmarks, on all leaves: the tree that leads, and those that are near it
     told       numbers of landmarks around the best point, and one beyond a budget that binds
     again      the best points on other held-out rows, where few are held out at a time
-    steps      more steps of refinement for the point that would be chosen
+    refined    another ridge and more steps of refinement for the point that would be chosen
 
 Within a round, tries of a tree are judged on the same leaves, where a difference is far less uncertain than a
 value; trees are searched side by side, so that processors stay busy.
@@ -36,6 +36,7 @@ KEPT_WITHIN, SIZED_WITHIN = 1.75, 1.25
 # Points whose error is within so many times the least are judged again.
 AGAIN_WITHIN = 1.5
 MORE_STEPS = 300
+RIDGES = (1.0, 0.1, 10.0)  # multiples of the ridge that are tried with them
 STEPS_SHARE = 0.5  # share of the leaves that they are judged on
 LOOKS = 4  # times that the last round goes on to more or fewer landmarks
 TOLD = 4  # numbers of landmarks that a reader can compare, at least
@@ -77,7 +78,7 @@ def search(
     points = [p for found in together(trials, [last.sizes(one) for one in ahead]) for p in found]
     if points:
         points += last.told(points, slack)
-    return last.more_steps(last.judged_again(points, slack), slack)
+    return last.refined(last.judged_again(points, slack), slack)
 
 
 def _best(ahead: Sequence[Ahead], within: float, most: int) -> list[Ahead]:
@@ -169,21 +170,34 @@ class _LastRound:
             ]
         return found
 
-    def more_steps(self, points: list[Point], slack: float) -> list[Point]:
-        """The point that would be chosen with more steps of refinement, if they help; its error is moved by
-        the difference that they make on the rows that are held out first.
+    def refined(self, points: list[Point], slack: float) -> list[Point]:
+        """The point that would be chosen with another ridge and more steps of refinement together, if that
+        helps; its error is moved by the difference that it makes on the rows that are held out first.
         """
         if not points:
             return points
         chosen = choose(points, slack)
-        steps = replace(chosen.settings, refine_steps=MORE_STEPS)
-        if chosen.settings.refine_epochs or chosen.settings.refine_steps >= MORE_STEPS:
+        if chosen.settings.refine_epochs:
             return points
-        [[before, after]] = self.trials.judge([Ask(chosen.tree, [chosen.settings, steps], STEPS_SHARE)])
+        tries = [chosen.settings, *_refinements(chosen.settings)]
+        [[before, *verdicts]] = self.trials.judge([Ask(chosen.tree, tries, STEPS_SHARE)])
+        after, settings = min(zip(verdicts, tries[1:], strict=True), key=lambda found: found[0].soft)
         if after.soft > MAX_REMAINING_ERROR * before.soft:
             return points
-        moved = replace(chosen, settings=steps, verdict=_moved(chosen.verdict, after, before))
+        moved = replace(chosen, settings=settings, verdict=_moved(chosen.verdict, after, before))
         return [p for p in points if p is not chosen] + [moved]
+
+
+def _refinements(settings: Settings) -> list[Settings]:
+    """Other ridges and more steps, each and together: with more landmarks than it was chosen for, or more
+    steps, another ridge is the best.
+    """
+    every = [
+        replace(settings, refine_ridge=settings.refine_ridge * ridge, refine_steps=steps)
+        for steps in sorted({settings.refine_steps, max(settings.refine_steps, MORE_STEPS)})
+        for ridge in RIDGES
+    ]
+    return [s for s in every if s != settings]
 
 
 def _moved(verdict: Verdict, after: Verdict, before: Verdict) -> Verdict:

@@ -31,7 +31,10 @@ OWN_ROWS = 1_000  # rows of a leaf that is looked at, about
 LOOKED_AT_NUMBERS = 10_000_000  # rows × features of the leaves that are looked at, without halos, at most
 TRIED_ROWS = 3_000  # rows of such a leaf together with its halo, about
 # One leaf of all rows, with many landmarks, suits wide rows, which a tree divides poorly (usps, mnist).
-WHOLE_FEATURES = 64  # it is tried for rows with at least so many features
+WHOLE_FEATURES = 64  # Rows with at least so many features are wide.
+# For other rows it is tried where they are so few that training it, which one core does, is short: where
+# labels are noisy (magic), small leaves learn the noise.
+WHOLE_FEW_ROWS = 60_000
 WHOLE_BYTES = 3 * 2**29  # memory that its rows and what is computed of them may take
 WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # limits of what is looked at: rows, and rows × features
 # The error of a trial on a share of the rows of its leaves, times share**0.15, is taken for the error of a
@@ -55,7 +58,7 @@ def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
 def tries_whole(n_rows: int, n_features: int, start: Settings) -> bool:
     """Whether one leaf of all rows is worth a look beside trees, and allowed."""
     return (
-        n_features >= WHOLE_FEATURES
+        (n_features >= WHOLE_FEATURES or n_rows <= WHOLE_FEW_ROWS)
         and n_rows > MOST_ROWS
         and undivided(n_rows, n_features, 1, start) is not None
     )

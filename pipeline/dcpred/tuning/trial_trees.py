@@ -160,14 +160,15 @@ class TrialTrees:
         """The trees that a search chooses from."""
         fine, _ = tree_sizes(self.survey.n_used)
         whole = tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings)
+        wide = whole and len(self.survey.minimum) >= WHOLE_FEATURES
         most = 2 if self.extent.few_trees and self.survey.n_used > MANY_ROWS else MOST_TREES
-        if whole and self.extent.few_trees:
+        if wide and self.extent.few_trees:
             fine, most = fine[len(fine) // 2 :], TREES_BESIDE_WHOLE
         for n_leaves in fine:
             if len(self.trees) < most:
                 self._add_tree("learned", n_leaves, sample)
         sizes = [tree.start.n_leaves for tree in self.trees]
-        if sizes and not (whole and self.extent.few_trees):
+        if sizes and not (wide and self.extent.few_trees):
             few_rows = self.survey.n_used <= FEW_ROWS
             for scaling in sample.other_scalings:
                 for n_leaves in dict.fromkeys([sizes[0], *([sizes[-1]] if few_rows else [])]):

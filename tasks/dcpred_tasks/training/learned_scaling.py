@@ -134,8 +134,8 @@ def learn_metric(
 
 
 def mean_metric(found: Sequence[Metric]) -> Metric:
-    """The mean of squared factors, in which a feature is left out where all leave it out, with the name of the
-    best of those that were kept.
+    """The mean of squared factors, in which a feature is left out where all leave it out, with the name of
+    the best scaling that was kept.
     """
     scores = {
         name: float(np.mean([one.scores[name] for one in found]))
