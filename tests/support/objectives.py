@@ -8,7 +8,8 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.refinement import Goal, Objective
 
 Doubles = NDArray[np.float64]
-LOSSES = ("square", 0.0, 0.5, 1.0)  # of a regression, or shares of the guide for classes
+# Of a regression; shares of the guide for classes, with the squared hinge and with the logistic loss.
+LOSSES = ("square", 0.0, 0.5, 1.0, "logistic", "logistic 0.5", "logistic 1")
 
 
 def kernel_of(name: str) -> Kernel:
@@ -18,12 +19,14 @@ def kernel_of(name: str) -> Kernel:
 def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Goal:
     """Weights of sum 1, targets of ±1 or values, and guides on all three sides of ±1."""
     weight = rng.uniform(0.1, 2, n)
-    sign = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
-    squared = loss == "square"
-    target = rng.normal(size=(n, k)) if squared else sign
-    return Goal(
-        target, 1.5 * rng.normal(size=(n, k)), 0.0 if squared else float(loss), weight / weight.sum(), squared
-    )
+    word, share = str(loss).split()[0], float(str(loss).split()[-1]) if loss not in ("square", "logistic") else 0.0
+    name = {"square": "squares", "logistic": "logistic"}.get(word, "hinge")
+    target = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
+    if name == "logistic" and k > 1:
+        target = np.where(np.arange(k) == rng.integers(0, k, n)[:, None], 1.0, -1.0)
+    if name == "squares":
+        target = rng.normal(size=(n, k))
+    return Goal(target, 1.5 * rng.normal(size=(n, k)), share, weight / weight.sum(), name)
 
 
 def problem(

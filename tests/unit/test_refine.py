@@ -59,16 +59,16 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
             for u, g in zip(U, gamma, strict=True)
         ]
         c += [c[p] * c[q] for p, q in objective.basis.pairs]
+        sums = c @ beta + b
+        p_right = [np.exp(2 * sums[goal.target[i] > 0]).sum() / np.exp(2 * sums).sum()]
         for output in range(2):
-            f, t, g = (
-                float(np.dot(c, beta[:, output]) + b[output]),
-                goal.target[i, output],
-                goal.guide[i, output],
-            )
-            hinge = (f - t) ** 2 if goal.squared else max(0.0, 1 - t * f) ** 2
+            f, t, g = (float(sums[output]), goal.target[i, output], goal.guide[i, output])
+            own = (f - t) ** 2 if goal.loss == "squares" else max(0.0, 1 - t * f) ** 2
+            if goal.loss == "logistic":
+                own = -np.log(p_right.pop()) if p_right else 0.0
             on_its_side = (g > 1 and f > 1) or (g < -1 and f < -1)
             apart = 0.0 if on_its_side else (f - np.clip(g, -1, 1)) ** 2
-            value += goal.weight[i] * ((1 - goal.share) * hinge + goal.share * apart)
+            value += goal.weight[i] * ((1 - goal.share) * own + goal.share * apart)
     m = len(U)
     value += ridge * (beta**2).mean() / objective.scale**2
     value += PULL * objective.basis.kernel.gamma * ((U - objective.start) ** 2).sum()

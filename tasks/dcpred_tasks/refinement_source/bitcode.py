@@ -27,7 +27,7 @@ def smallest_leaf() -> Arguments:
     """One row, one landmark: types are the same for every leaf."""
     one, pairs = np.ones((1, 1), np.float32), np.empty((0, 2), np.int32)
     basis = LeafBasis(Kernel("rbf", 1.0), "lower", one, one[0], pairs, np.empty((0, 1), np.float32))
-    goal = Goal(target=one, guide=one, share=0.0, weight=one[0], squared=False)
+    goal = Goal(target=one, guide=one, share=0.0, weight=one[0], loss="hinge")
     return arguments(Objective(one, basis, np.ones((1, 1)), np.ones(1), goal, 0.0), 1, 0.0)
 
 

@@ -6,6 +6,7 @@ from dcpred_tasks.engine.layout import AT_ONCE, LANES
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.refinement_source.columns import (
     kernel_columns,
+    logistic_columns,
     loss_columns,
     outer_sums,
     product_columns,
@@ -50,6 +51,28 @@ def place_parts(p, room, theta):
 
 
 @inlined
+def tile_loss(p, room, first, strips):
+    """The loss of some strips, whose decision values become the derivatives by them."""
+    if p.sharpness > 0.0:
+        return logistic_columns(
+            room.f,
+            p.f_stride,
+            strips,
+            p.n_outputs,
+            p.goals,
+            first,
+            p.weight,
+            p.share,
+            p.sharpness,
+            room.powers,
+            room.slopes,
+        )
+    return loss_columns(
+        room.f, p.f_stride, strips, p.n_outputs, p.goals, first, p.weight, p.share, room.slopes
+    )
+
+
+@inlined
 def add_tile(p, room, first, strips, alone):
     """The loss of some strips of rows; its derivatives are added to room.slopes, sums and beta_sums.
 
@@ -74,9 +97,7 @@ def add_tile(p, room, first, strips, alone):
     weighted_columns(
         room.K, p.k_stride, strips, p.terms, room.beta, room.intercept, p.n_outputs, room.f, p.f_stride
     )
-    value = loss_columns(
-        room.f, p.f_stride, strips, p.n_outputs, p.goals, first, p.weight, p.share, room.slopes
-    )
+    value = tile_loss(p, room, first, strips)
     if alone:
         scale_columns(room.K, p.k_stride, strips, p.padded, room.f, p.f_stride)
     else:
@@ -109,6 +130,7 @@ def check_tile(p, room, first, strips):
     touch(room.factors, 0, p.padded * (p.n_features + 2))
     touch(room.K, 0, strips * p.k_stride * LANES)
     touch(room.f, 0, strips * p.f_stride * LANES)
+    touch(room.powers, 0, p.n_outputs * LANES)
     touch(room.beta, 0, p.n_outputs * p.terms)
     touch(room.intercept, 0, p.n_outputs)
     touch(room.slopes, 0, p.n_outputs)

@@ -140,7 +140,8 @@ def _refined(
         guide = _local_values(rows.X, local, local_kernel)[:, outputs]
     beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
     single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
-    goal = Goal(single[0], single[1], settings.guide, single[2], rows.task == "regression")
+    loss = "squares" if rows.task == "regression" else settings.loss
+    goal = Goal(single[0], single[1], settings.guide, single[2], loss)
     basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean

@@ -20,7 +20,7 @@ from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.machine_code import Bitcode, made_of, own_code
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.training.lbfgs import MEMORY
-from dcpred_tasks.training.refinement import LOG_GAMMA, Goal, Objective
+from dcpred_tasks.training.refinement import LOG_GAMMA, SHARPNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent
@@ -74,6 +74,8 @@ class Problem(NamedTuple):
     """Factor of output weights in θ."""
     share: float
     """Part of the loss that is the distance to the guide."""
+    sharpness: float
+    """Factor of decision values in the logistic loss; 0 where the loss is a squared distance."""
     log_gamma: float
     """The limit of |log γ/γ₀|."""
     x: SingleArray
@@ -109,6 +111,8 @@ class Room(NamedTuple):
     """float32 (tile_strips, k_stride, 16): kernel values and products, then ∂L/∂ log of kernel values."""
     f: SingleArray
     """float32 (tile_strips, f_stride, 16): decision values, then ∂L/∂f."""
+    powers: SingleArray
+    """float32 (n_outputs, 16): exp(sharpness · f) of a strip over the largest."""
     pulled: SingleArray
     """float32 (terms, 16): ∂L/∂c of a strip."""
     gamma: FloatArray
@@ -204,7 +208,8 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         steps=steps,
         tolerance=float(tolerance),
         scale=float(objective.scale),
-        share=0.0 if goal.squared else float(goal.share),
+        share=0.0 if goal.loss == "squares" else float(goal.share),
+        sharpness=SHARPNESS if goal.loss == "logistic" else 0.0,
         log_gamma=LOG_GAMMA,
         x=in_strips(extended, used | 1),
         weight=in_strips(goal.weight[:, None], 1),
@@ -236,10 +241,10 @@ def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
 
 def intervals(goal: Goal) -> SingleArray:
     """(n, k, 4): the loss is the squared distance of f to [low, high] of the target, and of the guide. They
-    are points for a regression; beyond ±1 they have no end.
+    are points for a regression; beyond ±1 they have no end. The logistic loss looks at signs of targets.
     """
     found = np.empty((*goal.target.shape, 4), MODEL_DTYPE)
-    if goal.squared:
+    if goal.loss == "squares":
         found[:] = goal.target[:, :, None]
         return found
     for at, values in ((0, goal.target), (2, goal.guide if goal.share else goal.target)):
@@ -264,6 +269,7 @@ def new_room(p: Problem) -> Room:
         intercept=singles(p.n_outputs),
         K=singles(p.tile_strips, p.k_stride, LANES),
         f=singles(p.tile_strips, p.f_stride, LANES),
+        powers=singles(p.n_outputs, LANES),
         pulled=singles(p.terms, LANES),
         gamma=doubles(p.n_landmarks),
         square=doubles(p.n_landmarks),

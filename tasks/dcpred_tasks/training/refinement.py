@@ -23,6 +23,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.engine.compiler import needing_compiler
@@ -38,6 +39,8 @@ DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
 # The same of output weights, in their mean magnitude; of intercepts; of log γ.
 OTHER_RATES = (0.3, 0.03, 0.06)
+# Factor of decision values in the logistic loss: of two classes 1 − p then is the soft error of trials.
+SHARPNESS = 2.0
 BATCH = 128  # rows of a stochastic step
 MEAN_DECAY, SQUARE_DECAY, TINY = 0.9, 0.99, 1e-12  # β₁, β₂ and ε of Adam
 
@@ -50,35 +53,58 @@ class Goal:
     guide    (n, k): decision values of the local machine
     share    part of the loss, 0 to 1, that is the distance to `guide` (classes only)
     weight   (n,), of sum 1
-    squared  whether the loss is the squared error (a regression), and not the squared hinge
+    loss     "squares" for a regression; for classes "hinge", the squared hinge of each output, or "logistic",
+             −log p with p the share of the right class in exp(SHARPNESS · f) over all outputs, over f and −f
+             where there is one
     """
 
     target: RealArray
     guide: RealArray
     share: float
     weight: RealArray
-    squared: bool
+    loss: str
 
     def take(self, rows: IntArray) -> "Goal":
         """The goal of some rows, whose weights stand for all."""
         more = self.weight.dtype.type(len(self.weight) / len(rows))
-        return Goal(self.target[rows], self.guide[rows], self.share, self.weight[rows] * more, self.squared)
+        return replace(
+            self, target=self.target[rows], guide=self.guide[rows], weight=self.weight[rows] * more
+        )
 
     def __call__(self, f: RealArray) -> tuple[float, RealArray]:
         """Σ w ℓ(f), and its derivative by f, (n, k)."""
         w = self.weight[:, None]
-        off = f - self.target if self.squared else -self.target * np.maximum(0.0, 1.0 - self.target * f)
-        if self.share == 0.0 or self.squared:
-            slope = w * off
-            return float((slope * off).sum()), 2.0 * slope
-        off_guide = np.where(
+        loss, slope = self._of_target(f)
+        if self.share == 0.0 or self.loss == "squares":
+            return float((w * loss).sum()), w * slope
+        off = np.where(
             self.guide > 1,
             np.minimum(f - 1, 0),
             np.where(self.guide < -1, np.maximum(f + 1, 0), f - self.guide),
         )
-        slope = w * ((1 - self.share) * off + self.share * off_guide)
-        value = float((w * ((1 - self.share) * off**2 + self.share * off_guide**2)).sum())
-        return value, 2.0 * slope
+        value = float((w * ((1 - self.share) * loss + self.share * off**2)).sum())
+        return value, w * ((1 - self.share) * slope + 2 * self.share * off)
+
+    def _of_target(self, f: RealArray) -> tuple[RealArray, RealArray]:
+        """ℓ by the target, and its derivative, of each row and output; a loss of all outputs together stands
+        in equal parts at each of them.
+        """
+        if self.loss == "logistic":
+            return _logistic(f, self.target > 0)
+        off = f - self.target if self.loss == "squares" else -self.target * np.maximum(0, 1 - self.target * f)
+        return off * off, 2 * off
+
+
+def _logistic(f: RealArray, right: NDArray[np.bool_]) -> tuple[RealArray, RealArray]:
+    """−log p of the right class over the number of outputs, and its derivative, (n, k)."""
+    if f.shape[1] == 1:
+        loss, slope = _logistic(np.hstack([f, -f]), np.hstack([right, ~right]))
+        return 2 * loss[:, :1], slope[:, :1] - slope[:, 1:]
+    z = SHARPNESS * (f - f.max(axis=1, keepdims=True))
+    power = np.exp(z)
+    total = power.sum(axis=1, keepdims=True)
+    loss = np.log(total) - np.where(right, z, 0).sum(axis=1, keepdims=True)
+    return np.broadcast_to(loss / f.shape[1], f.shape), SHARPNESS * (power / total - right)
 
 
 class Objective:

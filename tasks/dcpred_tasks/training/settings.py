@@ -13,6 +13,7 @@ from dcpred_tasks.model.scaling import SCALINGS
 TASKS = ("classification", "regression")
 BOUNDS = ("lower", "upper")
 GAMMAS = ("scale", "median")
+LOSSES = ("hinge", "logistic")
 T = TypeVar("T")
 
 
@@ -171,6 +172,12 @@ class Settings:
         high=100_000,
         unit="passes",
         zero="none",
+    )
+    loss: str = _setting(
+        "hinge",
+        "Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest."
+        " logistic: the logistic loss, over all classes of a leaf together.",
+        choices=LOSSES,
     )
     refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
     guide: float = _setting(
