@@ -54,7 +54,7 @@ OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
     "without overlap",
 )
 # The paper's compact model, pseudo-landmarks and all.
-NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "products": 64}
+NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "loss": "hinge", "products": 64}
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
 TRIED_ROWS, HELD_ROWS = 20_000, 5_000
 SAMPLE_ROWS, ANCHORS = 100_000, 500

@@ -19,14 +19,16 @@ def kernel_of(name: str) -> Kernel:
 def make_goal(loss: float | str, n: int, k: int, rng: np.random.Generator) -> Goal:
     """Weights of sum 1, targets of ±1 or values, and guides on all three sides of ±1."""
     weight = rng.uniform(0.1, 2, n)
-    word, share = str(loss).split()[0], float(str(loss).split()[-1]) if loss not in ("square", "logistic") else 0.0
-    name = {"square": "squares", "logistic": "logistic"}.get(word, "hinge")
+    word, _, share = str(loss).partition(" ")
     target = np.where(rng.random((n, k)) < 0.5, 1.0, -1.0)
-    if name == "logistic" and k > 1:
-        target = np.where(np.arange(k) == rng.integers(0, k, n)[:, None], 1.0, -1.0)
-    if name == "squares":
-        target = rng.normal(size=(n, k))
-    return Goal(target, 1.5 * rng.normal(size=(n, k)), share, weight / weight.sum(), name)
+    if word == "square":
+        word, target = "squares", rng.normal(size=(n, k))
+    elif word == "logistic":
+        if k > 1:
+            target = np.where(np.arange(k) == rng.integers(0, k, n)[:, None], 1.0, -1.0)
+    else:
+        word, share = "hinge", word
+    return Goal(target, 1.5 * rng.normal(size=(n, k)), float(share or 0), weight / weight.sum(), word)
 
 
 def problem(

@@ -183,7 +183,9 @@ def test_huge_goals_end_as_in_numpy() -> None:
 
 
 def searched(number: int) -> bytes:
-    objective = problem("rbf", number % 3, 1 + number % 2, LOSSES[number % 4], n=300 + number, m=9, d=7)
+    objective = problem(
+        "rbf", number % 3, 1 + number % 2, LOSSES[number % len(LOSSES)], n=300 + number, m=9, d=7
+    )
     return minimise(objective, 20, 0.0).tobytes()
 
 

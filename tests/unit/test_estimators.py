@@ -172,22 +172,30 @@ def test_new_parameters_are_settings(data: Classes) -> None:
         "refine_steps": 100,
         "refine_ridge": 1e-3,
         "guide": 0.0,
+        "loss": "hinge",
     }
     assert {name: found[name] for name in expected} == expected
-    set_ = NEW | {"guide": 0.5}
+    set_ = NEW | {"guide": 0.5, "loss": "logistic"}
     found = small(**set_).fit(data.X, data.y).settings_
     assert {name: found[name] for name in set_} == set_
     found = DCPredRegressor(**NEW, n_leaves=2).fit(data.X, data.X[:, 0]).settings_
     assert {name: found[name] for name in NEW} == NEW
     assert "guide" not in DCPredRegressor().get_params()
-    assert set(DCPredRegressor().get_params()) | {"C", "head_C", "class_weight", "guide"} == (
+    assert set(DCPredRegressor().get_params()) | {"C", "head_C", "class_weight", "guide", "loss"} == (
         set(DCPredClassifier().get_params()) | {"ridge", "head_ridge"}
     )
 
 
 @pytest.mark.parametrize(
     "parameter",
-    [{"guide": 0.9}, {"refine": False}, {"refine_steps": 1}, {"refine_ridge": 10.0}, {"overlap": 2}],
+    [
+        {"guide": 0.9},
+        {"loss": "logistic"},
+        {"refine": False},
+        {"refine_steps": 1},
+        {"refine_ridge": 10.0},
+        {"overlap": 2},
+    ],
     ids=str,
 )
 def test_every_new_parameter_changes_the_model(data: Classes, parameter: dict[str, Any]) -> None:

@@ -324,6 +324,37 @@ def test_the_chosen_point_gets_another_ridge_and_more_steps_together() -> None:
     assert (best.settings.refine_steps, best.settings.refine_ridge) == (MORE_STEPS, 10 * START.refine_ridge)
 
 
+class Logistic(Known):
+    """Fewer rows are wrong with the logistic loss, whose soft errors are larger."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__([1.0], [0.1])
+        self.share = share
+
+    def verdict(self, ask: Ask, s: Settings) -> Verdict:
+        error = self.error(ask.tree, s)
+        return Verdict(2 * error, self.share * error) if s.loss == "logistic" else Verdict(error, error)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.9, "logistic"), (1.0, "hinge"), (1.1, "hinge")])
+def test_the_chosen_point_gets_the_loss_with_fewer_wrong_rows(share: float, expected: str) -> None:
+    arena = Logistic(share)
+    best = choose(search(arena, [0], Budget(), extent=SHORT), SLACK)
+    assert best.settings.loss == expected
+    assert best.error == pytest.approx(min(share, 1.0) * arena.error(0, best.settings))
+    assert len({s for _, s, _ in arena.judged if s.loss == "logistic"}) == 1
+
+
+def test_no_other_loss_is_tried_for_numbers() -> None:
+    class Numbers(Logistic):
+        def start(self, tree: int) -> Settings:
+            return replace(START, task="regression")
+
+    arena = Numbers(0.9)
+    search(arena, [0], Budget(), extent=SHORT)
+    assert {s.loss for _, s, _ in arena.judged} == {"hinge"}
+
+
 class Easy(Known):
     """Nothing changes an error by a row."""
 

@@ -16,7 +16,7 @@ from dcpred_tasks.training.settings import SETTING_NAMES, Settings, describe_set
 from support.setting_words import ESTIMATORS, GUIDE, OWN_WORDS, PARAMETERS, TABLE, parameters, settings_table
 
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
-ONLY_CLASSES = {"C", "head_C", "class_weight", "guide"}
+ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "loss"}
 ONLY_NUMBERS = {"ridge", "head_ridge"}
 
 

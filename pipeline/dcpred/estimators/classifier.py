@@ -87,6 +87,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         faster in leaves of many thousand rows. None: none.
     refine_ridge : float (0 or more) or None, default None
         Penalty on the output weights in the refinement. None: 0.001.
+    loss : {"hinge", "logistic"} or None, default None
+        Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest.
+        logistic: the logistic loss, over all classes of a leaf together. None: hinge.
     guide : float (from 0 to 1) or None, default None
         Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
@@ -154,6 +157,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         refine_steps: int | None = None,
         refine_epochs: int | None = None,
         refine_ridge: float | None = None,
+        loss: str | None = None,
         guide: float | None = None,
         max_leaf_rows: int = 8_000,
         local_rows: int | None = None,
@@ -188,6 +192,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.refine_steps = refine_steps
         self.refine_epochs = refine_epochs
         self.refine_ridge = refine_ridge
+        self.loss = loss
         self.guide = guide
         self.max_leaf_rows = max_leaf_rows
         self.local_rows = local_rows

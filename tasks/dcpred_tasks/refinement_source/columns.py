@@ -226,12 +226,10 @@ def loss_columns(_, f, f_stride, strips, outputs, goals, first, weight, share, s
 
 
 @intrinsic
-def logistic_columns(
-    _, f, f_stride, strips, outputs, goals, first, weight, share, sharpness, powers, slopes
-):
-    """Σ w ((1 − share) · −log p + share Σ_outputs off_guide²); f becomes its derivative by f, as in
-    loss_columns. p is the share of the right class in exp(sharpness · f) over all outputs; over f and −f where
-    there is one.
+def logistic_columns(_, f, f_stride, strips, outputs, goals, first, weight, share, sharpness, powers, slopes):
+    """Σ w (−(1 − share) log p + share Σ_outputs off_guide²); f becomes its derivative by f, as in
+    loss_columns. p is the share of the right class in exp(sharpness · f) over all outputs; over f and −f
+    where there is one.
 
     goals   as of loss_columns; the right class is the output whose interval lies above 0
     powers  room for `outputs` columns

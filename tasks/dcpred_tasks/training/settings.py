@@ -214,8 +214,8 @@ class Settings:
                 "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
                 " them is possible; set refine to false or triangle to 0"
             )
-        for name in ("guide", "refine_epochs"):
-            if getattr(self, name) and not self.refine:
+        for name in ("guide", "loss", "refine_epochs"):
+            if getattr(self, name) != _DEFAULTS[name] and not self.refine:
                 raise SettingsError(
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
@@ -249,6 +249,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     f.name: f.metadata["range"] for f in fields(Settings) if f.metadata["range"] and f.name != "gamma"
 }
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
+_DEFAULTS: dict[str, object] = {f.name: f.default for f in fields(Settings)}
 _TYPES: dict[str, type] = {f.name: type(f.default) for f in fields(Settings)}
 
 
