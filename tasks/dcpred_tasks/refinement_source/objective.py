@@ -6,7 +6,6 @@ from dcpred_tasks.engine.layout import AT_ONCE, LANES
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.refinement_source.columns import (
     kernel_columns,
-    logistic_columns,
     loss_columns,
     outer_sums,
     product_columns,
@@ -14,6 +13,7 @@ from dcpred_tasks.refinement_source.columns import (
     scale_columns,
     weighted_columns,
 )
+from dcpred_tasks.refinement_source.logistic import logistic_columns
 
 LOG2_E = 1.0 / math.log(2.0)
 
