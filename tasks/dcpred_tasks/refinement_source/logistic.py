@@ -33,6 +33,7 @@ def _log2_coefficients() -> list[float]:
 
 LOG2 = _log2_coefficients()
 LN_2 = float(np.log(2.0))
+_ZEROS = ir.Constant(_DOUBLES, [0.0] * LANES)
 
 
 def _log2(b: Any, x: Any) -> Any:
@@ -47,6 +48,17 @@ def _log2(b: Any, x: Any) -> Any:
         series = fma(b, series, rest, constant(coefficient))
     found = b.fadd(series, b.sitofp(exponent, VECTOR))
     return b.select(b.fcmp_unordered("uno", x, x), x, found)
+
+
+def _add_sums(b: Any, f: Any, f_stride: Any, strips: Any, outputs: Any, slopes: Any) -> None:
+    """Add the sum over rows of each column of f to slopes (outputs,)."""
+    with Loop(b, outputs, []) as (k, _, _):
+        loop = Loop(b, strips, [_ZEROS])
+        with loop as (s, (slope,), following):
+            fall = _column(b, f, b.mul(s, f_stride), k)
+            following.append(b.fadd(slope, b.fpext(fall, _DOUBLES)))
+        where = b.gep(slopes, [k])
+        b.store(b.fadd(b.load(where), lane_sum(b, loop.values[0])), where)
 
 
 @intrinsic
@@ -68,7 +80,6 @@ def logistic_columns(_, f, f_stride, strips, outputs, goals, first, weight, shar
         steep = b.fmul(sharpness, constant(1.0 / LN_2))
         one = b.icmp_signed("==", outputs, integer(1))
         pulls = b.fmul(rest, b.select(one, b.fadd(sharpness, sharpness), sharpness))
-        zeros = ir.Constant(_DOUBLES, [0.0] * LANES)
         zero = constant(0.0)
 
         def goal_at(row: Any, k: Any) -> Any:
@@ -77,7 +88,7 @@ def logistic_columns(_, f, f_stride, strips, outputs, goals, first, weight, shar
         def is_right(row: Any, k: Any) -> Any:
             return b.fcmp_ordered(">", _column(b, goal_at(row, k), integer(0)), zero)
 
-        all_strips = Loop(b, strips, [zeros])
+        all_strips = Loop(b, strips, [_ZEROS])
         with all_strips as (s, (value,), following_strips):
             row, own = b.add(first, s), _at(b, f, b.mul(s, f_stride))
             begin = _column(b, own, integer(0))
@@ -113,13 +124,7 @@ def logistic_columns(_, f, f_stride, strips, outputs, goals, first, weight, shar
                 store(b, fall, place, integer(0))
                 following.append(fma(b, far, off, loss))
             following_strips.append(b.fadd(value, b.fpext(b.fmul(w, loop.values[0]), _DOUBLES)))
-        with Loop(b, outputs, []) as (k, _, _):
-            loop = Loop(b, strips, [zeros])
-            with loop as (s, (slope,), following):
-                fall = _column(b, f, b.mul(s, f_stride), k)
-                following.append(b.fadd(slope, b.fpext(fall, _DOUBLES)))
-            where = b.gep(slopes, [k])
-            b.store(b.fadd(b.load(where), lane_sum(b, loop.values[0])), where)
+        _add_sums(b, f, f_stride, strips, outputs, slopes)
         return lane_sum(b, all_strips.values[0])
 
     kinds = (f, f_stride, strips, outputs, goals, first, weight, share, sharpness, powers, slopes)

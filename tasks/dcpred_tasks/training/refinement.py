@@ -97,7 +97,19 @@ class Goal:
 
 
 def _logistic(f: RealArray, right: NDArray[np.bool_]) -> tuple[RealArray, RealArray]:
-    """−log p of the right class over the number of outputs, and its derivative, (n, k)."""
+    """−log p of the right class over the number of outputs, and its derivative, (n, k).
+
+    No loss is best everywhere, so that a search chooses. Held-out rows of two or three splits that are right,
+    hinge and logistic, each with its best ridge, which is mostly the same one (2026-11-22):
+    connect_4 79.9 and 80.4 %, covtype with 7 classes 89.5 and 89.7, elec2 91.4 and 91.6, letter with 26 94.8
+    and 95.0, a9a 84.67 and 84.72, magic 87.1 and 87.2, ijcnn1 98.86 and 98.81, satimage 91.3 and 91.2,
+    usps 97.3 and 97.0.
+
+    What was measured and is not here: the squared hinge of the lead of the right class over each other one
+    (letter 94.6, satimage 91.4 %), and for regressions Huber's loss, with a threshold of three standard
+    deviations of what the start leaves (RMSE of cal_housing 0.506 → 0.507, house_16H 0.344 → 0.349, cpusmall
+    3.31 → 3.25, protein 0.483 → 0.483; 1.5 of them are worse for the first two, 6 change nothing).
+    """
     if f.shape[1] == 1:
         loss, slope = _logistic(np.hstack([f, -f]), np.hstack([right, ~right]))
         return 2 * loss[:, :1], slope[:, :1] - slope[:, 1:]
