@@ -1,6 +1,7 @@
 """Refined landmarks: the gradient, that the value never rises, and that leaves of any kind stay finite."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -214,15 +215,15 @@ def test_classes_between_others_need_a_loss_of_all_of_them(epochs: int) -> None:
     """
     x = np.linspace(-1, 1, 1_600)[:, None].astype(np.float32)
     y = np.minimum((x[:, 0] + 1) * 6, 11).astype(np.int64)
-    order = np.random.default_rng(0).permutation(len(x))
     kernel = Kernel("rbf", 0.1)
-    right = {}
-    for loss in ("hinge", "logistic"):
+    right: dict[str, list[float]] = {"hinge": [], "logistic": []}
+    for seed, loss in product(range(3), right):
+        order = np.random.default_rng(seed).permutation(len(x))
         settings = Settings(loss=loss, landmarks=2, products=0, refine_epochs=epochs)
         train, test = order[:1_200], order[1_200:]
         leaf = fit_leaf(x[train], y[train], np.ones(1_200), 12, Kernels(kernel, kernel), settings, 0)
-        right[loss] = np.mean(scores(leaf, x[test], kernel).argmax(axis=1) == y[test])
-    assert right["logistic"] > right["hinge"] + 0.03
+        right[loss].append(float(np.mean(scores(leaf, x[test], kernel).argmax(axis=1) == y[test])))
+    assert np.mean(right["logistic"]) > np.mean(right["hinge"]) + 0.01
 
 
 def test_better_than_nystrom_in_a_regression() -> None:
