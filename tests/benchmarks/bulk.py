@@ -229,6 +229,7 @@ def single_constant(model: Model) -> Model:
         tree=Tree(np.zeros(1, np.int64), model.tree.children[:0], model.tree.centres[:0]),
         intercept=model.intercept[:1],
         bounds=model.bounds[:1],
+        leaf_factor=model.leaf_factor[:1],
         leaf_rows=model.leaf_rows[:1],
     )
 

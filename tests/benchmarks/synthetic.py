@@ -125,6 +125,7 @@ def make_model(shape: Shape, cloud: Cloud, seed: int = 1) -> Model:
         beta=rng.standard_normal((n * (m + p), k), np.float32),
         intercept=rng.standard_normal((n, k)),
         bounds=np.zeros((n, 0)),
+        leaf_factor=np.zeros((n, 0), np.float32),
         leaf_rows=np.array([len(own) for own in leaves]),
         local_kernel=kernel,
     )

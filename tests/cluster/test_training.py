@@ -130,7 +130,9 @@ def check_same_bits(one: Model, other: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False)], ids=["new", "plain"]
+    "settings",
+    [NEW, replace(NEW, scaling="standard", gamma="scale", refine=False), replace(NEW, leaf_scaling=True)],
+    ids=["new", "plain", "scaled by leaf"],
 )
 def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     tmp_path: Path,

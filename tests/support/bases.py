@@ -41,7 +41,8 @@ def check_weighted(
     beta, along = rng.normal(size=(basis.size, k)), rng.normal(size=(len(X), k))
     f, pull = weighted(U, g, beta)
     np.testing.assert_allclose(f, basis(X) @ beta, rtol=1e-6, atol=1e-6)
-    found = pull(along)
+    dU, d_log_gamma, by_factors, d_beta = pull(along)
+    found = dU, d_log_gamma, d_beta
 
     def value(dU: float, d_log: float, d_beta: float) -> float:
         moved = weighted(U + dU * ways[0], g * np.exp(d_log * ways[1]), beta + d_beta * ways[2])[0]
@@ -53,3 +54,13 @@ def check_weighted(
         step = [h if i == which else 0.0 for i in range(3)]
         expected = (value(*step) - value(*[-s for s in step])) / (2 * h)
         assert np.isclose(float((slope * way).sum()), expected, rtol=2e-4, atol=1e-6), which
+    way = rng.normal(size=X.shape[1])
+
+    def stretched(step: float) -> float:
+        factor = np.exp(step * way)
+        weighted = basis.weighted(X * factor)
+        assert weighted is not None
+        return float((weighted(U * factor, g, beta)[0] * along).sum())
+
+    expected = (stretched(h) - stretched(-h)) / (2 * h)
+    assert np.isclose(float(by_factors() @ way), expected, rtol=2e-4, atol=1e-6)

@@ -107,6 +107,12 @@ def random_gamma(seed: int, gamma: float, n: int) -> NDArray[np.float32]:
     return (gamma * spread ** rng.uniform(-1, 1, n)).astype(np.float32)
 
 
+def random_leaf_factor(seed: int, n_leaves: int, d: int) -> NDArray[np.float32]:
+    """Factors of features in leaves, (n_leaves, d), from 1/2 to 2; 1 in a leaf now and then."""
+    rng = np.random.default_rng([seed, 2])
+    return (2.0 ** (rng.uniform(-1, 1, (n_leaves, d)) * (rng.random((n_leaves, 1)) < 0.8))).astype(np.float32)
+
+
 def random_model(
     seed: int,
     kernel: str = "rbf",
@@ -118,9 +124,10 @@ def random_model(
     scaling: str = "standard",
     triangle: str | None = None,
     sizes: tuple[int, ...] = SIZES,
+    leaf_scaling: bool = False,
 ) -> Model:
     """Leaves of any size. `triangle` is the bound of pseudo-landmarks by the triangle inequality, None for
-    none.
+    none; with `leaf_scaling` features have other factors in each leaf.
     """
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, d, depth)
@@ -139,8 +146,10 @@ def random_model(
     compact_kernel = Kernel(kernel, gamma / scale**power, int(rng.integers(1, 4)), float(rng.choice([0, 1])))
     scaled = random_scaling(rng, scaling, d)
     distances = (scale * rng.uniform(0, 3, sum(a * b for a, b in zip(m, t, strict=True)))).astype(np.float32)
+    factor = random_leaf_factor(seed, n_leaves, d if leaf_scaling else 0)
+    placed = (origin + scale * landmarks) * (np.repeat(factor, m, axis=0) if leaf_scaling else 1.0)
     arrays = {
-        "landmarks": _cut((origin + scale * landmarks).astype(np.float32), m),
+        "landmarks": _cut(placed.astype(np.float32), m),
         "gamma": _cut(random_gamma(seed, gamma / scale**power, len(landmarks)), m),
         "pairs": [p.astype(np.int32) for p in pairs],
         "triangle": _cut(distances, [a * b for a, b in zip(m, t, strict=True)]),
@@ -151,6 +160,7 @@ def random_model(
             if regression
             else np.zeros((n_leaves, 0))
         ),
+        "leaf_factor": list(factor),
     }
     leaves = [LeafArrays(**{name: parts[leaf] for name, parts in arrays.items()}) for leaf in range(n_leaves)]
     return Model(
@@ -253,13 +263,24 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
     kinds = [("rbf", "standard"), ("rbf", "far"), ("polynomial", "zero"), ("rbf", "few"), *others]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
         for i, (kernel, scaling) in enumerate(kinds):
-            model = random_model(d + 100 * i, kernel, d=d, n_outputs=n_outputs, scaling=scaling, depth=i % 5)
+            model = random_model(
+                d + 100 * i,
+                kernel,
+                d=d,
+                n_outputs=n_outputs,
+                scaling=scaling,
+                depth=i % 5,
+                leaf_scaling=(i + n_outputs) % 4 < 2,
+            )
             yield model, lay(random_rows(model, 75, i, next(dtypes), bad=0.1), next(layouts))
         for kernel, sizes in (("rbf", (0,)), ("laplacian", (7,))):  # one leaf without work in lanes
             model = random_model(d, kernel, d=d, n_outputs=n_outputs, depth=0, sizes=sizes)
             yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))
     for depth, kernel in ((0, "rbf"), (1, "polynomial")):  # leaves that go by digits where there are tiles
-        model = random_model(depth, kernel, d=300, depth=depth, sizes=(7, 48, 64), n_outputs=1 + 2 * depth)
+        sizes = (7, 48, 64)
+        model = random_model(
+            depth, kernel, d=300, depth=depth, sizes=sizes, n_outputs=1 + 2 * depth, leaf_scaling=depth > 0
+        )
         yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
 
 

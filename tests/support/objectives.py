@@ -40,6 +40,7 @@ def problem(
     m: int = 4,
     d: int = 3,
     ridge: float = 0.2,
+    own_factors: bool = False,
 ) -> Objective:
     """In double precision; distances do not grow with the number of features."""
     rng = np.random.default_rng(n + m + k)
@@ -49,6 +50,5 @@ def problem(
     landmarks = (width * rng.normal(size=(m, d))).astype(np.float32)
     basis = LeafBasis(kernel_of(name), "lower", landmarks, gamma, pairs, np.empty((0, m), np.float32))
     X = width * rng.normal(size=(n, d))
-    return Objective(
-        X, basis, rng.normal(size=(m + products, k)), rng.normal(size=k), make_goal(loss, n, k, rng), ridge
-    )
+    beta, intercept = rng.normal(size=(m + products, k)), rng.normal(size=k)
+    return Objective(X, basis, beta, intercept, make_goal(loss, n, k, rng), ridge, own_factors)

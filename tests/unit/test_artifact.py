@@ -24,7 +24,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
@@ -185,6 +185,48 @@ def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> N
     np.testing.assert_array_equal(score_rows(other, ROWS.X)[0], score_rows(model, ROWS.X)[0])
 
 
+def with_leaf_factors(model: Model) -> Model:
+    """The same with other factors in each leaf."""
+    factor = np.random.default_rng(0).uniform(0.5, 2, (model.n_leaves, model.n_features))
+    return replace(model, leaf_factor=factor.astype(np.float32))
+
+
+def test_factors_of_leaves_come_back(model: Model, tmp_path: Path) -> None:
+    """Only a model that has them is of version 3."""
+    own = with_leaf_factors(model)
+    for name, each, version in (("none", model, 2), ("own", own, 3)):
+        write_model(tmp_path / name, each, {}, {})
+        described = json.loads((tmp_path / name / "model.json").read_text())
+        assert described["version"] == version
+        assert ("leaf_factor" in described["model"]["arrays"]) == (version == 3)
+        stored = read_model(tmp_path / name, support=True)
+        check_equal(stored, each)
+        np.testing.assert_array_equal(score_rows(stored, ROWS.X)[0], score_rows(each, ROWS.X)[0])
+    assert not np.array_equal(score_rows(own, ROWS.X)[0], score_rows(model, ROWS.X)[0])
+
+
+@pytest.mark.parametrize("shape", [(-1, 0), (0, -1), (0, 1)])
+def test_factors_of_other_leaves_or_features_are_refused(
+    model: Model, tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    """Compiled code would read past their end."""
+    rows, columns = model.n_leaves + shape[0], model.n_features + shape[1]
+    other = replace(model, leaf_factor=np.ones((model.n_leaves, model.n_features), np.float32))
+    write_model(tmp_path / "m", other, {}, {})
+    wrong = np.ones((rows, columns), np.float32)
+    group = zarr.open_group(tmp_path / "m" / "arrays.zarr", mode="r+")
+    del group["leaf_factor"]
+    zarr_arrays.create_array(group, "leaf_factor", wrong.shape, wrong.dtype, rows)[...] = wrong
+    zarr_arrays.consolidate(group)
+
+    def declare(value: dict[str, Any]) -> None:
+        value["model"]["arrays"]["leaf_factor"] |= {"shape": list(wrong.shape), "digest": digest(wrong)}
+
+    edit(tmp_path / "m", declare, rehash=True)
+    with pytest.raises(ModelFormatError, match=r"leaf_factor has .* in|has .* where leaf_factor has"):
+        read_model(tmp_path / "m")
+
+
 def test_a_model_without_reference_and_self_test_is_read(copied: Path, model: Model) -> None:
     """What was written before there were any."""
 
@@ -333,7 +375,7 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
 
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
     chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
-    assert len(chunks) == len(ARRAYS) - 1  # bounds are empty for classification
+    assert len(chunks) == len(ARRAYS) - 2  # There are neither bounds, in classification, nor leaf factors.
     for file in chunks:
         data = file.read_bytes()
         for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
@@ -353,7 +395,7 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
     another.
     """
     files = sorted(copied.rglob("zarr.json"))
-    assert len(files) == len(ARRAYS) + 1
+    assert len(files) == len(ARRAYS)  # that of the group, and one for each array but factors of leaves
     rng, found = np.random.default_rng(0), 0
     for file in files:
         data = file.read_bytes()
@@ -472,11 +514,11 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 # -- not a model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [3, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [4, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
     with pytest.raises(
-        ModelFormatError, match=rf"format version {version}, .*reads up to 2; install a newer"
+        ModelFormatError, match=rf"format version {version}, .*reads up to 3; install a newer"
     ):
         read_model(copied)
 

@@ -62,6 +62,8 @@ def plain_row(model: Model, row: NDArray[np.generic], early: bool) -> tuple[list
         beta, intercept = [model.support.dual[i] for i in own], model.support.intercept[leaf]
     else:
         own_landmarks = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
+        if model.leaf_factor.shape[1]:
+            x = [v * float(f) for v, f in zip(x, model.leaf_factor[leaf], strict=True)]
         landmarks, gammas = model.landmarks[own_landmarks].tolist(), model.gamma[own_landmarks].tolist()
         c_bar = c = [
             kernel_value(replace(model.kernel, gamma=g), x, u) for u, g in zip(landmarks, gammas, strict=True)
@@ -131,8 +133,11 @@ def offsets(sizes: list[int]) -> NDArray[np.int64]:
 def random_model(
     seed: int, kernel: Kernel, bound: str = "lower", d: int = 3, n_leaves: int = 4, n_classes: int = 2
 ) -> Model:
-    """Leaves of any shape, constants among them. n_classes 0 is regression."""
+    """Leaves of any shape, constants among them; every other seed with factors of their own. n_classes 0 is
+    regression.
+    """
     rng = np.random.default_rng(seed)
+    leaf_scaling = seed % 2 == 1
     k = n_classes if n_classes > 2 else 1
     m = [int(n) for n in rng.integers(0, 5, n_leaves)]
     p = [int(rng.integers(0, 4)) if n else 0 for n in m]
@@ -162,6 +167,7 @@ def random_model(
         beta=single(sum(m) + sum(p) + sum(t), k),
         intercept=single(n_leaves, k),
         bounds=np.sort(single(n_leaves, 0 if n_classes else 2), axis=1),
+        leaf_factor=np.exp(0.3 * single(n_leaves, d if leaf_scaling else 0)).astype(np.float32),
         leaf_rows=np.ones(n_leaves, np.int64),
         local_kernel=replace(kernel, gamma=kernel.gamma * 1.5),
         support=Support(
@@ -458,6 +464,7 @@ def test_nbytes_counts_every_array_but_the_support_vectors() -> None:
         model.beta,
         model.intercept,
         model.bounds,
+        model.leaf_factor,
         model.leaf_rows,
         model.scaling.shift,
         model.scaling.factor,

@@ -27,7 +27,7 @@ from dcpred_tasks.training.compiled_refinement import (
     in_strips,
     minimise,
 )
-from dcpred_tasks.training.refinement import DONE, LOG_GAMMA, Objective, refine
+from dcpred_tasks.training.refinement import DONE, LOG_FACTOR, LOG_GAMMA, Objective, refine
 from dcpred_tasks.training.settings import Settings
 from support.objectives import LOSSES, Doubles, problem
 
@@ -60,7 +60,8 @@ def test_any_shape_and_loss(data: st.DataObject) -> None:
     m, k = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 11))
     products = data.draw(st.integers(0, m * (m + 1) // 2))
     n, d = data.draw(st.integers(1, 3 * TILE_ROWS)), data.draw(st.integers(1, 40))
-    objective = problem("rbf", products, k, data.draw(st.sampled_from(LOSSES)), n=n, m=m, d=d)
+    loss, own_factors = data.draw(st.sampled_from(LOSSES)), data.draw(st.booleans())
+    objective = problem("rbf", products, k, loss, n=n, m=m, d=d, own_factors=own_factors)
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     far = data.draw(st.sampled_from([0.0, 0.1, 1.0]))
     check(objective, objective.origin + far * rng.normal(size=len(objective.origin)))
@@ -70,9 +71,12 @@ def test_any_shape_and_loss(data: st.DataObject) -> None:
 @pytest.mark.parametrize("products", [0, 3])
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_at_borders_of_strips_and_tiles(n: int, products: int, k: int, loss: float | str) -> None:
+@pytest.mark.parametrize("own_factors", [False, True])
+def test_at_borders_of_strips_and_tiles(
+    n: int, products: int, k: int, loss: float | str, own_factors: bool
+) -> None:
     for m in (7, 8, 9):
-        objective = problem("rbf", products, k, loss, n=n, m=m, d=m)
+        objective = problem("rbf", products, k, loss, n=n, m=m, d=m, own_factors=own_factors)
         check(objective, objective.origin + 0.1)
 
 
@@ -95,6 +99,13 @@ def test_gamma_has_limits() -> None:
     objective = problem("rbf", 0, 1, "square")
     theta = objective.origin.copy()
     theta[-4:] = [-9, 9, LOG_GAMMA, 0]
+    check(objective, theta)
+
+
+def test_factors_have_limits() -> None:
+    objective = problem("rbf", 0, 1, "square", own_factors=True)
+    theta = objective.origin.copy()
+    theta[-3:] = [-9, LOG_FACTOR, 0.5]
     check(objective, theta)
 
 
@@ -266,7 +277,7 @@ def test_without_a_compiler_and_where_it_brings_nothing_numpy_refines(
     elif case == "wide":
         monkeypatch.setattr(refinement, "WIDE", 12)  # 4 landmarks of 3 features
     objective, found = refined(name)
-    U, beta, intercept, _ = objective.parts(lbfgs.minimise(objective, objective.origin, 5, DONE))
+    U, beta, intercept, *_ = objective.parts(lbfgs.minimise(objective, objective.origin, 5, DONE))
     expected = [U.astype(np.float32).ravel(), beta.ravel(), intercept]
     np.testing.assert_array_equal(found, np.concatenate(expected))
 

@@ -69,6 +69,7 @@ def models(draw: st.DrawFn, kernels: tuple[str, ...] = ("rbf", *KERNELS)) -> Mod
         scaling=draw(st.sampled_from(SCALINGS)),
         triangle=draw(st.sampled_from(bounds)),
         sizes=draw(st.sampled_from([SIZES, SIZES, (0,), (16,), (17, 40)])),
+        leaf_scaling=draw(st.booleans()),
     )
 
 
@@ -550,14 +551,15 @@ def test_bad_rows_change_no_bit_of_others(model: Model, n: int, dtype: str, seed
 
 def test_four_threads_share_an_engine() -> None:
     for seed, (n_outputs, kernel) in enumerate([(26, "rbf"), *((1, name) for name in KERNELS)]):
-        model = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
+        shape = {"d": 17, "n_outputs": n_outputs, "depth": 3, "leaf_scaling": seed % 2 == 0}
+        model = random_model(seed, kernel, **shape)
         parts = [random_rows(model, 3000 + i, i, "f4", bad=0.01) for i in range(8)]
         engine = Engine(model)
         alone = [engine.score(part) for part in parts]
         with ThreadPoolExecutor(4) as pool:
             for ours, theirs in zip(pool.map(engine.score, parts * 3), alone * 3, strict=True):
                 assert_bits(ours, theirs)
-            fresh = random_model(seed, kernel, d=17, n_outputs=n_outputs, depth=3)
+            fresh = random_model(seed, kernel, **shape)
             for ours, theirs in zip(
                 pool.map(lambda X, m=fresh: scorer.score_rows(m, X), parts), alone, strict=True
             ):

@@ -9,7 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from dcpred_tasks.model.basis import LeafBasis
-from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.local_machine import local_sample
@@ -20,7 +20,16 @@ SAME = Kernels(RBF, RBF)
 # the leaf of the paper
 SETTINGS = Settings(keep_support_vectors=True, landmarks=8, products=10, refine=False)
 REFINED = replace(SETTINGS, refine=True)
-both_ways = pytest.mark.parametrize("settings", [SETTINGS, REFINED], ids=["Nyström", "refined"])
+REFINEMENTS = [
+    {"refine": False},
+    {"refine": True},
+    {"refine_epochs": 20},
+    {"leaf_scaling": True},
+    {"leaf_scaling": True, "refine_epochs": 20},
+]
+SCALED = replace(REFINED, leaf_scaling=True)
+WAYS = ["Nyström", "refined", "scaled by leaf"]
+every_way = pytest.mark.parametrize("settings", [SETTINGS, REFINED, SCALED], ids=WAYS)
 
 
 def data(n_classes: int, n: int = 150, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -47,10 +56,8 @@ def compact(
 ) -> NDArray[np.float64]:
     if not len(leaf.beta):
         return np.repeat(leaf.intercept[None].astype(float), len(X), axis=0)
-    return (
-        LeafBasis(kernel, bound, leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle)(X) @ leaf.beta
-        + leaf.intercept
-    )
+    arrays = leaf.landmarks, leaf.gamma, leaf.pairs, leaf.triangle, leaf.leaf_factor
+    return LeafBasis(kernel, bound, *arrays)(X) @ leaf.beta + leaf.intercept
 
 
 def local(leaf: LeafModel, X: NDArray[np.float32], kernel: Kernel = RBF) -> NDArray[np.float64]:
@@ -221,7 +228,7 @@ def test_landmarks_follow_alpha_squared_with_a_floor(rng: np.random.Generator) -
     assert np.median(away[2]) > 1.5
 
 
-@both_ways
+@every_way
 def test_two_outputs_mirror_each_other_and_agree_with_one(settings: Settings) -> None:
     """A leaf with two of three classes solves the same problem twice, with the signs exchanged."""
     X, target = data(2)
@@ -233,7 +240,7 @@ def test_two_outputs_mirror_each_other_and_agree_with_one(settings: Settings) ->
     np.testing.assert_allclose(local(one, X)[:, 0], local(three, X)[:, 2], rtol=1e-3, atol=1e-3)
 
 
-@both_ways
+@every_way
 @pytest.mark.parametrize("landmarks", [8, 500], ids=["approximated", "exact"])
 @pytest.mark.parametrize("kernel", [Kernel(name, 0.5, 2, 1.0) for name in KERNELS], ids=lambda k: k.name)
 def test_an_absent_class_never_wins(kernel: Kernel, landmarks: int, settings: Settings) -> None:
@@ -260,7 +267,7 @@ def test_weights_count_as_repeated_rows(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(compact(weighted, X), compact(repeated, X), atol=1e-3)
 
 
-@both_ways
+@every_way
 def test_heavy_rows_pull_the_head(settings: Settings, rng: np.random.Generator) -> None:
     X, target = data(2, n=300)
     X += rng.normal(0, 1.5, X.shape).astype(np.float32)  # classes that overlap
@@ -290,7 +297,7 @@ def test_support_vectors_are_kept_only_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("refine", [{"refine": False}, {"refine": True}, {"refine_epochs": 20}], ids=str)
+@pytest.mark.parametrize("refine", REFINEMENTS, ids=str)
 def test_a_local_machine_of_some_rows_and_a_compact_model_of_all(
     task: str, refine: dict[str, object]
 ) -> None:
@@ -317,7 +324,7 @@ def test_a_class_that_no_row_was_drawn_of_is_learned_all_the_same() -> None:
     assert wins[rare].mean() > 0.5 > 0.1 > wins[~rare].mean()
 
 
-@both_ways
+@every_way
 def test_the_same_twice_and_another_seed_otherwise(settings: Settings) -> None:
     X, target = data(3, n=300)
     before = X.copy()
@@ -329,7 +336,7 @@ def test_the_same_twice_and_another_seed_otherwise(settings: Settings) -> None:
     assert not np.array_equal(one.pairs, other.pairs)
 
 
-@both_ways
+@every_way
 def test_a_leaf_far_from_its_own_scale_gives_no_nan(settings: Settings) -> None:
     """γ so large that rows see only themselves."""
     X, target = data(2, n=100)
@@ -341,7 +348,7 @@ def test_a_leaf_far_from_its_own_scale_gives_no_nan(settings: Settings) -> None:
 # -- γ of each leaf, and rows of neighbouring leaves ---------------------------------------------------------
 
 
-@both_ways
+@every_way
 def test_gamma_by_the_median_of_the_leaf(settings: Settings) -> None:
     """A leaf that is ten times as wide has a hundredth of γ, and the same decisions."""
     X, target = data(2)
@@ -371,7 +378,7 @@ def halo_leaf(halo_weight: float, flip: bool, settings: Settings) -> tuple[LeafM
     return fit_leaf(X, told, np.ones(300), 1, SAME, settings, 0, halo), X
 
 
-@both_ways
+@every_way
 def test_rows_of_the_halo_without_weight_have_no_say_in_the_compact_model(settings: Settings) -> None:
     one, _ = halo_leaf(0.0, False, settings)
     other, _ = halo_leaf(0.0, True, settings)
@@ -382,7 +389,7 @@ def test_rows_of_the_halo_without_weight_have_no_say_in_the_compact_model(settin
     np.testing.assert_allclose(one.intercept, other.intercept, rtol=1e-9)
 
 
-@both_ways
+@every_way
 def test_rows_of_the_halo_count_by_their_weight(settings: Settings) -> None:
     """The more they weigh, the more of the exchanged classes are followed."""
     followed = []
@@ -394,7 +401,7 @@ def test_rows_of_the_halo_count_by_their_weight(settings: Settings) -> None:
     assert 0.1 < 1.1 * followed[1] < followed[2]
 
 
-@both_ways
+@every_way
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("halo_weight", [0.0, 0.3])
 def test_a_leaf_that_only_its_halo_makes_varied(settings: Settings, task: str, halo_weight: float) -> None:
@@ -408,7 +415,7 @@ def test_a_leaf_that_only_its_halo_makes_varied(settings: Settings, task: str, h
     assert np.mean(decision < (0 if task == "classification" else 0.5)) > 0.9
 
 
-@both_ways
+@every_way
 def test_own_rows_that_are_no_support_vectors_still_find_landmarks(settings: Settings) -> None:
     """All α² is in the halo, which has no weight."""
     rng = np.random.default_rng(0)
@@ -430,3 +437,30 @@ def test_own_rows_that_are_no_support_vectors_still_find_landmarks(settings: Set
     )
     check_shapes(leaf, 2, 1)
     assert ((compact(leaf, X[:80], kernel)[:, 0] > 0) == (target[:80] == 1)).all()
+
+
+# -- factors of the leaf's own -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", STATIONARY)
+@pytest.mark.parametrize("way", [{}, {"refine_epochs": 40}], ids=str)
+def test_a_leaf_learns_which_features_matter_in_it(kernel: str, way: dict[str, object]) -> None:
+    """One of four does; one more is 0 in every row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1_200, 5)).astype(np.float32)
+    X[:, 3] = 0.0
+    y = np.sin(2.5 * X[:, 1]) + 0.05 * rng.normal(size=len(X))
+    train, test = slice(0, 800), slice(800, None)
+    kernels = Kernels(Kernel(kernel, 0.2), Kernel(kernel, 0.2))
+    errors = []
+    for leaf_scaling in (False, True):
+        given = make_settings(
+            {"task": "regression", "landmarks": 12, "products": 0, "leaf_scaling": leaf_scaling, **way}
+        )
+        leaf = fit(X[train], y[train], kernels=kernels, settings=given)
+        assert leaf.leaf_factor.shape == ((5,) if leaf_scaling else (0,))
+        errors.append(np.mean((compact(leaf, X[test], kernels.head)[:, 0] - y[test]) ** 2))
+    assert leaf.leaf_factor.dtype == np.float32
+    assert leaf.leaf_factor[3] == 1.0
+    assert leaf.leaf_factor[1] > 1.3 * leaf.leaf_factor[[0, 2, 4]].max()
+    assert errors[1] < 0.9 * errors[0]

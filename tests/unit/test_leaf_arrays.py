@@ -224,7 +224,8 @@ def test_an_outline_has_its_shape(name: str) -> None:
 @each_line
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_constant_leaf_has_it(name: str, task: str) -> None:
-    line, settings = LINES[name], replace(SETTINGS, task=task)
+    line = LINES[name]
+    settings = replace(SETTINGS, task=task, leaf_scaling=name == "leaf_factor")
     target = np.full(4, 1.5) if task == "regression" else np.zeros(4, np.int64)
     X = np.ones((4, 3), np.float32)
     leaf = fit_leaf(X, target, np.ones(4), 1, Kernels(RBF, RBF), settings, 0)

@@ -14,7 +14,16 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
-from dcpred_tasks.training.refinement import LOG_GAMMA, PULL, SPREAD, Objective, refine, stochastic
+from dcpred_tasks.training.refinement import (
+    LOG_FACTOR,
+    LOG_GAMMA,
+    PULL,
+    SPREAD,
+    STRETCH,
+    Objective,
+    refine,
+    stochastic,
+)
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import joint_ridge
 from support.objectives import LOSSES, Doubles, kernel_of, make_goal, problem
@@ -33,8 +42,11 @@ def slopes(objective: Objective, theta: Doubles, step: float = 1e-5) -> Doubles:
 @pytest.mark.parametrize("products", [0, 6])
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_gradient_is_that_of_the_value(name: str, products: int, k: int, loss: float | str) -> None:
-    objective = problem(name, products, k, loss)
+@pytest.mark.parametrize("own_factors", [False, True])
+def test_the_gradient_is_that_of_the_value(
+    name: str, products: int, k: int, loss: float | str, own_factors: bool
+) -> None:
+    objective = problem(name, products, k, loss, own_factors=own_factors)
     rng = np.random.default_rng(1)
     for far in (0.0, 0.3):  # at the start, where the pull has no slope, and away from it
         theta = objective.origin + far * rng.normal(size=len(objective.origin))
@@ -47,16 +59,19 @@ def test_the_gradient_is_that_of_the_value(name: str, products: int, k: int, los
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
+@pytest.mark.parametrize("own_factors", [False, True])
+def test_the_value_is_its_definition(name: str, loss: float | str, own_factors: bool) -> None:
     """Term by term, row by row."""
     ridge = 0.2
-    objective = problem(name, 3, 2, loss, n=7, ridge=ridge)
+    objective = problem(name, 3, 2, loss, n=7, ridge=ridge, own_factors=own_factors)
     theta = objective.origin + 0.2 * np.random.default_rng(0).normal(size=len(objective.origin))
-    U, beta, b, gamma = objective.parts(theta)
+    U, beta, b, gamma, factor = objective.parts(theta)
+    assert len(factor) == (U.shape[1] if own_factors else 0)
+    s = factor if own_factors else np.ones(U.shape[1])
     goal, value = objective.goal, 0.0
     for i, x in enumerate(objective.X):
         c = [
-            float(replace(objective.basis.kernel, gamma=g)(x[None], u[None])[0, 0])
+            float(replace(objective.basis.kernel, gamma=g)((s * x)[None], (s * u)[None])[0, 0])
             for u, g in zip(U, gamma, strict=True)
         ]
         c += [c[p] * c[q] for p, q in objective.basis.pairs]
@@ -74,6 +89,7 @@ def test_the_value_is_its_definition(name: str, loss: float | str) -> None:
     value += ridge * (beta**2).mean() / objective.scale**2
     value += PULL * objective.basis.kernel.gamma * ((U - objective.start) ** 2).sum()
     value += SPREAD * (np.log(gamma / objective.gamma) ** 2).sum() / m
+    value += STRETCH * (np.log(s) ** 2).mean()
     assert objective(theta)[0] == pytest.approx(value, rel=1e-6)
 
 
@@ -81,9 +97,18 @@ def test_gamma_has_limits() -> None:
     objective = problem("rbf", 0, 1, "square")
     theta = objective.origin.copy()
     theta[-4:] = [-9, 9, 2, 0]
-    _, _, _, gamma = objective.parts(theta)
+    gamma = objective.parts(theta)[3]
     np.testing.assert_allclose(np.log(gamma / objective.gamma), [-LOG_GAMMA, LOG_GAMMA, 2, 0], atol=1e-12)
     np.testing.assert_allclose(objective(theta)[1], slopes(objective, theta), rtol=1e-5, atol=1e-7)
+
+
+def test_factors_have_limits() -> None:
+    objective = problem("rbf", 0, 1, "square", own_factors=True)
+    theta = objective.origin.copy()
+    theta[-3:] = [-9, 9, 2]
+    factor = objective.parts(theta)[4]
+    np.testing.assert_allclose(np.log(factor), [-LOG_FACTOR, LOG_FACTOR, 2], atol=1e-12)
+    np.testing.assert_allclose(objective(theta)[1], slopes(objective, theta), rtol=1e-5, atol=1e-6)
 
 
 # -- downhill ------------------------------------------------------------------------------------------------

@@ -312,15 +312,16 @@ def test_the_chosen_point_gets_more_steps_where_they_help() -> None:
 
 
 class Stiff(Known):
-    """The better settings need another ridge, and more steps with it."""
+    """The better settings need another ridge, more steps and factors of leaves with it."""
 
     def error(self, tree: int, s: Settings) -> float:
-        both = s.refine_steps == MORE_STEPS and s.refine_ridge == 10 * START.refine_ridge
-        return super().error(tree, s) * (0.9 if both else 1.0)
+        all_three = s.refine_steps == MORE_STEPS and s.refine_ridge == 10 * START.refine_ridge
+        return super().error(tree, s) * (0.9 if all_three and s.leaf_scaling else 1.0)
 
 
-def test_the_chosen_point_gets_another_ridge_and_more_steps_together() -> None:
+def test_the_chosen_point_gets_another_ridge_more_steps_and_factors_of_leaves_together() -> None:
     best = choose(search(Stiff([1.0], [0.1]), [0], Budget(), extent=SHORT), 1.0)
+    assert best.settings.leaf_scaling
     assert (best.settings.refine_steps, best.settings.refine_ridge) == (MORE_STEPS, 10 * START.refine_ridge)
 
 

@@ -196,7 +196,9 @@ def test_triangle_needs_a_stationary_kernel() -> None:
         make_settings({"triangle": 1, "kernel": kernel, "refine": False})
 
 
-@pytest.mark.parametrize(("name", "value"), [("guide", 0.5), ("refine_epochs", 3), ("loss", "logistic")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("guide", 0.5), ("refine_epochs", 3), ("loss", "logistic"), ("leaf_scaling", True)]
+)
 def test_what_only_refinement_uses_is_refused_without_it(name: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"{name} was set to .* refine is false.*leave out {name}"):
         make_settings({name: value, "refine": False})

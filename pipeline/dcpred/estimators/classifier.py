@@ -90,6 +90,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     loss : {"hinge", "logistic"} or None, default None
         Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest.
         logistic: the logistic loss, over all classes of a leaf together. None: hinge.
+    leaf_scaling : bool or None, default None
+        Features get other factors in each leaf, which refinement learns with the landmarks. They help where
+        leaves are of different nature and have rows enough, numbers more than classes. None: False.
     guide : float (from 0 to 1) or None, default None
         Share of the loss of the refinement that is the distance to the local SVM, for classes. None: 0.0.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
@@ -158,6 +161,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         refine_epochs: int | None = None,
         refine_ridge: float | None = None,
         loss: str | None = None,
+        leaf_scaling: bool | None = None,
         guide: float | None = None,
         max_leaf_rows: int = 8_000,
         local_rows: int | None = None,
@@ -193,6 +197,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.refine_epochs = refine_epochs
         self.refine_ridge = refine_ridge
         self.loss = loss
+        self.leaf_scaling = leaf_scaling
         self.guide = guide
         self.max_leaf_rows = max_leaf_rows
         self.local_rows = local_rows

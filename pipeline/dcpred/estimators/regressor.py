@@ -75,6 +75,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         faster in leaves of many thousand rows. None: none.
     refine_ridge : float (0 or more) or None, default None
         Penalty on the output weights in the refinement. None: 0.001.
+    leaf_scaling : bool or None, default None
+        Features get other factors in each leaf, which refinement learns with the landmarks. They help where
+        leaves are of different nature and have rows enough, numbers more than classes. None: False.
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
     local_rows : int (from 2 to 100,000 rows) or None, default None
@@ -138,6 +141,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         refine_steps: int | None = None,
         refine_epochs: int | None = None,
         refine_ridge: float | None = None,
+        leaf_scaling: bool | None = None,
         max_leaf_rows: int = 8_000,
         local_rows: int | None = None,
         min_leaf_rows: int | None = None,
@@ -170,6 +174,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.refine_steps = refine_steps
         self.refine_epochs = refine_epochs
         self.refine_ridge = refine_ridge
+        self.leaf_scaling = leaf_scaling
         self.max_leaf_rows = max_leaf_rows
         self.local_rows = local_rows
         self.min_leaf_rows = min_leaf_rows

@@ -6,7 +6,7 @@
     last       more and fewer landmarks, on all leaves: the tree that leads, and those that are near it
     told       numbers of landmarks around the best point, and one beyond a budget that binds
     again      the best points on other held-out rows, where few are held out at a time
-    refined    another ridge and more steps of refinement for the point that would be chosen
+    refined    another ridge, more steps of refinement, and factors of leaves for that point
     loss       the logistic loss for it, where there are classes
 
 Within a round, tries of a tree are judged on the same leaves, where a difference is far less uncertain than a
@@ -173,8 +173,9 @@ class _LastRound:
         return found
 
     def refined(self, points: list[Point], slack: float) -> list[Point]:
-        """The point that would be chosen with another ridge and more steps of refinement together, if that
-        helps; its error is moved by the difference that it makes on the rows that are held out first.
+        """The point that would be chosen with another ridge, more steps of refinement and factors of leaves
+        together, if that helps; its error is moved by the difference that it makes on the rows that are held
+        out first.
         """
         if not points:
             return points
@@ -208,12 +209,14 @@ class _LastRound:
 
 
 def _refinements(settings: Settings) -> list[Settings]:
-    """Other ridges and more steps, each and together: with more landmarks than it was chosen for, or more
-    steps, another ridge is the best.
+    """Other ridges, more steps and factors of leaves, alone and together: with more landmarks than it was
+    chosen for, or more steps, another ridge is the best; factors of leaves need more steps, too.
     """
+    most = max(settings.refine_steps, MORE_STEPS)
+    shapes = [(settings.refine_steps, False), (most, False), (most, True)]
     every = [
-        replace(settings, refine_ridge=settings.refine_ridge * ridge, refine_steps=steps)
-        for steps in sorted({settings.refine_steps, max(settings.refine_steps, MORE_STEPS)})
+        replace(settings, refine_ridge=settings.refine_ridge * ridge, refine_steps=steps, leaf_scaling=own)
+        for steps, own in dict.fromkeys(shapes)
         for ridge in RIDGES
     ]
     return [s for s in every if s != settings]

@@ -136,6 +136,7 @@ def outline(settings: Settings, m: int, division: Division, counts: IntArray, ou
     rows = {"landmark": m, "product": p, "basis": m + p}
     sizes = {"feature": len(division.scaling.shift), "output": outputs}
     arrays: dict[str, Any] = outlined(Model, n, rows, sizes)
+    arrays["leaf_factor"] = arrays["leaf_factor"][:, : None if settings.leaf_scaling else 0]
     return Model(
         **arrays,
         task=settings.task,

@@ -35,7 +35,9 @@ from dcpred_tasks.storage.atomic_files import new_directory, read_json, write_js
 from dcpred_tasks.storage.digests import digest, digest_json
 
 FORMAT = "dcpred-model"
-VERSION = 2  # version 1 has no γ of each landmark: all have that of the kernel
+# Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves; a model
+# without them is written in version 2, for readers of that.
+VERSION = 3
 CHUNK_BYTES = 8 * 2**20
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -60,6 +62,7 @@ SELF_TEST = {
 }
 ARRAYS = COMPACT | SUPPORT | REFERENCE | SELF_TEST
 SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
+SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Artifact:
         kernel = Kernel(**self.body["kernel"])
         a = _read_arrays(self.path, self.body["arrays"], _stored(COMPACT | REFERENCE, self.body["arrays"]))
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
+        a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
         return Model(
             **leaf_arrays,
@@ -164,7 +168,7 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
             partial / "model.json",
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if set(SINCE_3) & set(arrays) else 2,
                 "hash": model_hash,
                 "model": body,
                 "provenance": dict(provenance),
@@ -237,17 +241,19 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+    if not model.leaf_factor.size:
+        del arrays["leaf_factor"]
     return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that are to be read. Models of format 1 have no γ of landmarks, older ones no reference
-    values: what the hash covers tells.
+    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
+    older ones no reference values: what the hash covers tells.
     """
     return {
         name: array
         for name, array in wanted.items()
-        if name in declared or name not in (*SINCE_2, *REFERENCE)
+        if name in declared or name not in (*SINCE_2, *SINCE_3, *REFERENCE)
     }
 
 

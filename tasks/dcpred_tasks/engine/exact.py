@@ -45,6 +45,10 @@ class Exact(NamedTuple):
     """float32 (n_landmarks · n_features,), feature by feature in each leaf: a loop over them is a vector
     loop.
     """
+    leaf_factor: SingleArray
+    """float32 (n_leaves · n_features,), what scaled features are multiplied with in each leaf; (0,) where
+    leaves have no factors of their own.
+    """
     pair_at: IntArray
     """int64 (n_leaves + 1,), offsets of pairs."""
     pairs: NDArray[np.int32]
@@ -82,6 +86,7 @@ def exact_arrays(model: Model) -> Exact:
         centres=_own(model.tree.centres, np.float32),
         landmark_at=_own(at, np.int64),
         landmarks=_own(np.concatenate(turned), np.float32),
+        leaf_factor=_own(model.leaf_factor, np.float32),
         pair_at=_own(model.pair_at, np.int64),
         pairs=_own(model.pairs, np.int32),
         triangle_at=_own(model.triangle_at, np.int64),

@@ -75,16 +75,16 @@ def group_features(held: IntArray) -> int:
 
 
 def factors_fit(model: Model) -> bool:
-    """Whether single precision holds the factors of the scaling with all digits."""
-    factor = np.abs(model.scaling.factor)
+    """Whether single precision holds the factors of the scaling, and those of leaves, with all digits."""
+    factor = np.abs(np.vstack([model.scaling.factor, model.factors]))
     return bool(((factor == 0) | ((factor > 1e-30) & (factor < 1e30))).all())
 
 
-def centre_in(model: Model, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_features) in scaled features, as single precision holds them; 0 in features
-    whose raw value would be too large.
+def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
+    """Points to centre on, (n, n_features), raw units times `factor`, as single precision holds them; 0 in
+    features whose raw value would be too large.
     """
-    factor = np.where(model.scaling.factor == 0, np.nan, model.scaling.factor)
+    factor = np.where(factor == 0, np.nan, factor)
     with np.errstate(all="ignore"):
         usable = np.abs(points / factor) < 1e30
     return np.where(usable, points, 0.0).astype(np.float32).astype(ACC_DTYPE)
@@ -93,7 +93,8 @@ def centre_in(model: Model, points: FloatArray) -> FloatArray:
 def origin(model: Model) -> FloatArray:
     """The point that the tree is centred on."""
     centres = model.tree.centres.astype(ACC_DTYPE)
-    return centre_in(model, centres.mean(axis=0) if len(centres) else np.zeros(model.n_features))
+    middle = centres.mean(axis=0) if len(centres) else np.zeros(model.n_features)
+    return centre_in(model.scaling.factor, middle)
 
 
 def product_error(model: Model) -> float:

@@ -19,6 +19,9 @@ before single precision comes in. Constants are summed here in double precision.
 value in standard deviations of them, 300 products: cpusmall 1.4e-4 in c, 4e-5 in e; cal_housing 5e-4 and
 2e-4; letter 1.1e-4 and 1.5e-5.
 
+Where leaves have factors of their own (leaf_scaling), x' is multiplied with those here, and u_j and μ_l lie
+in such features: a row is converted for its leaf with other factors, and that is all.
+
 **Features.** Those that the scaling gives the factor 0 are the same in every row. Where they are many, rows,
 centres and landmarks are held without them; what centres and landmarks have there goes into half norms and
 offsets.
@@ -41,7 +44,6 @@ from dcpred_tasks.engine.layout import (
     AT_ONCE,
     HUGE,
     LANES,
-    UNROLLED,
     centre_in,
     factors_fit,
     form_of,
@@ -51,7 +53,16 @@ from dcpred_tasks.engine.layout import (
     product_error,
     walks_by_distances,
 )
-from dcpred_tasks.engine.row_layout import Conversion, aligned, halves, held_conversion
+from dcpred_tasks.engine.row_layout import (
+    Conversion,
+    LeafFactors,
+    aligned,
+    factors_of_leaves,
+    halves,
+    held_conversion,
+    leaf_factors,
+)
+from dcpred_tasks.engine.terms import Terms, terms_of
 from dcpred_tasks.engine.tiles import allowed
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import LeafPoints, Sum
@@ -64,21 +75,6 @@ TOO_WIDE_LEAF = 1e4  # Rows of a leaf that is wider still go one by one in doubl
 # trusted with. Without a limit errors on covtype (64 leaves, default settings) reach 3e-3 standard
 # deviations; 2e4 leaves 1.5e-4, and sends no leaf of letter or cal_housing to double precision.
 LARGE_TERMS = 2e4
-
-
-class Terms(NamedTuple):
-    """What a leaf's decision values are sums of: landmarks, then products e[left] · e[right]."""
-
-    n_landmarks: int
-    """Landmarks, padded to a multiple of UNROLLED."""
-    left: IntArray
-    """int64 (n_products,), the first landmark of each product, counted within the leaf; padded as landmarks
-    are.
-    """
-    right: IntArray
-    """int64 (n_products,), the second landmark."""
-    weights: FloatArray
-    """float64 (n_landmarks + n_products, n_outputs), output weights; 0 in padding."""
 
 
 class Packed(NamedTuple):
@@ -142,6 +138,8 @@ class Packed(NamedTuple):
     """Leaves whose kernel values come from products of digits."""
     n_by_products: int
     """Leaves whose kernel values come from products, of digits or not: all but the wide ones."""
+    leaf_factors: LeafFactors
+    """What features are multiplied with in leaves, instead of `factor`."""
     means_high: SingleArray
     """float32 (n_leaves · n_converted,), μ + μ_l / s in raw units, as origin_high."""
     means_low: SingleArray
@@ -207,9 +205,8 @@ def pack(model: Model) -> Packed:
     by_digits = digits.group_at >= 0
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present, term_weights, weights = _output_weights(terms, model.n_outputs)
-    high, low, middle = halves(conversion, means)
-    has_bounds = model.bounds.shape[1] > 0
-    by_distances = walks_by_distances(model)
+    high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
+    has_bounds, by_distances = model.bounds.shape[1] > 0, walks_by_distances(model)
     return Packed(
         n_features=model.n_features,
         n_outputs=model.n_outputs,
@@ -229,6 +226,7 @@ def pack(model: Model) -> Packed:
         rank=np.argsort(np.argsort(2 * wide - by_digits, kind="stable"), kind="stable"),
         n_by_digits=int(by_digits.sum()),
         n_by_products=int((~wide).sum()),
+        leaf_factors=leaf_factors(model, conversion),
         means_high=high,
         means_low=low,
         means_centre=middle,
@@ -274,7 +272,7 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion, by_distance
         )
         children[node, : len(moved)] = tree.children[own]
         radius[node] = np.sqrt(norms.max())
-    high, low, centre = halves(conversion, middle)
+    high, low, centre = halves(conversion, middle, conversion.factor)
     return {
         "origin_high": high,
         "origin_low": low,
@@ -292,10 +290,12 @@ def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
     (n_leaves,): infinite where a row whose square is finite may have an exponent that is not.
     """
     means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
+    factors = np.broadcast_to(model.factors, means.shape)
     held = np.arange(model.n_features)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
-            means[leaf] = centre_in(model, model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0))
+            middle = model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0)
+            means[leaf] = centre_in(factors[leaf], middle)
             points = _points(model, held, leaf, means[leaf], False)
             fits = max(points.square.max(), points.gamma.max()) < HUGE
             width[leaf] = model.kernel.family.width(points).max() if fits else np.inf
@@ -328,7 +328,7 @@ def _pack_leaves(
     for leaf, m in enumerate(counts):
         if m == 0:
             terms.append(
-                _terms(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs)))
+                terms_of(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs)))
             )
             continue
         points = _points(model, held, leaf, means[leaf], bool(wide[leaf]))
@@ -338,7 +338,7 @@ def _pack_leaves(
         constants[group, :, lane] = lanes.constants.T
         first, second, pairs, sums = _in_differences(model, leaf, lanes.factor, lanes.shift)
         constant[leaf] += sums
-        terms.append(_terms(first, pairs, second))
+        terms.append(terms_of(first, pairs, second))
     return groups, constants, constant, terms
 
 
@@ -386,15 +386,3 @@ def _output_weights(terms: list[Terms], n_outputs: int) -> tuple[list[IntArray],
 
 def _offsets(lengths: Iterable[int]) -> IntArray:
     return np.cumsum([0, *lengths])
-
-
-def _terms(first: FloatArray, pairs: NDArray[np.int32], second: FloatArray) -> Terms:
-    """Landmarks with the weights `first` and products with the weights `second`, each padded with
-    weights 0.
-    """
-    (m, n_outputs), none = first.shape, -len(pairs) % UNROLLED
-    left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
-    padding = np.zeros((-m % UNROLLED, n_outputs))
-    return Terms(
-        m + len(padding), left, right, np.vstack([first, padding, second, np.zeros((none, n_outputs))])
-    )

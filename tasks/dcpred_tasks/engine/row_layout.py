@@ -25,6 +25,19 @@ class Conversion(NamedTuple):
     """float64 (n_converted,), μ in raw units."""
 
 
+class LeafFactors(NamedTuple):
+    """What raw features are multiplied with in leaves: s, or where leaves have factors of their own s times
+    those.
+    """
+
+    single: SingleArray
+    """float32 (n_leaves · n_converted,), or (n_converted,) where all leaves have the same."""
+    double: FloatArray
+    """float64, the same in double precision."""
+    step: int
+    """1 where each leaf has its own, else 0: those of a leaf begin at this times leaf · n_converted."""
+
+
 def held_conversion(model: Model, held: IntArray) -> Conversion:
     """The conversion to these features; where some are skipped, padded to a multiple of 16."""
     n = len(held)
@@ -52,13 +65,30 @@ def aligned(values: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def halves(conversion: Conversion, centres: FloatArray) -> tuple[SingleArray, SingleArray, SingleArray]:
+def factors_of_leaves(model: Model, conversion: Conversion) -> FloatArray:
+    """The factors of rows in leaves, float64 (n_leaves, n_converted), or (1, n_converted) where all leaves
+    have the scaling's.
+    """
+    return np.where(conversion.used, model.factors[:, conversion.feature], 0.0)
+
+
+def leaf_factors(model: Model, conversion: Conversion) -> LeafFactors:
+    """The result of factors_of_leaves as compiled code takes it."""
+    factors = factors_of_leaves(model, conversion)
+    single = aligned(factors.astype(np.float32).ravel())
+    return LeafFactors(single, aligned(factors.ravel()), int(model.leaf_factor.shape[1] > 0))
+
+
+def halves(
+    conversion: Conversion, centres: FloatArray, factor: FloatArray
+) -> tuple[SingleArray, SingleArray, SingleArray]:
     """(high, low, centre), each float32 and flat, n_converted numbers for every centre: a = μ + centre / s as
     the sum of two single numbers, and the centre itself.
 
     centres  float64 (n_features,) or (n, n_features), scaled
+    factor   float64 (n_converted,), (1, n_converted) or (n, n_converted), s of the centres
     """
-    factor = np.where(conversion.factor == 0, 1.0, conversion.factor)
+    factor = np.where(factor == 0, 1.0, factor)
     centres = np.where(conversion.used, centres[..., conversion.feature], 0.0)
     # The engine leaves rows to double precision where a part is infinite.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -54,6 +54,7 @@ def smallest_model() -> Model:
         beta=np.ones((1, 1), np.float32),
         intercept=np.zeros((1, 1)),
         bounds=np.empty((1, 0)),
+        leaf_factor=np.empty((1, 0), np.float32),
         leaf_rows=np.array([1]),
     )
 

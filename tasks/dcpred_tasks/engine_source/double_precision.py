@@ -123,6 +123,8 @@ def _kernel_row(q, leaf, m, x, c, r):
     r[:m] = 0.0
     for j in range(d):
         xj = x[j]
+        if len(q.leaf_factor) > 0:
+            xj *= np.float64(q.leaf_factor[leaf * d + j])
         if q.sum == SQUARES:
             for i in range(m):
                 difference = xj - np.float64(q.landmarks[first + j * m + i])

@@ -149,15 +149,16 @@ def _distances(room, centres, n_shared, n_own, first, stop, kind):
 
 
 @inlined
-def load(p, source, n, high, low, centres, at, look, address, norm, rows):
+def load(p, source, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows):
     """Convert the rows at n addresses into `rows`, row r less the centre whose parts are high, low and
-    centres from element at[r] on. Where features are skipped, the first `look` features of each raw row are
-    searched for NaN and infinity.
+    centres from element at[r] on; its factors begin at element step · at[r]. Where features are skipped, the
+    first `look` features of each raw row are searched for NaN and infinity.
     """
     if CHECKED:
         touch(rows, 0, n * p.width)
-        touch(p.factor, 0, p.n_converted)
         for r in range(n):
+            touch(factor, step * at[r], p.n_converted)
+            touch(double_factor, step * at[r], p.n_converted)
             touch(high, at[r], p.n_converted)
             touch(low, at[r], p.n_converted)
             touch(centres, at[r], p.n_converted)
@@ -172,7 +173,7 @@ def load(p, source, n, high, low, centres, at, look, address, norm, rows):
             look,
             p.picks,
             p.n_converted,
-            p.factor,
+            factor,
             high,
             low,
             at,
@@ -180,8 +181,9 @@ def load(p, source, n, high, low, centres, at, look, address, norm, rows):
             p.width,
             norm,
             p.shift,
-            p.double_factor,
+            double_factor,
             centres,
+            step,
         )
         return
     load_rows(
@@ -189,7 +191,7 @@ def load(p, source, n, high, low, centres, at, look, address, norm, rows):
         address,
         n,
         p.n_features,
-        p.factor,
+        factor,
         high,
         low,
         at,
@@ -197,8 +199,9 @@ def load(p, source, n, high, low, centres, at, look, address, norm, rows):
         p.width,
         norm,
         p.shift,
-        p.double_factor,
+        double_factor,
         centres,
+        step,
     )
 
 

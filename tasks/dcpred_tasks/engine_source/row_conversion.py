@@ -70,6 +70,15 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, pointers: list[Any], j: Any, 
     return z
 
 
+def _pointers(
+    b: Any, source: Any, target: Any, shift: Any, own: Any, factors: Any, centre: Any, centres: Any
+) -> list[Any]:
+    """What _chunk takes: `own` is the place of the row's factors, `centre` that of its centre."""
+    factor, double_factor = (b.gep(values, [own]) for values in factors)
+    high, low, middle = (b.gep(values, [centre]) for values in centres)
+    return [source, high, low, factor, target, shift, double_factor, middle]
+
+
 def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
     """The code of load_rows: vectors of 16 features, or of 8, 4 or 1 where a row has fewer."""
     d, after = operands[2], b.append_basic_block("converted")
@@ -89,7 +98,7 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
     """A row is read in whole vectors, and nothing past its end: where the number of features is no multiple
     of the lanes, the last vector reads some features once more.
     """
-    address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres = operands
+    address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step = operands
     tail, stop = b.sub(d, integer(lanes)), b.and_(d, integer(-lanes))
     vector = ir.VectorType(F32, lanes)
     numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
@@ -100,17 +109,10 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
     with Loop(b, n, []) as (r, _, _):
         source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
         centre = b.load(b.gep(at, [r]))
-        near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        pointers = [
-            source,
-            near[0],
-            near[1],
-            factor,
-            b.gep(out, [b.mul(r, width)]),
-            shift,
-            double_factor,
-            near[2],
-        ]
+        own, target = b.mul(step, centre), b.gep(out, [b.mul(r, width)])
+        pointers = _pointers(
+            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres)
+        )
         whole = Loop(b, stop, [zeros], step=lanes)
         with whole as (j, (total,), following):
             z = _chunk(b, dtype, lanes, pointers, j)
@@ -142,9 +144,8 @@ def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
 
 def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
     """The code of load_some: whole vectors, for Conversion pads the index and the factors."""
-    address, n, d, index, length, factor, high, low, at, out, width, norms, shift, double_factor, centres = (
-        operands
-    )
+    address, n, d, index, length, *rest = operands
+    factor, high, low, at, out, width, norms, shift, double_factor, centres, step = rest
     with b.goto_entry_block():
         spoilt = b.alloca(ir.IntType(1))
     with Loop(b, n, []) as (r, _, _):
@@ -154,17 +155,10 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
             with b.if_then(b.icmp_signed(">", d, integer(0))):
                 _look(b, dtype, source, d, spoilt)
         centre = b.load(b.gep(at, [r]))
-        near = [b.gep(values, [centre]) for values in (high, low, centres)]
-        pointers = [
-            source,
-            near[0],
-            near[1],
-            factor,
-            b.gep(out, [b.mul(r, width)]),
-            shift,
-            double_factor,
-            near[2],
-        ]
+        own, target = b.mul(step, centre), b.gep(out, [b.mul(r, width)])
+        pointers = _pointers(
+            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres)
+        )
         whole = Loop(b, length, [constant(0.0)], step=LANES)
         with whole as (j, (total,), following):
             z = _chunk(b, dtype, LANES, pointers, j, _picked(b, source, index, j))
@@ -219,14 +213,14 @@ def _double_row(b: Any, dtype: "np.dtype[Any]", address: Any, n: Any, out: Any) 
 
 @intrinsic
 def _load_rows(
-    _, code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres
+    _, code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step
 ):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
         for_dtype(b, code, lambda dtype: _convert(b, dtype, given))
         return context.get_dummy_value()
 
-    given = (address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    given = (address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step)
     return takes(types.void, code, *given), generate
 
 
@@ -249,6 +243,7 @@ def _load_some(
     shift,
     double_factor,
     centres,
+    step,
 ):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
@@ -271,6 +266,7 @@ def _load_some(
         shift,
         double_factor,
         centres,
+        step,
     )
     return takes(types.void, code, *given), generate
 
@@ -286,13 +282,17 @@ def _read_row(_, code, address, n, out):
 
 
 @compiled
-def load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres):
+def load_rows(
+    code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step
+):
     """z of n rows of d features at address[r] into out[width r : …], float32; a = high + low and the centre
-    of row r begin at element at[r].
+    of row r begin at element at[r], its factors at element step · at[r].
 
     norms[r] becomes ‖z‖², which is not finite where a feature is not.
     """
-    _load_rows(code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres)
+    _load_rows(
+        code, address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step
+    )
 
 
 @compiled
@@ -313,6 +313,7 @@ def load_some(
     shift,
     double_factor,
     centres,
+    step,
 ):
     """The same for the features index[:length] of a row, `length` a multiple of 16; element k of all other
     arrays belongs to feature index[k].
@@ -337,6 +338,7 @@ def load_some(
         shift,
         double_factor,
         centres,
+        step,
     )
 
 

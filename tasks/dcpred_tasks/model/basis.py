@@ -11,7 +11,7 @@ Each is a member of the protocol `Basis`, and `LeafBasis` is all three, of one s
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
-Pull = Callable[[RealArray], tuple[RealArray, RealArray, RealArray]]
+Pull = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]]
 Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 
 
@@ -75,7 +75,8 @@ class Basis(Protocol):
         """Σ_q β_q c̄_q(x) as a function of what refinement moves, or None where it cannot.
 
         From landmarks (m, n_features), their γ (m,) and β (size, k) to f (n, k), and to a function from ∂L/∂f
-        to ∂L/∂landmarks, ∂L/∂log γ and ∂L/∂β. All in the dtype of X.
+        to ∂L/∂landmarks, ∂L/∂log γ, a function that gives ∂L/∂log of factors of rows and landmarks
+        (n_features,), and ∂L/∂β. All in the dtype of X.
         """
 
     def predicted_ns(self, prices: Prices) -> float:
@@ -132,9 +133,9 @@ class Products:
         def sums_and_pull(U: RealArray, gamma: RealArray, beta: RealArray) -> tuple[RealArray, Pull]:
             f, pull = both(U, gamma, np.vstack([np.zeros((m, beta.shape[1]), X.dtype), beta]))
 
-            def own(df: RealArray) -> tuple[RealArray, RealArray, RealArray]:
-                dU, d_log_gamma, d_beta = pull(df)
-                return dU, d_log_gamma, d_beta[m:]
+            def own(df: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]:
+                dU, d_log_gamma, by_factors, d_beta = pull(df)
+                return dU, d_log_gamma, by_factors, d_beta[m:]
 
             return f, own
 
@@ -181,10 +182,11 @@ class TrianglePoints:
 class LeafBasis:
     """c̄ of a compact leaf: landmarks, products and triangle points, as the arrays that are stored.
 
-    landmarks  float32 (m, n_features), scaled
+    landmarks  float32 (m, n_features), scaled, times `factor`
     gamma      float32 (m,), γ of each landmark, and by it of products and triangle values
     pairs      int32 (p, 2)
     triangle   float32 (t, m), the distances s_tj
+    factor     float32 (n_features,), what scaled features are multiplied with in this leaf; (0,) for nothing
     """
 
     kernel: Kernel
@@ -193,6 +195,11 @@ class LeafBasis:
     gamma: SingleArray
     pairs: NDArray[np.int32]
     triangle: SingleArray
+    factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+
+    def inside(self, X: RowArray) -> RowArray:
+        """Scaled rows, times the leaf's own factors."""
+        return X.astype(ACC_DTYPE) * self.factor if len(self.factor) else X
 
     @property
     def members(self) -> tuple[Landmarks, Products, TrianglePoints]:
@@ -209,6 +216,7 @@ class LeafBasis:
 
     def __call__(self, X: RowArray) -> FloatArray:
         landmarks, products, triangle = self.members
+        X = self.inside(X)
         if triangle.size == 0:
             c = landmarks(X)
             return np.hstack([c, products.of_values(c)]) if products.size else c
@@ -224,7 +232,8 @@ class LeafBasis:
         if self.kernel.stationary:
             return np.maximum(np.abs(self(X)), 1.0)
         u = np.abs(self.landmarks)
-        return np.maximum(replace(self, landmarks=u)(np.abs(X) + u.mean(axis=0)), 1.0)
+        there = replace(self, landmarks=u, factor=self.factor[:0])
+        return np.maximum(there(np.abs(self.inside(X)) + u.mean(axis=0)), 1.0)
 
     def weighted(self, X: RealArray) -> Weighted | None:
         return None if len(self.triangle) else weighted_sums(self.kernel, X, self.pairs)
@@ -252,7 +261,7 @@ def weighted_sums(kernel: Kernel, X: RealArray, pairs: NDArray[np.int32]) -> Wei
         for output, part in enumerate(mixed):
             f[:, output] += 0.5 * (part * c).sum(axis=1)
 
-        def pull(df: RealArray) -> tuple[RealArray, RealArray, RealArray]:
+        def pull(df: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]:
             dc = df * first[:, 0] if df.shape[1] == 1 else df @ first.T
             for output, part in enumerate(mixed):
                 dc += df[:, output, None] * part

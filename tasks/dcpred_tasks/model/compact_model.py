@@ -1,6 +1,8 @@
 """The compact model as arrays, and its slow, plain definition: the oracle that any faster engine is held to.
 
-    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x') + b_leaf
+    x' = (x − μ) ∘ s;  leaf = descend(x');  f(x) = β_leafᵀ c̄_leaf(x' ∘ φ_leaf) + b_leaf
+
+with φ_leaf = 1 unless leaves have factors of their own.
 
 This is algorithm 1 of Hsieh et al. 2014.
 
@@ -105,7 +107,18 @@ class Model(LeafArrays):
         landmarks = self.landmarks[own]
         triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
         pairs = self.pairs[_span(self.pair_at, leaf)]
-        return LeafBasis(self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle)
+        factor = self.leaf_factor[leaf]
+        return LeafBasis(
+            self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle, factor
+        )
+
+    @property
+    def factors(self) -> FloatArray:
+        """From raw units to the features that landmarks lie in, float64 (n_leaves, n_features); (1,
+        n_features) where all leaves have the scaling's.
+        """
+        own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_features), MODEL_DTYPE)
+        return np.asarray(self.scaling.factor * own, ACC_DTYPE)
 
     @property
     def score_dtype(self) -> np.dtype[np.floating]:

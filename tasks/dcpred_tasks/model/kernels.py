@@ -15,7 +15,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, RealArray, SingleArray
 from dcpred_tasks.model.kernel_families import BY_NAME, Family, Sum
 
 RowArray = NDArray[np.float32] | NDArray[np.float64]
-Slope = Callable[[RealArray], tuple[RealArray, RealArray]]
+Slope = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray]]]
 Differentiable = Callable[[RealArray, RealArray], tuple[RealArray, Slope]]
 
 
@@ -58,8 +58,9 @@ class Kernel:
         return self.family.value(s, self.degree, self.coef0)
 
     def differentiable(self, X: RealArray) -> Differentiable:
-        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U and
-        ∂L/∂log γ (m,). All in the dtype of X.
+        """A function from U (m, d) and γ (m,) to K (n, m), and to a function from ∂L/∂K (n, m) to ∂L/∂U,
+        ∂L/∂log γ (m,), and a function that gives ∂L/∂log s (d,) of factors s that X and U are multiplied
+        with. All in the dtype of X.
         """
         return _DIFFERENTIABLE[self.family.sum](self, X)
 
@@ -86,11 +87,20 @@ def _of_squares(kernel: Kernel, X: RealArray) -> Differentiable:
         np.minimum(t, 0, out=t)
         K, fall = kernel._falling(np.negative(t, out=t))
 
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
-            sums = (dK * fall()).T @ extended
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
+            by_t = dK * fall()
+            sums = by_t.T @ extended
             D_x, D_x2, D = sums[:, :-2], sums[:, -2], sums[:, -1]
-            return 2 * gamma[:, None] * (D_x - D[:, None] * V), gamma * (
-                2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D
+
+            def by_factors() -> RealArray:
+                of_x = (by_t @ gamma) @ (centred * centred)
+                of_u = (gamma[:, None] * V * (2 * D_x - D[:, None] * V)).sum(axis=0)
+                return np.asarray(-2 * (of_x - of_u))
+
+            return (
+                2 * gamma[:, None] * (D_x - D[:, None] * V),
+                gamma * (2 * (V * D_x).sum(axis=1) - D_x2 - v2 * D),
+                by_factors,
             )
 
         return K, slope
@@ -105,10 +115,15 @@ def _of_absolute(kernel: Kernel, X: RealArray) -> Differentiable:
             r += np.abs(X[:, f, None] - U[None, :, f])
         K, fall = kernel._falling(gamma * r)
 
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
             D = dK * fall() * gamma
             signs = [(D * np.sign(X[:, f, None] - U[None, :, f])).sum(axis=0) for f in range(X.shape[1])]
-            return np.stack(signs, axis=1), -(D * r).sum(axis=0)
+
+            def by_factors() -> RealArray:
+                away = [(D * np.abs(X[:, f, None] - U[None, :, f])).sum() for f in range(X.shape[1])]
+                return -np.array(away, X.dtype)
+
+            return np.stack(signs, axis=1), -(D * r).sum(axis=0), by_factors
 
         return K, slope
 
@@ -120,9 +135,10 @@ def _of_products(kernel: Kernel, X: RealArray) -> Differentiable:
         products = X @ U.T
         K, fall = kernel._falling(gamma * products)
 
-        def slope(dK: RealArray) -> tuple[RealArray, RealArray]:
+        def slope(dK: RealArray) -> tuple[RealArray, RealArray, Callable[[], RealArray]]:
             D = dK * (gamma * fall())
-            return -(D.T @ X), -(D * products).sum(axis=0)
+            dU = -(D.T @ X)
+            return dU, -(D * products).sum(axis=0), lambda: np.asarray(2 * (U * dU).sum(axis=0))
 
         return K, slope
 

@@ -68,7 +68,7 @@ class LeafArrays:
     """The arrays of a compact leaf, or of all leaves of a model (the module says how)."""
 
     landmarks: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark", "feature"), offsets="landmark_at")]
-    """In scaled features."""
+    """In scaled features, times `leaf_factor`."""
     gamma: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark",), offsets="landmark_at", since=2)]
     """γ of each landmark."""
     pairs: Annotated[NDArray[np.int32], Line(np.int32, ("product", "of_product"), offsets="pair_at")]
@@ -83,6 +83,10 @@ class LeafArrays:
     intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"))]
     bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"))]
     """The least and the largest target, which predictions stay within; without values for classification."""
+    leaf_factor: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), since=3)]
+    """Factor of each scaled feature in the leaf, where landmarks lie in features times it; without values
+    where leaves have no factors of their own.
+    """
 
 
 @cache

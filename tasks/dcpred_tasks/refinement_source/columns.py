@@ -117,6 +117,57 @@ def kernel_columns(_, x, first, strips, width, terms, factors, groups, K, stride
 
 
 @intrinsic
+def square_columns(_, x, first, strips, width, features, squares):
+    """Column `features` of x = Σ_f squares[f] x_f², of `strips` strips from `first` on."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        x, first, strips, width, features, squares = operands(context, b, signature, args)
+        with Loop(b, strips, []) as (s, _, _):
+            row = _at(b, x, b.mul(b.add(first, s), width))
+            loop = Loop(b, features, [constant(0.0)])
+            with loop as (f, (total,), following):
+                value = _column(b, row, f)
+                following.append(fma(b, b.fmul(value, _every(b, squares, f)), value, total))
+            store(b, loop.values[0], _at(b, row, features), integer(0))
+        return context.get_dummy_value()
+
+    return takes(types.void, x, first, strips, width, features, squares), generate
+
+
+@intrinsic
+def square_sums(_, K, stride, strips, landmarks, coefficients, x, first, width, features, by_row, sums):
+    """Add Σ_rows by_row x_f² to sums[f], with by_row = Σ_j coefficients[j] K[j]: in single precision over
+    these rows, in double over calls.
+
+    by_row  room for `strips` strips of one column
+    """
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        K, stride, strips, landmarks, coefficients, x, first, width, features, by_row, sums = operands(
+            context, b, signature, args
+        )
+        with Loop(b, strips, []) as (s, _, _):
+            own = _at(b, K, b.mul(s, stride))
+            loop = Loop(b, landmarks, [constant(0.0)] * AT_ONCE, step=AT_ONCE)
+            with loop as (j, totals, following):
+                for t, total in enumerate(totals):
+                    at = b.add(j, integer(t))
+                    following.append(fma(b, _every(b, coefficients, at), _column(b, own, at), total))
+            store(b, reduce(b.fadd, loop.values), _at(b, by_row, s), integer(0))
+        with Loop(b, features, []) as (f, _, _):
+            loop = Loop(b, strips, [constant(0.0)])
+            with loop as (s, (total,), following):
+                value = _column(b, _at(b, x, b.mul(b.add(first, s), width)), f)
+                following.append(fma(b, b.fmul(value, value), _column(b, by_row, s), total))
+            where = b.gep(sums, [f])
+            b.store(b.fadd(b.load(where), lane_sum(b, b.fpext(loop.values[0], _DOUBLES))), where)
+        return context.get_dummy_value()
+
+    kinds = (K, stride, strips, landmarks, coefficients, x, first, width, features, by_row, sums)
+    return takes(types.void, *kinds), generate
+
+
+@intrinsic
 def product_columns(_, K, stride, strips, left, right, n_pairs, at):
     """K[at + q] = K[left[q]] · K[right[q]]."""
 

@@ -11,6 +11,8 @@ from dcpred_tasks.refinement_source.columns import (
     product_columns,
     pull_columns,
     scale_columns,
+    square_columns,
+    square_sums,
     weighted_columns,
 )
 from dcpred_tasks.refinement_source.logistic import logistic_columns
@@ -28,6 +30,9 @@ def touch(values, at, n):
 def place_parts(p, room, theta):
     """Factors of kernel values, output weights and intercepts in the order in which columns are computed."""
     m, d, terms = p.n_landmarks, p.n_features, p.n_features + 1
+    for f in range(d):
+        log_factor = theta[p.factor_at + f] if p.own_factors else 0.0
+        room.squares[f] = math.exp(2.0 * min(max(log_factor, -p.log_factor), p.log_factor))
     for j in range(m):
         log_gamma = theta[p.gamma_at + j]
         gamma = p.gamma[j] * math.exp(min(max(log_gamma, -p.log_gamma), p.log_gamma))
@@ -36,8 +41,9 @@ def place_parts(p, room, theta):
         square = 0.0
         for f in range(d):
             v = theta[j * d + f] - p.middle[f]
-            square += v * v
-            room.factors[at + f * AT_ONCE] = 2.0 * LOG2_E * gamma * v
+            scaled = room.squares[f] * v
+            square += scaled * v
+            room.factors[at + f * AT_ONCE] = 2.0 * LOG2_E * gamma * scaled
         room.square[j] = square
         room.factors[at + d * AT_ONCE] = -LOG2_E * gamma
         room.factors[at + terms * AT_ONCE] = -LOG2_E * gamma * square
@@ -48,6 +54,9 @@ def place_parts(p, room, theta):
         for q in range(p.n_pairs):
             room.beta[output * p.terms + p.padded + q] = p.scale * theta[p.beta_at + (m + q) * k + output]
         room.intercept[output] = theta[p.intercept_at + output]
+    alone = k == 1 and p.n_pairs == 0
+    for j in range(m):
+        room.coefficients[j] = room.gamma[j] * (float(room.beta[j]) if alone else 1.0)
 
 
 @inlined
@@ -81,6 +90,8 @@ def add_tile(p, room, first, strips, alone):
     """
     if CHECKED:
         check_tile(p, room, first, strips)
+    if p.own_factors:
+        square_columns(p.x, first, strips, p.width, p.n_features, room.squares)
     kernel_columns(
         p.x,
         first,
@@ -118,6 +129,20 @@ def add_tile(p, room, first, strips, alone):
             room.pulled,
         )
     outer_sums(room.K, p.k_stride, p.padded, p.x, first, p.width, p.columns, strips, room.sums)
+    if p.own_factors:
+        square_sums(
+            room.K,
+            p.k_stride,
+            strips,
+            p.padded,
+            room.coefficients,
+            p.x,
+            first,
+            p.width,
+            p.n_features,
+            room.by_row,
+            room.square_sums,
+        )
     return value
 
 
@@ -137,6 +162,10 @@ def check_tile(p, room, first, strips):
     touch(room.sums, 0, p.padded * p.columns)
     touch(room.beta_sums, 0, p.terms * p.f_stride)
     touch(room.pulled, 0, p.terms * LANES)
+    touch(room.squares, 0, p.n_features)
+    touch(room.coefficients, 0, p.padded)
+    touch(room.by_row, 0, strips * LANES)
+    touch(room.square_sums, 0, p.n_features)
     for q in range(p.n_pairs):
         touch(room.K, p.left[q] * LANES, LANES)
         touch(room.K, p.right[q] * LANES, LANES)
@@ -155,6 +184,7 @@ def value_and_gradient(p, room, theta, gradient):
     room.sums[:] = 0.0
     room.beta_sums[:] = 0.0
     room.slopes[:] = 0.0
+    room.square_sums[:] = 0.0
     m, d, k, columns = p.n_landmarks, p.n_features, p.n_outputs, p.columns
     alone = k == 1 and p.n_pairs == 0
     value = 0.0
@@ -173,11 +203,17 @@ def value_and_gradient(p, room, theta, gradient):
         for f in range(d):
             v = theta[j * d + f] - p.middle[f]
             D_x = factor * summed(room.sums, columns, j, f)
-            along += v * D_x
-            gradient[j * d + f] += 2.0 * gamma * (D_x - v * D)
+            square = float(room.squares[f])
+            along += square * v * D_x
+            gradient[j * d + f] += 2.0 * gamma * square * (D_x - v * D)
+            room.square_sums[f] -= gamma * v * (2.0 * D_x - v * D)
         if abs(theta[p.gamma_at + j]) < p.log_gamma:
             D_x2 = factor * summed(room.sums, columns, j, d)
             gradient[p.gamma_at + j] += gamma * (2.0 * along - D_x2 - room.square[j] * D)
+    if p.own_factors:
+        for f in range(d):
+            if abs(theta[p.factor_at + f]) < p.log_factor:
+                gradient[p.factor_at + f] -= 2.0 * float(room.squares[f]) * room.square_sums[f]
     if alone:
         for j in range(m):
             gradient[p.beta_at + j] += p.scale * summed(room.sums, columns, j, d + 1)

@@ -20,7 +20,7 @@ from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.machine_code import Bitcode, made_of, own_code
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.training.lbfgs import MEMORY
-from dcpred_tasks.training.refinement import LOG_GAMMA, SHARPNESS, Goal, Objective
+from dcpred_tasks.training.refinement import LOG_FACTOR, LOG_GAMMA, SHARPNESS, Goal, Objective
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent
@@ -43,7 +43,9 @@ SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be
 
 
 class Problem(NamedTuple):
-    """What is minimised; not written. Landmarks are padded to a multiple of AT_ONCE, pairs too."""
+    """What is minimised; not written but for a column of `x`. Landmarks are padded to a multiple of AT_ONCE,
+    pairs too.
+    """
 
     n_strips: int
     tile_strips: int
@@ -68,6 +70,9 @@ class Problem(NamedTuple):
     """Where output weights begin in θ."""
     intercept_at: int
     gamma_at: int
+    factor_at: int
+    """Where the logarithms of the leaf's own factors begin in θ."""
+    own_factors: bool
     steps: int
     tolerance: float
     scale: float
@@ -78,8 +83,12 @@ class Problem(NamedTuple):
     """Factor of decision values in the logistic loss; 0 where the loss is a squared distance."""
     log_gamma: float
     """The limit of |log γ/γ₀|."""
+    log_factor: float
+    """The limit of the logarithms of factors."""
     x: SingleArray
-    """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1."""
+    """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With factors
+    of the leaf's own compiled code writes Σ s² x² in the place of |x|².
+    """
     weight: SingleArray
     """float32 (n_strips, 16), 0 for padding."""
     goals: SingleArray
@@ -118,7 +127,15 @@ class Room(NamedTuple):
     gamma: FloatArray
     """float64 (n_landmarks,)."""
     square: FloatArray
-    """float64 (n_landmarks,), |u|² about the middle of the rows."""
+    """float64 (n_landmarks,), |s ∘ u|² about the middle of the rows."""
+    squares: SingleArray
+    """float32 (n_features,), s², of the leaf's own factors, or 1."""
+    coefficients: SingleArray
+    """float32 (padded,), what the values in K are weighted with in the derivative by factors."""
+    by_row: SingleArray
+    """float32 (tile_strips, 16), their sums."""
+    square_sums: FloatArray
+    """float64 (n_features,), Σ by_row x², then less the same of landmarks."""
     slopes: FloatArray
     """float64 (n_outputs,), Σ ∂L/∂f."""
     sums: FloatArray
@@ -187,7 +204,7 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
     terms = own + padded(len(pairs), AT_ONCE)
     assert terms % UNROLLED == 0
     extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(n, X.dtype)])
-    _, beta_at, intercept_at, gamma_at, n_unknowns = objective.at
+    _, beta_at, intercept_at, gamma_at, factor_at, n_unknowns = objective.at
     p = Problem(
         n_strips=padded(n, LANES) // LANES,
         tile_strips=TILE_STRIPS,
@@ -205,12 +222,15 @@ def arguments(objective: Objective, steps: int, tolerance: float) -> Arguments:
         beta_at=beta_at,
         intercept_at=intercept_at,
         gamma_at=gamma_at,
+        factor_at=factor_at,
+        own_factors=objective.own_factors,
         steps=steps,
         tolerance=float(tolerance),
         scale=float(objective.scale),
         share=0.0 if goal.loss == "squares" else float(goal.share),
         sharpness=SHARPNESS if goal.loss == "logistic" else 0.0,
         log_gamma=LOG_GAMMA,
+        log_factor=LOG_FACTOR,
         x=in_strips(extended, used | 1),
         weight=in_strips(goal.weight[:, None], 1),
         goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
@@ -273,6 +293,10 @@ def new_room(p: Problem) -> Room:
         pulled=singles(p.terms, LANES),
         gamma=doubles(p.n_landmarks),
         square=doubles(p.n_landmarks),
+        squares=singles(p.n_features),
+        coefficients=singles(p.padded),
+        by_row=singles(p.tile_strips, LANES),
+        square_sums=doubles(p.n_features),
         slopes=doubles(p.n_outputs),
         sums=doubles(p.padded, p.columns),
         beta_sums=doubles(p.terms, p.f_stride),

@@ -64,7 +64,7 @@ def fit_leaf(
     """
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
-        return _constant_leaf(X, constant, _bounds(target, settings.task))
+        return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
     # A feature that is 0 in every row, such as one that the scaling leaves out, changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
@@ -90,6 +90,7 @@ def fit_leaf(
         early_intercept=local.intercept,
         early_gamma=np.array([kernels.local.gamma]),
         bounds=_bounds(target, settings.task),
+        leaf_factor=_leaf_factor(basis, used, settings),
     )
 
 
@@ -128,11 +129,26 @@ def _bounds(target: NDArray[np.generic], task: str) -> FloatArray:
     return np.array([target.min(), target.max()] if task == "regression" else [], np.float64)
 
 
-def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray) -> LeafModel:
+def _leaf_factor(basis: LeafBasis, used: NDArray[np.bool_], settings: Settings) -> SingleArray:
+    """Factors of all features, 1 for those that the leaf does not use or did not learn; none without
+    leaf_scaling.
+    """
+    factor = np.ones(len(used) if settings.leaf_scaling else 0, MODEL_DTYPE)
+    if len(basis.factor):
+        factor[used] = basis.factor
+    return factor
+
+
+def _constant_leaf(X: SingleArray, decision: FloatArray, bounds: FloatArray, settings: Settings) -> LeafModel:
     sizes = {"feature": X.shape[1], "output": len(decision)}
     no_rows: dict[str, Any] = rowless_leaf(LeafArrays, sizes) | rowless_leaf(Support, sizes)
     return LeafModel(
-        **no_rows, intercept=decision, bounds=bounds, early_intercept=decision, early_gamma=np.ones(1)
+        **no_rows,
+        intercept=decision,
+        bounds=bounds,
+        leaf_factor=np.ones(X.shape[1] if settings.leaf_scaling else 0, MODEL_DTYPE),
+        early_intercept=decision,
+        early_gamma=np.ones(1),
     )
 
 

@@ -180,6 +180,11 @@ class Settings:
         choices=LOSSES,
     )
     refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
+    leaf_scaling: bool = _setting(
+        False,
+        "Features get other factors in each leaf, which refinement learns with the landmarks. They help where"
+        " leaves are of different nature and have rows enough, numbers more than classes.",
+    )
     guide: float = _setting(
         0.0,
         "Share of the loss of the refinement that is the distance to the local SVM, for classes.",
@@ -214,7 +219,7 @@ class Settings:
                 "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
                 " them is possible; set refine to false or triangle to 0"
             )
-        for name in ("guide", "loss", "refine_epochs"):
+        for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != _DEFAULTS[name] and not self.refine:
                 raise SettingsError(
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
