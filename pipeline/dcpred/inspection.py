@@ -49,6 +49,8 @@ def _model(path: Path) -> dict[str, Any]:
         "task": model.task,
         "classes": list(model.classes),
         "n_features": model.n_features,
+        "n_columns": model.n_columns,
+        "coded_features": _coded(model, artifact.feature_names),
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
         "n_leaves": model.n_leaves,
@@ -74,6 +76,16 @@ def _model(path: Path) -> dict[str, Any]:
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
         "provenance": artifact.provenance,
     }
+
+
+def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
+    """The features that are coded, and the values of each that have a column."""
+    coding = model.scaling.coding
+    if coding is None:
+        return []
+    return [
+        {"feature": f, "name": names[f] if names else None, "codes": coding.codes(f)} for f in coding.features
+    ]
 
 
 def _cost(model: Model) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.steps import TrainReport
@@ -159,6 +160,25 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
         )
         assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
         assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
+
+
+def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    codes = np.random.default_rng(0).choice([3, 7, 8, 20], len(many.X))
+    data = Classes(np.column_stack([many.X, codes]).astype(np.float32), many.y)
+    last = data.X.shape[1] - 1
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=700)
+    zarr.open_array(group / "X").attrs["feature_names"] = [*(f"x{i}" for i in range(last)), "kind"]
+    report = run(group, tmp_path / "model", settings=replace(NEW, categorical="kind"))
+    stored, memory = (
+        read_model(tmp_path / "model", support=True),
+        in_memory(data, replace(NEW, categorical=f"{last}")),
+    )
+    check_same_bits(stored, memory)
+    assert stored.scaling.coding is not None
+    assert stored.scaling.coding.features == [last]
+    np.testing.assert_array_equal(stored.scaling.coding.arrays()["source"], memory.scaling.source)
+    assert report.n_features == last + 1
+    assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
 from dcpred_tasks.model.kernels import Kernel
@@ -19,7 +20,7 @@ from dcpred_tasks.model.tree import Tree
 
 Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
-SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few")
+SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded")
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = (
     "f8",
@@ -77,7 +78,7 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    if kind in ("standard", "zero", "tiny", "few"):
+    if kind in ("standard", "zero", "tiny", "few", "coded"):
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far":
         shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
@@ -87,7 +88,32 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         factor[rng.integers(d)] = rng.choice([1e-20, 1e-32, 1e-42, 1e-60])
     if kind == "few":
         factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
+    if kind == "coded":
+        if rng.random() < 0.3:
+            factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
+        return Scaling(shift, factor, random_coding(rng, d))
     return Scaling(shift, factor)
+
+
+def random_coding(rng: np.random.Generator, n_columns: int) -> Coding | None:
+    """Features that become so many columns: numbers, and codes that are near 0, far from it, or far apart."""
+    codes: dict[int, NDArray[Any]] = {}
+    feature = left = 0
+    for feature in range(n_columns):
+        own = int(min(n_columns - left, rng.choice([1, 1, 2, 3, 20])))
+        if rng.random() < 0.7:
+            low = int(rng.choice([0, 0, 1, -3, -(2**24), 2**24 - 2**16]))
+            codes[feature] = low + rng.choice(int(rng.choice([own, 2 * own, 2**16 - 1])), own, replace=False)
+        left += own if feature in codes else 1
+        if left == n_columns:
+            break
+    return coded_columns(feature + 1, codes)
+
+
+def random_codes(rng: np.random.Generator, codes: list[int], n: int) -> NDArray[np.float64]:
+    """Values of a coded feature: codes for the most part, some beside them, some that are no codes at all."""
+    beside = [codes[0] - 1, codes[-1] + 1, codes[0] + 0.5, -codes[0], 0, 2.0**31, -1e17, 1e30]
+    return np.where(rng.random(n) < 0.8, rng.choice(codes, n), rng.choice(beside, n))
 
 
 def skipped(rng: np.random.Generator, pattern: str, d: int) -> NDArray[np.bool_]:
@@ -216,7 +242,7 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     infinite or huge.
     """
     rng = np.random.default_rng(seed)
-    d = model.n_features
+    d = model.n_columns
     points = np.concatenate(
         [model.tree.centres.reshape(-1, d), model.landmarks, np.zeros((1, d), np.float32)]
     ).astype(float)
@@ -224,8 +250,12 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     near = points[rng.integers(len(points), size=n)] + spread * rng.normal(size=(n, d)) * rng.choice(
         [0.0, 0.3, 2.0], (n, 1)
     )
-    factor = model.scaling.factor
+    factor, coding = model.scaling.factor, model.scaling.coding
     raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
+    if coding is not None:
+        raw, d = raw[:, coding.first], coding.n_features
+        for feature in coding.features:
+            raw[:, feature] = random_codes(rng, coding.codes(feature), n)
     kind = np.dtype(dtype)
     if kind.kind == "b":
         return raw > 0
@@ -260,7 +290,14 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
     """A few of everything, the same in every process."""
     dtypes, layouts = cycle(DTYPES), cycle(LAYOUTS)
     others = [(name, "standard") for name in KERNELS if name != "rbf"]
-    kinds = [("rbf", "standard"), ("rbf", "far"), ("polynomial", "zero"), ("rbf", "few"), *others]
+    kinds = [
+        ("rbf", "standard"),
+        ("rbf", "far"),
+        ("polynomial", "zero"),
+        ("rbf", "few"),
+        ("rbf", "coded"),
+        *others,
+    ]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):
         for i, (kernel, scaling) in enumerate(kinds):
             model = random_model(

@@ -39,8 +39,11 @@ def entry(estimator: type, name: str) -> str:
     told = {one.name: one for one in describe_settings()}[name]
     metadata = Settings.__dataclass_fields__[name].metadata
     default = inspect.signature(estimator).parameters[name].default
-    kinds = ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"] * bool(
-        metadata["choices"]
+    kinds = (
+        ["str"]
+        if metadata["more"]
+        else ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"]
+        * bool(metadata["choices"])
     )
     standard = getattr(Settings(), name)
     if not isinstance(standard, str) or metadata["range"]:

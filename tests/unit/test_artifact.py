@@ -1,5 +1,6 @@
 """The model on disk: it comes back bit for bit, or not at all."""
 
+import copy
 import errno
 import json
 import pickle
@@ -8,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from dcpred_tasks.artifacts import model_artifact
@@ -375,7 +378,7 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
 
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
     chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
-    assert len(chunks) == len(ARRAYS) - 2  # There are neither bounds, in classification, nor leaf factors.
+    assert len(chunks) == len(ARRAYS) - len(model_artifact.CODING) - 2  # nor bounds, nor factors of leaves
     for file in chunks:
         data = file.read_bytes()
         for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
@@ -395,7 +398,8 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
     another.
     """
     files = sorted(copied.rglob("zarr.json"))
-    assert len(files) == len(ARRAYS)  # that of the group, and one for each array but factors of leaves
+    # That of the group, and one for each array but factors of leaves and codes.
+    assert len(files) == len(ARRAYS) - len(model_artifact.CODING)
     rng, found = np.random.default_rng(0), 0
     for file in files:
         data = file.read_bytes()
@@ -593,3 +597,41 @@ def test_no_pickle_anywhere(written: Path, model: Model, monkeypatch: pytest.Mon
     assert not any(
         codec in f.read_text() for f in written.rglob("zarr.json") for codec in ("pickle", "object")
     )
+
+
+# -- coded features ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([ROWS.X[:, :3], rng.integers(3, 7, len(ROWS.X))])
+    survey = survey_rows(X, ROWS.y, None, 0, "classification")
+    asked = replace(SETTINGS, categorical="3")
+    own = train_rows(X, ROWS.y, np.ones(300), np.empty(0), survey, asked, (0, 1, 2))
+    path = tmp_path_factory.mktemp("coded") / "model"
+    write_model(path, own, settings_dict(asked), {})
+    return path, own
+
+
+def test_a_model_with_coded_features(coded: tuple[Path, Model], written: Path) -> None:
+    path, own = coded
+    assert (own.n_features, own.n_columns) == (4, 6)
+    check_equal(read_model(path, support=True), own)
+    assert len(open_artifact(path).self_test().rows) > 0  # type: ignore[union-attr]
+    assert [json.loads((p / "model.json").read_text())["version"] for p in (path, written)] == [3, 2]
+    shapes = {name: array.dims for name, array in xr.open_zarr(path / "arrays.zarr").items()}
+    assert shapes["landmarks"] == ("landmark", "column")
+    assert shapes["feature_mean"] == ("feature",)
+
+
+def test_a_coding_that_is_none_is_refused(coded: tuple[Path, Model], tmp_path: Path) -> None:
+    """Compiled code looks up codes in a table that the coding tells the size of."""
+    wrong = tmp_path / "wrong"
+    broken = copy.deepcopy(coded[1])
+    assert broken.scaling.coding is not None
+    broken.scaling.coding.code[3:] = [9, 8, 7]
+    with mock.patch.object(model_artifact, "make_self_test", return_value=make_self_test(coded[1])):
+        write_model(wrong, broken, {}, {})
+    with pytest.raises(ModelFormatError, match=r"arrays source and code are no coding.*copy it again"):
+        read_model(wrong)

@@ -6,6 +6,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from distributed import Client, LocalCluster
@@ -328,3 +329,29 @@ def test_no_rows(tmp_path: Path, data: Classes) -> None:
     served = load_model(tmp_path / "m")
     for predict in (served.predict, served.predict_early):
         assert predict(data.X[:0]).shape == (0,)
+
+
+def test_coded_features_are_found_or_named(rng: np.random.Generator) -> None:
+    codes = rng.integers(0, 5, (3_000, 6))
+    y = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
+    frame = pd.DataFrame(codes, columns=list("abcdef"))
+    found = DCPredClassifier(random_state=0, scaling="learned").fit(frame, y)
+    assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]
+    assert (found.n_features_in_, found.model_.n_columns) == (6, 24)
+    assert found.settings_.get("categorical", "auto") == "auto"
+    named = DCPredClassifier(random_state=0, scaling="standard", categorical=["b", 3]).fit(frame, y)
+    assert named.model_.scaling.coding.features == [1, 3]
+    assert named.settings_["categorical"] == "1,3"
+    none = DCPredClassifier(random_state=0, scaling="learned", categorical="none").fit(frame, y)
+    assert none.model_.scaling.coding is None
+    assert found.score(frame, y) > none.score(frame, y)
+    with pytest.raises(SettingsError, match="names the feature 'soil', but the data have no feature of"):
+        DCPredClassifier(scaling="standard", categorical="soil").fit(frame, y)
+
+
+def test_a_search_keeps_the_features_that_it_found_to_be_codes(rng: np.random.Generator) -> None:
+    codes = rng.integers(0, 5, (3_000, 6)).astype(np.uint8)
+    y = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
+    found = DCPredClassifier(random_state=0).fit(codes, y)
+    assert found.settings_["categorical"] == "0-5"
+    assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training import learned_scaling
+from dcpred_tasks.training.labelled_rows import distinct_rows
 from dcpred_tasks.training.learned_scaling import Metric, learn_metric, loss_and_gradient, mean_metric
 from dcpred_tasks.training.nearest_rows import neighbours
 
@@ -245,7 +246,7 @@ def test_copies_of_rows_do_not_count_as_neighbours(rng: np.random.Generator) -> 
 @pytest.mark.parametrize("task", [CLASSES, VALUES])
 def test_copies_that_disagree_count_as_one_of_their_majority_or_mean(task: str) -> None:
     U = np.array([[1], [0], [1], [1], [-0.0]], np.float32)
-    rows = learned_scaling._distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
+    rows, _ = distinct_rows(U, np.array([3, 5, 4, 4, 5]), np.array([1.0, 2, 1, 1, 2]), task)
     np.testing.assert_array_equal(rows.U[:, 0], [1, 0])
     np.testing.assert_allclose(rows.weight, [2 / 3, 4 / 3])
     np.testing.assert_allclose(rows.y, [1, 2] if task == CLASSES else [-1, 1])

@@ -6,7 +6,8 @@ landmarks, 1 to 26 outputs, up to 300 products, every kernel (2026-11-22, as tes
 measures; x86-64 with AVX-512 and 2 MiB of second-level cache). Half of them are within 5 %, nine of ten
 within 15 %, all within a third; of models held out from a fit half were within 5 %, nine of ten within 17
 %. On other machines times differ more than their ratio, which is what is predicted. Rows are taken to fall
-into leaves as the training rows did.
+into leaves as the training rows did. The unit, a linear prediction, is one of the raw features, also where
+some are coded and rows have more columns; what their conversion takes was fitted to five such models.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def linear_ns(n_features: int) -> float:
 
 def predict_cost(model: Model) -> PredictedCost:
     """The cost of float32 rows by the compiled engine."""
-    d = model.n_features
+    d, columns = model.n_features, model.n_columns
     held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
@@ -71,9 +72,10 @@ def predict_cost(model: Model) -> PredictedCost:
     t = np.diff(model.triangle_at) / np.maximum(m, 1)
     in_leaf: FloatArray = np.sum([prices.landmarks(m), prices.products(p), prices.triangle(t, m)], axis=0)
     values = float(share @ prices.values(m))
+    convert = 4.0 + 0.424 * d if model.scaling.coding is None else 7.0 + 0.55 * d + 0.4 * columns
     return PredictedCost(
         # Once before the walk, and once more about the middle of the leaf; features of factor 0 count, too.
-        convert=((model.tree.n_nodes > 0) + works) * (4.0 + 0.424 * d),
+        convert=((model.tree.n_nodes > 0) + works) * convert,
         descend=_descend_ns(model, share, held),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
@@ -85,7 +87,7 @@ def prices_of(model: Model) -> Prices:
     """What the bases of a model's leaves cost for a row."""
     held, family = len(held_features(model)), model.kernel.family
     if len(model.triangle) > 0 or model.triangle_at[-1] > 0:  # row by row in double precision
-        return Prices(1, 8.0 + 0.68 * model.n_features, 0.0, 0.0, 3.0, 15.0, 1.2)
+        return Prices(1, 8.0 + 0.68 * model.n_columns, 0.0, 0.0, 3.0, 15.0, 1.2)
     few, absolute = held <= FEW_FEATURES, family.sum == Sum.ABSOLUTE
     groups = int(np.ceil(np.diff(model.landmark_at) / LANES).sum())
     far = _doublings(4 * LANES * held * groups, NEAR_LANDMARKS)

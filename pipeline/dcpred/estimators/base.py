@@ -7,7 +7,7 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.training.categories import numbered
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
@@ -48,7 +49,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
 
-    def _settings(self) -> Settings:
+    def _settings(self, names: Sequence[str] | None = None) -> Settings:
+        """The settings that parameters stand for. names: of the features, where they are not yet kept."""
         given = {
             k: v
             for k, v in self.get_params(deep=False).items()
@@ -64,7 +66,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         elif self.budget is not None:
             values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return make_settings(values)
+        if not isinstance(self.categorical, str):
+            values["categorical"] = ",".join(map(str, self.categorical))
+        known = getattr(self, "feature_names_in_", None) if names is None else names
+        return numbered(make_settings(values), known)
 
     def _fit_rows(
         self,

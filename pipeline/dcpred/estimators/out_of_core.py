@@ -36,6 +36,7 @@ COPY_BYTES = 16 * 2**20
 BESIDE_A_BUDGET = frozenset(
     {
         "budget",
+        "categorical",
         "class_weight",
         "keep_support_vectors",
         "max_leaf_rows",

@@ -1,5 +1,6 @@
 """DCPredRegressor: kernel ridge regression with scikit-learn's API."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -48,6 +49,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that few
         features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1. None:
         standard.
+    categorical : str, default "auto"
+        Features whose values are codes and not amounts: each becomes a column for every value but the most
+        frequent one, rare ones and those that no training row has. auto: with learned scaling all features of
+        3 to 64 different whole numbers, if rows that are held out do better so. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -130,6 +135,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         head_gamma: float | None = None,
         head_ridge: float | None = None,
         scaling: str | None = None,
+        categorical: str | Sequence[int | str] = "auto",
         overlap: int | None = None,
         halo_weight: float | None = None,
         landmarks: int | None = None,
@@ -163,6 +169,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.head_gamma = head_gamma
         self.head_ridge = head_ridge
         self.scaling = scaling
+        self.categorical = categorical
         self.overlap = overlap
         self.halo_weight = halo_weight
         self.landmarks = landmarks
@@ -194,7 +201,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         check_numbers(y)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
-            self._fit_on_workers(X, y, sample_weight, self._settings())
+            self._fit_on_workers(X, y, sample_weight, self._settings(names or ()))
             self._keep_names(names)
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)

@@ -29,10 +29,12 @@ from dcpred.version import __version__
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
+from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.training.categories import numbered
 from dcpred_tasks.training.settings import Settings, settings_dict
 
 
@@ -63,6 +65,7 @@ def train(
         zarr_arrays.absolute(weight) if weight else None,
     )
     plan, names = check_training_data(x, y, weight, settings)
+    settings = numbered(settings, named_features(x))
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
@@ -149,6 +152,12 @@ def check_training_data(
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
+def named_features(x: str) -> list[str] | None:
+    """The names of the features of X, None where it has none."""
+    names = zarr_arrays.open_array(x).attrs.get(ATTRIBUTE)
+    return [str(name) for name in names] if isinstance(names, list) else None
+
+
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     """What tells the data of a training from others, as they are now."""
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
@@ -163,7 +172,7 @@ def training_hash(
     """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, and a
     scaling that is not learned in it.
     """
-    given = {} if scaling is None else {"scaling": [scaling.shift.tolist(), scaling.factor.tolist()]}
+    given = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
     return digest_json(
         {
             **contents,

@@ -43,12 +43,14 @@ from dcpred.tuning.trial_plan import (
 )
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
+from dcpred_tasks.training.categories import as_text, choose_coding
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
@@ -101,6 +103,9 @@ class TrialTrees:
         self.cheapest = ""
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
         self.learned: dict[str, Scaling] = {}  # scalings by the names of their settings
+        self.coding: Coding | None = None  # the features that are coded in all trees
+        self.n_columns = len(survey.minimum)
+        self.asked = self.job.settings  # the settings that were asked for, with these features
 
     def prepare(self, seconds: dict[str, float], shares: Shares) -> None:
         """Learn scalings, grow trees, and gather rows. Notes what that took."""
@@ -116,25 +121,25 @@ class TrialTrees:
             # Small leaves would seem better than they are with factors that know the rows to judge by: a9a,
             # 64 leaves 14.0 % wrong and one leaf 14.1 %, on other rows 15.3 and 14.7 %.
             seen = sample.take(np.flatnonzero(~held_out(sample.number, start.seed)))
-            metric = learn_metric(
-                seen.X,
-                seen.target,
-                seen.weight,
-                survey.minimum,
-                survey.maximum,
-                start.task,
-                start.seed,
-                len(survey.minimum) < WHOLE_FEATURES,  # No feature of many outweighs all others.
-            )
+            given = seen.X, seen.target, seen.weight, survey.minimum, survey.maximum
+            coding = choose_coding(*given, start)
+            limits = survey.minimum, survey.maximum
+            if coding is not None:
+                self.coding, limits = coding, coding.limits(*limits)
+                self.n_columns = len(coding.source)
+                self.asked = replace(start, categorical=as_text(coding.features))
+            # No feature of many outweighs all others.
+            few = self.n_columns < WHOLE_FEATURES
+            metric = learn_metric(*given, start.task, start.seed, few, coding)
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
-        self.learned = {name: Scaling(one.shift, one.factor) for name, one in found.items()}
+        self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():
             check_scaled(scaling, survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         bases = [name for name in metric.scores if name != "learned"]
         base = [max(bases, key=metric.scores.__getitem__)] if bases else []
-        left_out = (metric.factor == 0) & (survey.minimum < survey.maximum)
+        left_out = (metric.factor == 0) & (limits[0] < limits[1])
         thinned = metric.name != "learned" and bool(base) and bool(left_out.any())
         grown_on = TreeSample(sample, [*(["sharpened"] if metric.sharpened else []), *base], thinned)
         with (
@@ -159,8 +164,8 @@ class TrialTrees:
     def _grow(self, sample: TreeSample) -> None:
         """The trees that a search chooses from."""
         fine, _ = tree_sizes(self.survey.n_used)
-        whole = tries_whole(self.survey.n_used, len(self.survey.minimum), self.job.settings)
-        wide = whole and len(self.survey.minimum) >= WHOLE_FEATURES
+        whole = tries_whole(self.survey.n_used, self.n_columns, self.asked)
+        wide = whole and self.n_columns >= WHOLE_FEATURES
         most = 2 if self.extent.few_trees and self.survey.n_used > MANY_ROWS else MOST_TREES
         if wide and self.extent.few_trees:
             fine, most = fine[len(fine) // 2 :], TREES_BESIDE_WHOLE
@@ -224,12 +229,8 @@ class TrialTrees:
         start = self._start(scaling, n_leaves, int(rows.max()), coarse)
         if start is None:
             return
-        chosen, draws = draw_leaves(
-            leaf, tree.n_leaves, self.survey.n_used, len(self.survey.minimum), start.seed
-        )
-        looked_at = (
-            min(WHOLE_ROWS, WHOLE_NUMBERS // len(self.survey.minimum)) if start.refine_epochs else OWN_ROWS
-        )
+        chosen, draws = draw_leaves(leaf, tree.n_leaves, self.survey.n_used, self.n_columns, start.seed)
+        looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // self.n_columns) if start.refine_epochs else OWN_ROWS
         kept = np.minimum(1.0, looked_at / np.maximum(rows[chosen], 1.0))
         factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
         write_trial_tree(
@@ -246,13 +247,14 @@ class TrialTrees:
         if scaling in self.learned:
             fitted = self.learned[scaling]
         else:
-            fitted = fit_scaling(scaling, sample.rows.X, sample.rows.weight, survey.minimum, survey.maximum)
+            given = sample.rows.X, sample.rows.weight, survey.minimum, survey.maximum
+            fitted = fit_scaling(scaling, *given, self.coding)
             try:
                 check_scaled(fitted, survey)
             except DataError:
                 return None
         settings = replace(
-            self.job.settings, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves)
+            self.asked, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves)
         )
         if np.abs(fitted(np.stack([survey.minimum, survey.maximum]))).max() > LARGEST_SCALED:
             return None
@@ -277,7 +279,7 @@ class TrialTrees:
         )
         fewest = self._fewest(n_leaves)
         start = replace(
-            self.job.settings,
+            self.asked,
             scaling=scaling,
             n_leaves=n_leaves,
             min_leaf_rows=fewest,
@@ -289,7 +291,7 @@ class TrialTrees:
             return start
         largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
         start = replace(start, **WHOLE) if n_leaves == 1 else start
-        return undivided(largest, len(self.survey.minimum), start.overlap, start)
+        return undivided(largest, self.n_columns, start.overlap, start)
 
     def _local_rows(self) -> int:
         """Rows that train a local machine. It picks landmarks, and more rows do not pick better ones; a user

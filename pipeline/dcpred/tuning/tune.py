@@ -27,7 +27,14 @@ from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, started_once
 from dcpred.training.scratch import make_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
-from dcpred.training.train import check_name, check_training_data, fingerprints, train, training_hash
+from dcpred.training.train import (
+    check_name,
+    check_training_data,
+    fingerprints,
+    named_features,
+    train,
+    training_hash,
+)
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
@@ -35,12 +42,12 @@ from dcpred.tuning.search import search
 from dcpred.tuning.tree_search import LONG, QUICK, Extent
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.training.categories import numbered
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 # The fields of a report that MODEL.tuned.json keeps.
@@ -176,6 +183,7 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
+    start = numbered(start, named_features(x))
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
@@ -230,7 +238,7 @@ def _choice(
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
             scaling = trials.learned.get(found["settings"]["scaling"])
-            arrays = {} if scaling is None else {name: a.tolist() for name, a in vars(scaling).items()}
+            arrays = {} if scaling is None else scaling.as_lists()
             write_json(kept, {"run": run, "found": found, "scaling": arrays})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample), scaling
@@ -239,7 +247,7 @@ def _choice(
 def _scaling_before(earlier: dict[str, Any]) -> Scaling | None:
     """The scaling of an earlier search; None where it kept none."""
     arrays = earlier.get("scaling")
-    return Scaling(**{name: np.array(a, ACC_DTYPE) for name, a in arrays.items()}) if arrays else None
+    return Scaling.of(arrays) if arrays else None
 
 
 def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:

@@ -35,8 +35,8 @@ from dcpred_tasks.storage.atomic_files import new_directory, read_json, write_js
 from dcpred_tasks.storage.digests import digest, digest_json
 
 FORMAT = "dcpred-model"
-# Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves; a model
-# without them is written in version 2, for readers of that.
+# Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
+# features; a model with neither is written in version 2, for readers of that.
 VERSION = 3
 CHUNK_BYTES = 8 * 2**20
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
@@ -55,12 +55,18 @@ REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
     "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
 }
+# What says how coded features become columns; only in models that have some. What a model without them has
+# for each feature it then has for each column, but for what is told of raw features.
+CODING = {
+    "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
+    "code": ModelArray(ACC_DTYPE, ("column",), since=3),
+}
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | REFERENCE | SELF_TEST
+ARRAYS = COMPACT | SUPPORT | REFERENCE | CODING | SELF_TEST
 SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
 
@@ -96,7 +102,8 @@ class Artifact:
     def model(self, *, support: bool = False) -> Model:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
-        a = _read_arrays(self.path, self.body["arrays"], _stored(COMPACT | REFERENCE, self.body["arrays"]))
+        wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
+        a = _read_arrays(self.path, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
@@ -106,13 +113,19 @@ class Artifact:
             classes=tuple(self.body["classes"]),
             kernel=kernel,
             triangle_bound=self.body["triangle_bound"],
-            scaling=Scaling(a["shift"], a["factor"]),
+            scaling=self._scaling(a),
             tree=Tree(a["tree_starts"], a["tree_children"], a["tree_centres"]),
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
             reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
         )
+
+    def _scaling(self, arrays: Mapping[str, NDArray[Any]]) -> Scaling:
+        try:
+            return Scaling.of(arrays)
+        except ValueError as error:
+            raise _altered(self.path, f"its arrays source and code are no coding: {error}") from None
 
     def support(self) -> Support:
         """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
@@ -161,7 +174,7 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
             row_bytes = max(a.nbytes // max(len(a), 1), 1)
             chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
             zarr_arrays.create_array(
-                group, name, a.shape, a.dtype, chunk_rows, dimensions=_dimensions(name, a)
+                group, name, a.shape, a.dtype, chunk_rows, dimensions=_named(name, a, "source" in arrays)
             )[...] = a
         zarr_arrays.consolidate(group)
         write_json(
@@ -178,11 +191,19 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
     return model_hash
 
 
-def _dimensions(name: str, a: NDArray[Any]) -> tuple[str, ...]:
-    """Names of the dimensions of an array. One without values, as the centres of a single leaf, shares none
-    of them with other arrays.
+def _named(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
+    """Names of the dimensions of an array on disk. One without values, as the centres of a single leaf,
+    shares none of them with other arrays.
     """
-    return ARRAYS[name].dimensions if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
+    return _dimensions(name, coded) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
+
+
+def _dimensions(name: str, coded: bool) -> tuple[str, ...]:
+    """Names of the dimensions of an array; `coded` in a model with coded features."""
+    own = ARRAYS[name].dimensions
+    if not coded or name in REFERENCE or name in SELF_TEST:
+        return own
+    return tuple("column" if dimension == "feature" else dimension for dimension in own)
 
 
 def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -230,13 +251,13 @@ def read_model(path: Path, *, support: bool = False) -> Model:
 
 def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     special: dict[str, NDArray[Any]] = {
-        "shift": model.scaling.shift,
-        "factor": model.scaling.factor,
+        **model.scaling.arrays(),
         "tree_starts": model.tree.starts,
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    arrays = {name: special.get(name, getattr(model, name, None)) for name in COMPACT}
+    own = COMPACT if model.scaling.coding is None else COMPACT | CODING
+    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
     if model.reference is not None:
@@ -247,8 +268,8 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
-    older ones no reference values: what the hash covers tells.
+    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves
+    or coded features, older ones no reference values: what the hash covers tells.
     """
     return {
         name: array
@@ -280,7 +301,7 @@ def _check_sizes(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """
     sizes: dict[str, tuple[int, str]] = {}
     for name, value in arrays.items():
-        dimensions = ARRAYS[name].dimensions
+        dimensions = _dimensions(name, "source" in arrays)
         if value.ndim != len(dimensions):
             raise _altered(
                 path, f"array {name} has shape {list(value.shape)} and not ({', '.join(dimensions)})"

@@ -93,6 +93,12 @@ class Room(NamedTuple):
 
     rows: NDArray[np.float32]
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
+    columns: NDArray[np.float64]
+    """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where some are
+    coded.
+    """
+    columns_at: NDArray[np.int64]
+    """int64 (strip,), the addresses of these rows."""
     norm: NDArray[np.float32]
     """float32 (small,), ‖z‖ of a converted row while it walks, ‖z‖² else."""
     node: NDArray[np.uint32]
@@ -149,7 +155,9 @@ class Room(NamedTuple):
     double_results: NDArray[np.float64]
     """float64 (16,), the values of 16 rows, for a regression."""
     x: NDArray[np.float64]
-    """float64 (n_features,), one row in double precision."""
+    """float64 (n_columns,), one row in double precision."""
+    raw: NDArray[np.float64]
+    """float64 (n_features,), the raw features that become its columns; (0,) where none is coded."""
     c: NDArray[np.float64]
     """float64 (most landmarks,), the kernel values of that row."""
     r: NDArray[np.float64]
@@ -191,7 +199,7 @@ class Engine:
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
         self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 8))
-        per_leaf = WIDE_LEAF_ROWS if 4 * p.n_features >= WIDE_ROW_BYTES else LEAF_ROWS
+        per_leaf = WIDE_LEAF_ROWS if 4 * p.n_columns >= WIDE_ROW_BYTES else LEAF_ROWS
         wanted = per_leaf * (len(p.group_at) - 1)
         wanted = max(wanted, min(4 * wanted, LEAF_BYTES // (4 * p.n_features)))
         self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
@@ -288,6 +296,8 @@ class Engine:
         rows.reshape(-1, p.width)[:, p.n_converted :] = 0.0
         return Room(
             rows=rows,
+            columns=aligned_empty(STRIP_ROWS * p.columns.stride, np.float64),
+            columns_at=ints(STRIP_ROWS),
             norm=np.empty(padded, np.float32),
             node=numbers(padded),
             order=numbers(padded),
@@ -315,7 +325,8 @@ class Engine:
             sums=aligned_empty(p.term_weights * LANES, np.float32),
             results=aligned_empty(p.n_outputs * LANES, np.float32),
             double_results=aligned_empty(LANES, np.float64),
-            x=np.empty(p.n_features),
+            x=np.empty(p.n_columns),
+            raw=np.empty(len(p.columns.first)),
             c=np.empty(max(self.exact.most_landmarks, 1)),
             r=np.empty(max(self.exact.most_landmarks, 1)),
             outputs=np.empty(p.n_outputs),

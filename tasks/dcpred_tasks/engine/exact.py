@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.columns import Columns, columns_of
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import FAMILIES
 
@@ -29,20 +30,22 @@ class Exact(NamedTuple):
     """Constant term of a polynomial kernel."""
     lower_bound: bool
     """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
+    columns: Columns
+    """How raw features become columns, where some are coded."""
     shift: FloatArray
-    """float64 (n_features,), μ in raw units."""
+    """float64 (n_columns,), μ in raw units."""
     factor: FloatArray
-    """float64 (n_features,), s in 1 / raw units."""
+    """float64 (n_columns,), s in 1 / raw units."""
     starts: IntArray
     """int64 (n_nodes + 1,), the first centre of each node."""
     children: NDArray[np.int32]
     """int32 (n_centres,), the node that a centre leads to, or ~leaf."""
     centres: SingleArray
-    """float32 (n_centres · n_features,), row by row."""
+    """float32 (n_centres · n_columns,), row by row."""
     landmark_at: IntArray
-    """int64 (n_leaves + 1,), offsets into `gamma`, and times n_features into `landmarks`."""
+    """int64 (n_leaves + 1,), offsets into `gamma`, and times n_columns into `landmarks`."""
     landmarks: SingleArray
-    """float32 (n_landmarks · n_features,), feature by feature in each leaf: a loop over them is a vector
+    """float32 (n_landmarks · n_columns,), feature by feature in each leaf: a loop over them is a vector
     loop.
     """
     leaf_factor: SingleArray
@@ -79,6 +82,7 @@ def exact_arrays(model: Model) -> Exact:
         degree=int(model.kernel.degree),
         coef0=float(model.kernel.coef0),
         lower_bound=model.triangle_bound == "lower",
+        columns=columns_of(model),
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
         starts=_own(model.tree.starts, np.int64),

@@ -81,7 +81,7 @@ def factors_fit(model: Model) -> bool:
 
 
 def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
-    """Points to centre on, (n, n_features), raw units times `factor`, as single precision holds them; 0 in
+    """Points to centre on, (n, n_columns), raw units times `factor`, as single precision holds them; 0 in
     features whose raw value would be too large.
     """
     factor = np.where(factor == 0, np.nan, factor)
@@ -93,7 +93,7 @@ def centre_in(factor: FloatArray, points: FloatArray) -> FloatArray:
 def origin(model: Model) -> FloatArray:
     """The point that the tree is centred on."""
     centres = model.tree.centres.astype(ACC_DTYPE)
-    middle = centres.mean(axis=0) if len(centres) else np.zeros(model.n_features)
+    middle = centres.mean(axis=0) if len(centres) else np.zeros(model.n_columns)
     return centre_in(model.scaling.factor, middle)
 
 

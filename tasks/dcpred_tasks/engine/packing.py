@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.engine.columns import Columns, columns_of
 from dcpred_tasks.engine.digits import Digits, digits_of
 from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
@@ -87,10 +88,13 @@ class Packed(NamedTuple):
 
     n_features: int
     """Features of a raw row."""
+    n_columns: int
+    """Columns that they become, as `columns` says: n_features where none is coded."""
+    columns: Columns
     n_outputs: int
     """Decision values of a row."""
     n_converted: int
-    """Entries of the arrays that convert a row: n_features, or `width` where features are skipped."""
+    """Entries of the arrays that convert a row: n_columns, or `width` where some are skipped."""
     width: int
     """Length of a converted row in its buffer: held features, padded to a multiple of 16."""
     group_features: int
@@ -132,8 +136,7 @@ class Packed(NamedTuple):
     children: NDArray[np.int32]
     """int32 (n_nodes · 16,), the node that a centre leads to, or ~leaf."""
     rank: IntArray
-    """int64 (n_leaves,), the place of a leaf in the order of scoring: by digits, by products, wide leaves.
-    """
+    """int64 (n_leaves,), the place of a leaf in the order of scoring: digits, products, wide leaves."""
     n_by_digits: int
     """Leaves whose kernel values come from products of digits."""
     n_by_products: int
@@ -147,9 +150,7 @@ class Packed(NamedTuple):
     means_centre: SingleArray
     """float32 (n_leaves · n_converted,), μ_l in scaled units: the mean of a leaf's landmarks."""
     group_at: IntArray
-    """int64 (n_leaves + 1,), the first group of landmarks of each leaf; none where rows go in double
-    precision.
-    """
+    """int64 (n_leaves + 1,), the first group of each leaf; none where rows go in double precision."""
     groups: SingleArray
     """float32 (n_groups · group_features · 16,), what rows are multiplied with or subtracted from (w)."""
     digits: Digits
@@ -206,9 +207,11 @@ def pack(model: Model) -> Packed:
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present, term_weights, weights = _output_weights(terms, model.n_outputs)
     high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
-    has_bounds, by_distances = model.bounds.shape[1] > 0, walks_by_distances(model)
+    has_bounds = model.bounds.shape[1] > 0
     return Packed(
         n_features=model.n_features,
+        n_columns=model.n_columns,
+        columns=columns_of(model),
         n_outputs=model.n_outputs,
         n_converted=len(conversion.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,
@@ -216,13 +219,11 @@ def pack(model: Model) -> Packed:
         term_weights=term_weights,
         row_values=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
-        picks=aligned(conversion.feature[: 0 if n_held == model.n_features else None]),
+        picks=aligned(conversion.feature[: 0 if n_held == model.n_columns else None]),
         factor=aligned(conversion.factor.astype(np.float32)),
         shift=aligned(conversion.shift),
         double_factor=aligned(conversion.factor),
-        **_pack_tree(model, held, conversion, by_distances),
-        error=np.float32(product_error(model)),
-        by_distances=by_distances,
+        **_pack_tree(model, held, conversion),
         rank=np.argsort(np.argsort(2 * wide - by_digits, kind="stable"), kind="stable"),
         n_by_digits=int(by_digits.sum()),
         n_by_products=int((~wide).sum()),
@@ -251,12 +252,11 @@ def pack(model: Model) -> Packed:
     )
 
 
-def _pack_tree(model: Model, held: IntArray, conversion: Conversion, by_distances: bool) -> dict[str, Any]:
-    tree, d = model.tree, len(held)
+def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str, Any]:
+    tree, d, by_distances = model.tree, len(held), walks_by_distances(model)
     centres = tree.centres.astype(ACC_DTYPE)
-    # Distances are taken to the centres themselves: single precision holds them exactly, but not less an
-    # origin.
-    middle = np.zeros(model.n_features) if by_distances else origin(model)
+    # Single precision holds the centres, which distances are taken to, exactly; but not less an origin.
+    middle = np.zeros(model.n_columns) if by_distances else origin(model)
     groups = np.zeros((tree.n_nodes, group_features(held), LANES), np.float32)
     half_norms = np.full((tree.n_nodes, LANES), NO_CENTRE)
     children = np.zeros((tree.n_nodes, LANES), np.int32)
@@ -267,9 +267,8 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion, by_distance
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
         groups[node, :d, : len(moved)] = moved[:, held].T
         left_out = np.delete(moved, held, axis=1)  # Every row is 0 in these features.
-        half_norms[node, : len(moved)] = (
-            (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1) if by_distances else norms / 2
-        )
+        apart = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1)
+        half_norms[node, : len(moved)] = apart if by_distances else norms / 2
         children[node, : len(moved)] = tree.children[own]
         radius[node] = np.sqrt(norms.max())
     high, low, centre = halves(conversion, middle, conversion.factor)
@@ -280,18 +279,20 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion, by_distance
         "nodes": aligned(groups.ravel()),
         "half_norms": aligned(np.minimum(half_norms, NO_CENTRE).astype(np.float32).ravel()),
         "radius": radius,
+        "error": np.float32(product_error(model)),
+        "by_distances": by_distances,
         "fixed": no_nodes() if by_distances else fixed_nodes(model, held, middle),
         "children": children.ravel(),
     }
 
 
 def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
-    """The point that each leaf is centred on, (n_leaves, n_features), and the largest width of its landmarks,
+    """The point that each leaf is centred on, (n_leaves, n_columns), and the largest width of its landmarks,
     (n_leaves,): infinite where a row whose square is finite may have an exponent that is not.
     """
-    means, width = np.zeros((model.n_leaves, model.n_features)), np.zeros(model.n_leaves)
+    means, width = np.zeros((model.n_leaves, model.n_columns)), np.zeros(model.n_leaves)
     factors = np.broadcast_to(model.factors, means.shape)
-    held = np.arange(model.n_features)
+    held = np.arange(model.n_columns)
     for leaf, (start, stop) in enumerate(pairwise(model.landmark_at)):
         if start < stop:
             middle = model.landmarks[start:stop].astype(ACC_DTYPE).mean(axis=0)
@@ -320,16 +321,14 @@ def _pack_leaves(
     """(groups, constants, constant, terms): weights and constants of the lanes, constants and terms of
     leaves.
     """
-    n_groups, kernel = int(group_at[-1]), model.kernel
+    n_groups, kernel, none = int(group_at[-1]), model.kernel, np.zeros((0, model.n_outputs))
     groups = np.zeros((n_groups, group_features(held), LANES), np.float32)
     constants = np.zeros((n_groups, kernel.family.n_constants, LANES), np.float32)
     constant = np.array(model.intercept, ACC_DTYPE, order="C")
     terms: list[Terms] = []
     for leaf, m in enumerate(counts):
         if m == 0:
-            terms.append(
-                terms_of(np.zeros((0, model.n_outputs)), model.pairs[:0], np.zeros((0, model.n_outputs)))
-            )
+            terms.append(terms_of(none, model.pairs[:0], none))
             continue
         points = _points(model, held, leaf, means[leaf], bool(wide[leaf]))
         lanes = kernel.family.leaf_lanes(points, kernel.degree, kernel.coef0)

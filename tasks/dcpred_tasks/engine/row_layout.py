@@ -1,4 +1,4 @@
-"""How the engine holds rows: which features, in which order, centred on which point; and arrays that start on
+"""How the engine holds rows: which columns, in which order, centred on which point; and arrays that start on
 cache lines.
 """
 
@@ -16,7 +16,7 @@ class Conversion(NamedTuple):
     """How raw features become held ones: n_converted entries, in the order in which a row is held."""
 
     feature: NDArray[np.int32]
-    """int32 (n_converted,), the number of the raw feature."""
+    """int32 (n_converted,), the number of the raw feature, or of the column of coded ones."""
     used: NDArray[np.bool_]
     """bool (n_converted,), False in padding, which repeats a real feature with the factor 0."""
     factor: FloatArray
@@ -41,7 +41,7 @@ class LeafFactors(NamedTuple):
 def held_conversion(model: Model, held: IntArray) -> Conversion:
     """The conversion to these features; where some are skipped, padded to a multiple of 16."""
     n = len(held)
-    length = n if n == model.n_features else -(-max(n, 1) // LANES) * LANES
+    length = n if n == model.n_columns else -(-max(n, 1) // LANES) * LANES
     feature = np.pad(held, (0, length - n), constant_values=held[-1] if n else 0)
     used = np.arange(length) < n
     factor, shift = (
@@ -85,7 +85,7 @@ def halves(
     """(high, low, centre), each float32 and flat, n_converted numbers for every centre: a = μ + centre / s as
     the sum of two single numbers, and the centre itself.
 
-    centres  float64 (n_features,) or (n, n_features), scaled
+    centres  float64 (n_columns,) or (n, n_columns), scaled
     factor   float64 (n_converted,), (1, n_converted) or (n, n_converted), s of the centres
     """
     factor = np.where(factor == 0, 1.0, factor)

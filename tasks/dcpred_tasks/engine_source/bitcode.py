@@ -29,7 +29,7 @@ from dcpred_tasks.model.tree import Tree
 
 # Functions that stay functions: they are large, are called once a tile, and would leave fewer registers to
 # the loops beside them.
-CALLED = ("load_centred", "walk_fixed")
+CALLED = ("load_centred", "load_columns", "read_columns", "walk_fixed")
 
 
 def smallest_model() -> Model:
@@ -103,7 +103,7 @@ def _shorten_names(module: Any) -> None:
         parts = re.split(r"B\d+[vc]\d+", value.name.removeprefix("_ZN"))[0]
         found = re.findall(r"\d+([A-Za-z_]\w*?)(?=\d+[A-Za-z_]|$)", parts)
         value.name = found[-1] if found else value.name
-        if value.name in CALLED:
+        if value.is_function and value.name in CALLED:
             value.add_function_attribute("noinline")
 
 

@@ -11,7 +11,13 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine.layout import FEW_FEATURES, HUGE, LANES, NOWHERE, ROOT_OF_HUGE
 from dcpred_tasks.engine_source.centre_lanes import nearest_by_distance, nearest_child, prefetch_at
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
-from dcpred_tasks.engine_source.double_precision import exact_leaf, exact_row, finish_constant, finish_plain
+from dcpred_tasks.engine_source.double_precision import (
+    exact_leaf,
+    exact_row,
+    finish_constant,
+    finish_plain,
+    read_columns,
+)
 from dcpred_tasks.engine_source.few_features import UNDECIDED, walk_from_root, walk_rows
 from dcpred_tasks.engine_source.fixed_descent import load_centred, load_fixed, walk_fixed
 from dcpred_tasks.engine_source.leaf_pass import score_leaves
@@ -25,7 +31,6 @@ from dcpred_tasks.engine_source.projection import (
     project,
     touch,
 )
-from dcpred_tasks.engine_source.row_conversion import read_row
 
 PREFETCHED_LEVELS = 2  # levels on which rows to come are prefetched
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
@@ -257,7 +262,7 @@ def _start_at_root(p, q, source, start, n, leaf, status, room):
 @compiled
 def _walk_in_double(q, source, i, node, status, room):
     """The leaf of row i, which stands at a node, in double precision, or NOWHERE and its status."""
-    read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
+    read_columns(q, source, i, room)
     if exact_row(q, room.x):
         return np.int64(exact_leaf(q, room.x, np.int64(node)))
     status[i] = NON_FINITE_FEATURE

@@ -43,6 +43,26 @@ kernel_value = _value_of(0)
 
 
 @compiled
+def read_columns(q, source, i, room):
+    """The columns of raw row i into room.x: the raw features themselves where none is coded."""
+    n = len(q.columns.first)
+    raw = room.raw if n > 0 else room.x
+    read_row(source.code, source.address + i * source.stride, len(raw), raw)
+    for f in range(n):
+        value, first, extent = room.raw[f], q.columns.first[f], q.columns.extent[f]
+        if extent == 0:
+            room.x[first] = value
+            continue
+        last = q.columns.first[f + 1] if f + 1 < n else len(room.x)
+        room.x[first:last] = 0.0 if np.isfinite(value) else np.nan
+        above = value - q.columns.lowest[f]
+        if above >= 0 and above < extent and value == q.columns.lowest[f] + np.int64(above):
+            column = q.columns.place[q.columns.place_at[f] + np.int64(above)]
+            if column < len(room.x):  # The spare column is none.
+                room.x[column] = 1.0
+
+
+@compiled
 def exact_row(q, x):
     """Scale a row in double precision, in place. Returns whether it can be scored: whether every feature is
     finite in single precision, too.
@@ -188,7 +208,7 @@ def finish_plain(p, q, source, leaf, i, out, room):
         _spoil(p, i, out, out.status[i])
         return
     if q.beta_at[leaf] < q.beta_at[leaf + 1]:
-        read_row(source.code, source.address + i * source.stride, len(room.x), room.x)
+        read_columns(q, source, i, room)
         if not exact_row(q, room.x):  # Only where there is no tree: a walk finds such rows.
             _spoil(p, i, out, NON_FINITE_FEATURE)
             return

@@ -17,7 +17,7 @@ def load_centred(p, source, n, address, norm, rows, room):
     """The rows at n addresses in single precision, less the tree's origin, and ‖z‖² of each in norm."""
     scaling = p.factor, p.double_factor, 0
     centres = p.origin_high, p.origin_low, p.origin_centre
-    load(p, source, n, *scaling, *centres, room.zeros, p.n_features, address, norm, rows)
+    load(p, source, n, *scaling, *centres, room.zeros, p.n_columns, address, norm, rows, room)
 
 
 @inlined

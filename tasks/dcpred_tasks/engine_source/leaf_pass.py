@@ -109,10 +109,11 @@ def _score_strip(p, source, start, at, n, count, n_redo, out, room, wide, digits
         p.means_low,
         p.means_centre,
         room.centre_at,
-        p.n_features if len(p.radius) == 0 else 0,
+        p.n_columns if len(p.radius) == 0 else 0,
         room.address,
         room.norm,
         room.rows,
+        room,
     )
     if digits:
         kernel_values_by_digits(p, n, source.itemsize * p.n_features, room)

@@ -4,7 +4,9 @@ centres or landmarks.
 p is Packed (packing.py), room is Room, source is Source (engine.py).
 """
 
-from dcpred_tasks.engine.layout import LANES, SLAB
+import numpy as np
+
+from dcpred_tasks.engine.layout import LANES, SLAB, STRIP_ROWS, dtype_code
 from dcpred_tasks.engine_source.centre_lanes import (
     SHARED_ROWS,
     absolute_own,
@@ -17,10 +19,12 @@ from dcpred_tasks.engine_source.centre_lanes import (
 )
 from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
 from dcpred_tasks.engine_source.llvm import LINE
+from dcpred_tasks.engine_source.row_columns import to_columns
 from dcpred_tasks.engine_source.row_conversion import load_rows, load_some
 from dcpred_tasks.model.kernel_families import Sum
 
 PRODUCTS, SQUARES, ABSOLUTE = int(Sum.PRODUCTS), int(Sum.SQUARES), int(Sum.ABSOLUTE)
+SINGLE_CODE, DOUBLE_CODE = (dtype_code(np.dtype(name)) for name in ("f4", "f8"))
 LONG_ROW_BYTES = 1024  # longest row that is prefetched here: beyond it the processor does it better by itself
 
 
@@ -28,9 +32,9 @@ LONG_ROW_BYTES = 1024  # longest row that is prefetched here: beyond it the proc
 def prefetch_amounts(p, source):
     """How raw rows are prefetched: (bytes for every feature during products, bytes at once for every row);
     one of the two is 0. All at once where features are skipped and the raw row is short: its products are
-    few, and leave no time for prefetching between them.
+    few, and leave no time for prefetching between them. The same where features are coded.
     """
-    if len(p.picks) == 0:
+    if len(p.picks) == 0 and len(p.columns.first) == 0:
         return source.itemsize, 0
     row = source.itemsize * p.n_features
     return (0, row) if row <= LONG_ROW_BYTES else (-(-row // p.group_features), 0)
@@ -149,11 +153,50 @@ def _distances(room, centres, n_shared, n_own, first, stop, kind):
 
 
 @inlined
-def load(p, source, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows):
+def load(p, source, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows, room):
     """Convert the rows at n addresses into `rows`, row r less the centre whose parts are high, low and
     centres from element at[r] on; its factors begin at element step · at[r]. Where features are skipped, the
-    first `look` features of each raw row are searched for NaN and infinity.
+    first `look` of each raw row, or of its columns, are searched for NaN and infinity. Rows of coded features
+    become columns a strip at a time.
     """
+    code, strip, coded = source.code, n, len(p.columns.first) > 0
+    if coded:
+        code, strip = DOUBLE_CODE, STRIP_ROWS
+        if source.itemsize <= 2 or source.code == SINGLE_CODE:  # row_columns.SINGLES
+            code = SINGLE_CODE
+    for first in range(0, n, max(strip, 1)):
+        count, where = min(strip, n - first), address[first:]
+        if coded:
+            load_columns(p, source.code, where, count, room)
+            where = room.columns_at
+        own = rows[first * p.width :]
+        scaling = factor, double_factor, step
+        _load(p, code, count, *scaling, high, low, centres, at[first:], look, where, norm[first:], own)
+
+
+@compiled
+def load_columns(p, code, address, n, room):
+    """The columns of at most a strip of rows into room.columns, and their addresses into room.columns_at."""
+    if CHECKED:
+        _check_columns(p, n, room)
+    to_columns(
+        code,
+        address,
+        n,
+        p.n_features,
+        p.columns.lowest,
+        p.columns.extent,
+        p.columns.place_at,
+        p.columns.place,
+        p.columns.stride,
+        room.columns,
+        room.columns_at,
+    )
+
+
+@inlined
+def _load(p, code, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows):
+    """`load` of rows that hold features as they are held, of the dtype with this number."""
     if CHECKED:
         touch(rows, 0, n * p.width)
         for r in range(n):
@@ -167,7 +210,7 @@ def load(p, source, n, factor, double_factor, step, high, low, centres, at, look
         if CHECKED:
             touch(p.picks, 0, p.n_converted)
         load_some(
-            source.code,
+            code,
             address,
             n,
             look,
@@ -187,10 +230,10 @@ def load(p, source, n, factor, double_factor, step, high, low, centres, at, look
         )
         return
     load_rows(
-        source.code,
+        code,
         address,
         n,
-        p.n_features,
+        p.n_columns,
         factor,
         high,
         low,
@@ -203,6 +246,20 @@ def load(p, source, n, factor, double_factor, step, high, low, centres, at, look
         centres,
         step,
     )
+
+
+@compiled
+def _check_columns(p, n, room):
+    """Touch everything that a strip of rows of columns is read from and written to (with bounds checks
+    only).
+    """
+    touch(room.columns, 0, n * p.columns.stride)
+    touch(room.columns_at, 0, n)
+    touch(p.columns.lowest, 0, p.n_features)
+    touch(p.columns.place_at, 0, p.n_features)
+    for f in range(p.n_features):
+        for i in range(p.columns.extent[f] + 1):
+            touch(room.columns, p.columns.place[p.columns.place_at[f] + i], 1)
 
 
 @inlined

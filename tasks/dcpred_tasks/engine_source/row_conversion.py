@@ -153,7 +153,7 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(ir.Constant(ir.IntType(1), 0), spoilt)
         if dtype.kind == "f":
             with b.if_then(b.icmp_signed(">", d, integer(0))):
-                _look(b, dtype, source, d, spoilt)
+                not_finite(b, dtype, source, d, spoilt)
         centre = b.load(b.gep(at, [r]))
         own, target = b.mul(step, centre), b.gep(out, [b.mul(r, width)])
         pointers = _pointers(
@@ -167,7 +167,7 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(norm, b.gep(norms, [r]))
 
 
-def _look(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
+def not_finite(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
     """Store in `spoilt` whether one of d numbers is not finite, or in double precision so large that a shift
     may overflow. Found by the largest of their bits without sign, as integers: these have the order of the
     numbers.

@@ -92,6 +92,12 @@ class Model(LeafArrays):
 
     @property
     def n_features(self) -> int:
+        """Features of a raw row."""
+        return self.scaling.n_features
+
+    @property
+    def n_columns(self) -> int:
+        """Features of a scaled row: centres, landmarks and support vectors have as many."""
         return len(self.scaling.shift)
 
     @property
@@ -114,10 +120,10 @@ class Model(LeafArrays):
 
     @property
     def factors(self) -> FloatArray:
-        """From raw units to the features that landmarks lie in, float64 (n_leaves, n_features); (1,
-        n_features) where all leaves have the scaling's.
+        """From raw units to the columns that landmarks lie in, float64 (n_leaves, n_columns); (1, n_columns)
+        where all leaves have the scaling's.
         """
-        own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_features), MODEL_DTYPE)
+        own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_columns), MODEL_DTYPE)
         return np.asarray(self.scaling.factor * own, ACC_DTYPE)
 
     @property
@@ -127,8 +133,8 @@ class Model(LeafArrays):
     @property
     def nbytes(self) -> int:
         """Bytes of the compact model, without support vectors."""
-        parts = (self, self.tree, self.scaling)
-        values = [getattr(part, f.name) for part in parts for f in fields(part)]
+        values = [getattr(part, f.name) for part in (self, self.tree) for f in fields(part)]
+        values += self.scaling.arrays().values()
         return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
@@ -175,7 +181,7 @@ def score_rows(
     check_rows(X, model.n_features)
     decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)
     status = np.full(len(X), Status.OK, STATUS_DTYPE)
-    step = tile_rows(model.n_features)
+    step = tile_rows(model.n_columns)
     for start in range(0, len(X), step):
         tile = slice(start, min(start + step, len(X)))
         own = None if leaves is None else leaves[tile]

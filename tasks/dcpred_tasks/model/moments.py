@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.model.coding import LARGEST_CODE
 from dcpred_tasks.model.compact_model import Reference
 from dcpred_tasks.model.scaling import Scaling
 
@@ -16,12 +17,26 @@ def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Referenc
     """
     moments = Moments(sample.shape[1])
     for start in range(0, len(sample), REFERENCE_ROWS):
-        moments.add(*moments_of(scaling.exact(sample[start : start + REFERENCE_ROWS])))
+        moments.add(*moments_of(as_features(scaling, sample[start : start + REFERENCE_ROWS])))
     return raw_moments(scaling, moments.mean, moments.sd)
 
 
+def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
+    """Raw rows as `scaling.of_features()` scales them, float64 (n, n_features). A coded feature may hold any
+    number, and here one that is not too large to be squared.
+    """
+    rows = scaling.of_features().exact(X)
+    if scaling.coding is not None:
+        own = scaling.coding.is_coded
+        rows[:, own] = np.clip(rows[:, own], -2.0 * LARGEST_CODE, 2.0 * LARGEST_CODE)
+    return rows
+
+
 def raw_moments(scaling: Scaling, mean: FloatArray, sd: FloatArray) -> Reference:
-    """Mean and sd of raw features from those of scaled ones; a feature of factor 0 has mean μ and sd 0."""
+    """Mean and sd of raw features from those of rows `as_features`; a feature of factor 0 has
+    mean μ and sd 0.
+    """
+    scaling = scaling.of_features()
     factor = np.where(scaling.factor == 0, 1.0, scaling.factor)
     return Reference(scaling.shift + mean / factor, sd / np.abs(factor))
 

@@ -1,43 +1,127 @@
-"""Feature scaling x' = (x − μ) ∘ s, learned once, before the tree."""
+"""Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
+coded features become.
+"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.coding import Coding
 
 BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets
 LEARNED = ("learned", "sharpened")
 SCALINGS = (*BASES, *LEARNED)
 
 
+STRIP_NUMBERS = 2**22  # numbers of coded rows in double precision at once
+
+
 @dataclass(frozen=True)
 class Scaling:
-    """shift μ and factor s, float64 (n_features,)."""
+    """shift μ and factor s, float64 (n_columns,). Without a coding columns are the raw features."""
 
     shift: FloatArray
     factor: FloatArray
+    coding: Coding | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Features of a raw row."""
+        return len(self.shift) if self.coding is None else self.coding.n_features
+
+    @property
+    def source(self) -> IntArray:
+        """int64 (n_columns,), the raw feature of each column."""
+        return np.arange(len(self.shift)) if self.coding is None else self.coding.source
 
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
-        """float32 C-ordered (n_samples, n_features); the difference is taken in double precision, since a
+        """float32 C-ordered (n_samples, n_columns); the difference is taken in double precision, since a
         feature far from zero (a timestamp) would lose its digits in single precision."""
-        return self.exact(X).astype(MODEL_DTYPE)
+        if self.coding is None:
+            return self.exact(X).astype(MODEL_DTYPE)
+        out = np.empty((len(X), len(self.shift)), MODEL_DTYPE)
+        step = max(STRIP_NUMBERS // len(self.shift), 1)
+        for start in range(0, len(X), step):
+            out[start : start + step] = self.exact(X[start : start + step])
+        return out
 
     def exact(self, X: NDArray[np.generic]) -> FloatArray:
         """The same in double precision."""
-        out = np.array(X, dtype=ACC_DTYPE, order="C")
+        out = np.array(X, dtype=ACC_DTYPE, order="C") if self.coding is None else self.coding(X)
         out -= self.shift
         out *= self.factor
         return out
 
+    def raw(self, points: FloatArray) -> FloatArray:
+        """Raw rows of scaled points (n, n_columns), float64 (n, n_features): μ in columns of factor 0, and of
+        a coded feature the code whose column is largest.
+        """
+        columns = self.shift + points / np.where(self.factor == 0, np.inf, self.factor)
+        if self.coding is None:
+            return columns
+        rows = columns[:, self.coding.first]
+        for feature in self.coding.features:
+            own = np.flatnonzero(self.coding.source == feature)
+            rows[:, feature] = self.coding.code[own][columns[:, own].argmax(axis=1)]
+        return rows
+
+    def of_features(self) -> "Scaling":
+        """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
+        least code, and has the factor 0 where all of its columns have.
+        """
+        if self.coding is None:
+            return self
+        coded, first = self.coding.is_coded, self.coding.first
+        counts = np.logical_or.reduceat(self.factor != 0, first)
+        shift = np.where(coded, self.coding.lowest, self.shift[first])
+        return Scaling(shift, np.where(coded, counts.astype(ACC_DTYPE), self.factor[first]))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Its arrays by name, `source` and `code` of the coding among them where there is one."""
+        own: dict[str, NDArray[Any]] = {"shift": self.shift, "factor": self.factor}
+        return own if self.coding is None else own | self.coding.arrays()
+
+    def as_lists(self) -> dict[str, list[Any]]:
+        """The same as JSON holds it, which has no NaN."""
+        return {
+            name: [None if value != value else value for value in a.tolist()]
+            for name, a in self.arrays().items()
+        }
+
+    @staticmethod
+    def of(arrays: Mapping[str, Any]) -> "Scaling":
+        """The scaling of what `arrays` or `as_lists` gave, among other things. Raises ValueError where its
+        coding is none.
+        """
+        shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
+        if "source" not in arrays:
+            return Scaling(shift, factor)
+        coding = Coding(np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE))
+        return Scaling(shift, factor, coding)
+
 
 def fit_scaling(
-    name: str, sample: NDArray[np.generic], weight: FloatArray, minimum: FloatArray, maximum: FloatArray
+    name: str,
+    sample: NDArray[np.generic],
+    weight: FloatArray,
+    minimum: FloatArray,
+    maximum: FloatArray,
+    coding: Coding | None = None,
 ) -> Scaling:
-    """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights. A constant
-    feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing to any distance).
+    """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights, all of raw
+    features. A constant feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing
+    to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1.
     """
+    if coding is not None:
+        plain = fit_scaling(name, coding(sample), weight, *coding.limits(minimum, maximum))
+        if name == "standard":
+            variance = np.add.reduceat(plain.factor**-2.0, coding.first)[coding.source]
+            return Scaling(plain.shift, np.where(np.isnan(coding.code), plain.factor, variance**-0.5), coding)
+        return Scaling(plain.shift, plain.factor, coding)
     n_features = len(minimum)
     if name == "none":
         return Scaling(np.zeros(n_features), np.ones(n_features))

@@ -7,6 +7,7 @@ else, and that would show in every row and in no error.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import ModelFormatError
@@ -44,7 +45,7 @@ def make_self_test(model: Model) -> SelfTest:
         tolerance = TOLERANCE * _summed_sizes(model, rows)
         sound = (status == Status.OK) & np.isfinite(tolerance)
         for factor in (1 - NUDGE, 1 + NUDGE):
-            moved, moved_status = compact_model.score_rows(model, rows * factor)
+            moved, moved_status = compact_model.score_rows(model, rows * np.where(_coded(model), 1.0, factor))
             with np.errstate(invalid="ignore"):
                 near = np.abs(moved.astype(ACC_DTYPE) - decision).max(axis=1, initial=0.0) <= tolerance
             sound &= near & (moved_status == Status.OK)
@@ -89,12 +90,17 @@ def _candidates(model: Model) -> FloatArray:
     """Raw rows, finite: centres and landmarks taken back through the scaling; μ for a model with neither."""
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
-        np.zeros((1, model.n_features))
+        np.zeros((1, model.n_columns))
     ]
-    factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
     with np.errstate(over="ignore"):
-        rows = model.scaling.shift + np.concatenate(parts) / factor
+        rows = model.scaling.raw(np.concatenate(parts))
     return rows[np.isfinite(rows).all(axis=1)]
+
+
+def _coded(model: Model) -> NDArray[np.bool_]:
+    """Which raw features are coded, (n_features,): next to a code lies no row."""
+    coding = model.scaling.coding
+    return np.zeros(model.n_features, bool) if coding is None else coding.is_coded
 
 
 def _spread(n: int, most: int) -> IntArray:

@@ -30,7 +30,7 @@ from dcpred_tasks.dtypes import (
     Status,
 )
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.moments import Moments, moments_of
+from dcpred_tasks.model.moments import Moments, as_features, moments_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
@@ -95,7 +95,7 @@ class Statistics:
             )
         sampled = np.arange(-first % stride, len(ok), stride)
         sampled = sampled[ok[sampled]]
-        self.moments.add(*moments_of(self.model.scaling.exact(scored.X[sampled])))
+        self.moments.add(*moments_of(as_features(self.model.scaling, scored.X[sampled])))
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:
     """The first feature of each raw row that is not finite, or not once it is scaled; -1 where all are."""
     with np.errstate(over="ignore", invalid="ignore"):
         bad = ~np.isfinite(scaling(rows))
-    return np.where(bad.any(axis=1), bad.argmax(axis=1), -1)
+    return np.where(bad.any(axis=1), scaling.source[bad.argmax(axis=1)], -1)
 
 
 def decision_edges(model: Model) -> FloatArray:

@@ -123,8 +123,7 @@ def write_division(job: TrainJob, division: StoredDivision) -> None:
     write_arrays(
         job.division_file,
         {
-            "shift": division.scaling.shift,
-            "factor": division.scaling.factor,
+            **division.scaling.arrays(),
             "starts": division.tree.starts,
             "children": division.tree.children,
             "centres": division.tree.centres,
@@ -157,7 +156,7 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
     a = read_arrays(Path(stamp[0]))
     local, head = json.loads(a["kernels"].tobytes())
     return StoredDivision(
-        Scaling(a["shift"], a["factor"]),
+        Scaling.of(a),
         Tree(a["starts"], a["children"], a["centres"]),
         Kernels(Kernel(**local), Kernel(**head)),
         a["classes"],

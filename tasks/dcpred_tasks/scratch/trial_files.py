@@ -55,8 +55,7 @@ def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:
     for folder in ("probe", "tried"):
         (job.root / f"{folder}-{number}").mkdir(exist_ok=True)
     parts: dict[str, NDArray[Any]] = {
-        "shift": trial.scaling.shift,
-        "factor": trial.scaling.factor,
+        **trial.scaling.arrays(),
         "starts": trial.tree.starts,
     }
     parts |= {
@@ -72,7 +71,7 @@ def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:
 
 def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
     a = read_arrays(tree_file(job, number))
-    scaling, tree = Scaling(a["shift"], a["factor"]), Tree(a["starts"], a["children"], a["centres"])
+    scaling, tree = Scaling.of(a), Tree(a["starts"], a["children"], a["centres"])
     return TrialTree(scaling, tree, a["leaves"], a["kept"], a["classes"], a["class_factors"])
 
 

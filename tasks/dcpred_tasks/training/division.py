@@ -14,6 +14,7 @@ from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import LEARNED, Scaling, fit_scaling
+from dcpred_tasks.training.categories import choose_coding
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
@@ -43,27 +44,30 @@ def learn_scaling(
     survey: Survey,
     settings: Settings,
 ) -> Scaling:
-    """The scaling that the settings ask for; learned ones look at the targets.
+    """The scaling that the settings ask for, with the features that they have coded; learned ones look at the
+    targets.
 
     sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
     target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
     """
+    limits = survey.minimum, survey.maximum
+    coding = choose_coding(sample, target, weight, *limits, settings)
     if settings.scaling in LEARNED:
         metric = learn_metric(
             sample,
             target,
             weight,
-            survey.minimum,
-            survey.maximum,
+            *limits,
             settings.task,
             settings.seed,
             settings.scaling == "sharpened",
+            coding,
         )
         metric = metric.sharpened or metric
-        scaling = Scaling(metric.shift, metric.factor)
+        scaling = Scaling(metric.shift, metric.factor, coding)
     else:
-        scaling = fit_scaling(settings.scaling, sample, weight, survey.minimum, survey.maximum)
+        scaling = fit_scaling(settings.scaling, sample, weight, *limits, coding)
     check_scaled(scaling, survey)
     return scaling
 
@@ -83,7 +87,7 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
     with np.errstate(over="ignore"):
         fits = np.isfinite(scaling(np.stack([survey.minimum, survey.maximum]))).all(axis=0)
     if not fits.all():
-        column = int(np.flatnonzero(~fits)[0])
+        column = int(scaling.source[np.flatnonzero(~fits)[0]])
         raise DataError(
             f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g},"
             " which is too large for single precision (infinity after scaling); set scaling to standard or"

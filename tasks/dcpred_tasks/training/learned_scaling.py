@@ -23,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
+from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 from dcpred_tasks.training.nearest_rows import neighbours, squared_distances
 
 NEIGHBOURS = 32  # K
@@ -57,7 +59,8 @@ REPETITIONS, REPEATED_NUMBERS = 4, 3_000_000
 
 @dataclass(frozen=True)
 class Metric:
-    """shift μ and factor s, float64 (n_features,); s is exactly 0 where a feature does not matter.
+    """shift μ and factor s, float64 (n_columns,): of features, or of the columns that coded ones become; s is
+    exactly 0 where a feature does not matter.
 
     s holds the width of a kernel too: γ = 1 in exp(−γ |x' − z'|²) is where to begin a search (see
     KERNEL_REACH).
@@ -73,18 +76,6 @@ class Metric:
 
 
 Start: TypeAlias = tuple[str, float, float]  # a base scaling, a pace, and the pull towards it
-
-
-@dataclass(frozen=True)
-class LabelledRows:
-    """Distinct rows in standardised features, without the constant ones."""
-
-    U: SingleArray  # (n, d)
-    y: FloatArray  # (n,): class numbers, or values of mean 0 and variance 1
-    weight: FloatArray  # (n,), > 0, mean 1
-
-    def take(self, rows: IntArray) -> "LabelledRows":
-        return LabelledRows(self.U[rows], self.y[rows], self.weight[rows])
 
 
 @dataclass(frozen=True)
@@ -109,6 +100,7 @@ def learn_metric(
     task: str,
     seed: int,
     sharpen: bool = False,
+    coding: Coding | None = None,
 ) -> Metric:
     """Learn factors from labels, and keep them if they do better on held-out rows than every base scaling
     does: the mean of a few repetitions.
@@ -119,14 +111,20 @@ def learn_metric(
     minimum, maximum  float64 (n_features,), of all rows (as for `fit_scaling`)
     task              "classification" or "regression"
     sharpen           go on as long as it pays
+    coding            of the features that are coded; their columns have a factor each
     """
     sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
-    bases = {name: fit_scaling(name, sample, weight, minimum, maximum) for name in BASES}
+    bases = {name: fit_scaling(name, sample, weight, minimum, maximum, coding) for name in BASES}
     unit = bases["standard"]
-    varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
-    rows = _distinct_rows(
-        Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies]), target, weight, task
-    )
+    if coding is None:
+        varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
+        U = Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies])
+    else:
+        U = unit(sample)
+        minimum, maximum = coding.limits(minimum, maximum)
+        varies = (U.min(axis=0) < U.max(axis=0)) & (minimum < maximum)
+        U = U[:, varies]
+    rows, _ = distinct_rows(U, target, weight, task)
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
         return Metric(
             "standard", unit.shift, np.where(varies, unit.factor / np.sqrt(max(varies.sum(), 1)), 0.0), {}
@@ -177,9 +175,7 @@ def _learn_once(
     start  the only one to try
     """
     unit = bases["standard"]
-    order = np.random.default_rng(seed).permutation(len(rows.y))
-    n_held = max(min(HELD_OUT_ROWS, len(order) // 5, int(MULTIPLICATIONS / rows.U.size)), len(order) // 30, 1)
-    held, pool = rows.take(order[:n_held]), rows.take(order[n_held:])
+    held, pool = (rows.take(part) for part in held_out_rows(len(rows.y), rows.U.size, seed))
     judged: dict[str, Judged] = {}
     for name, base in bases.items():
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -209,7 +205,7 @@ def _learn_once(
         # One standard error is asked for: few held-out rows tell little.
         if gain.mean() > gain.std() / np.sqrt(len(gain)):
             name = "learned"
-        if n_held >= FEWEST_TO_LEAVE_OUT:
+        if len(held.y) >= FEWEST_TO_LEAVE_OUT:
             every[name] = leave_out(every[name], held, pool, task, base_loss)
         kept = every[name]
         factor = np.zeros(len(varies))
@@ -241,36 +237,13 @@ def _score(one: Judged, held: LabelledRows, task: str) -> float:
     return 1.0 - one.loss / max(spread, 1e-12)
 
 
-def _distinct_rows(
-    U: SingleArray, target: NDArray[np.generic], weight: FloatArray, task: str
-) -> LabelledRows:
-    """One row for each that differs, of their mean weight and their heaviest class or mean value: a copy of a
-    row among its neighbours would foretell its label at any metric.
+def held_out_rows(n: int, size: int, seed: int) -> tuple[IntArray, IntArray]:
+    """The numbers of the rows that candidates are judged on, and of the others, of n rows of `size`
+    numbers.
     """
-    U = np.ascontiguousarray(U + MODEL_DTYPE(0))  # This turns −0 into 0, so that equal rows have equal bytes.
-    keys = (
-        U.view(np.dtype((np.void, max(U.itemsize * U.shape[1], 1)))).ravel()
-        if U.shape[1]
-        else np.zeros(len(U))
-    )
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    total = np.bincount(group, weights=weight)
-    if task == "classification":
-        classes, number = np.unique(target, return_inverse=True)
-        pairs, pair = np.unique(group * len(classes) + number, return_inverse=True)
-        heaviest = pairs[np.lexsort((np.bincount(pair, weights=weight), pairs // len(classes)))]
-        y = (heaviest[np.append(np.diff(heaviest // len(classes)) > 0, True)] % len(classes)).astype(
-            ACC_DTYPE
-        )
-    else:
-        values = target.astype(ACC_DTYPE)
-        largest = np.abs(values).max(initial=0.0) or 1.0  # It is divided out, so that no square overflows.
-        y = np.bincount(group, weights=weight * (values / largest)) / total
-        spread = y.std()
-        y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
-    mean = total / np.bincount(group)
-    order = np.argsort(first)  # the order of the sample, and not that of the rows' bytes
-    return LabelledRows(U[first[order]], y[order], np.maximum(mean[order] / mean.mean(), 1e-6))
+    order = np.random.default_rng(seed).permutation(n)
+    n_held = max(min(HELD_OUT_ROWS, n // 5, int(MULTIPLICATIONS / size)), n // 30, 1)
+    return order[:n_held], order[n_held:]
 
 
 def soft_weights(D: SingleArray, weight: FloatArray) -> SingleArray:
