@@ -111,7 +111,7 @@ def _letter_all(folder: Path, seed: int) -> Split:
     return Split(X[:15_000], y[:15_000], X[15_000:], y[15_000:])
 
 
-def _shipped(name: str) -> Callable[[Path, int], Split]:
+def shipped(name: str) -> Callable[[Path, int], Split]:
     def load(folder: Path, seed: int) -> Split:
         with np.load(folder / f"{name}.npz") as data:
             return Split(*(data[key] for key in ("X_train", "y_train", "X_test", "y_test")))
@@ -138,7 +138,7 @@ def _kdd(folder: Path, seed: int) -> Split:
         return Split(X[order], y[order], *part("test"))
 
 
-def _regression(name: str, unit: float) -> Callable[[Path, int], Split]:
+def random_regression(name: str, unit: float) -> Callable[[Path, int], Split]:
     def load(folder: Path, seed: int) -> Split:
         with np.load(folder / f"{name}.npz") as data:
             X, y = data["X"], data["y"] / unit
@@ -290,7 +290,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "usps",
         "usps, 10 classes",
-        _shipped("usps"),
+        shipped("usps"),
         {**LEARNED, "gamma": 8.0, "head_gamma": 4.0, "C": 16.0, "refine_epochs": 60, "local_rows": 2_000},
         _leaves(1, landmarks=(16, 32, 64, 96, 128)),
         "1 leaf, 96 landmarks",
@@ -300,7 +300,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "mnist",
         "mnist, 10 classes",
-        _shipped("mnist"),
+        shipped("mnist"),
         {
             **LEARNED,
             "gamma": 8.0,
@@ -318,7 +318,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "a9a",
         "a9a",
-        _shipped("a9a"),
+        shipped("a9a"),
         {**LEARNED, "C": 16.0, "refine_epochs": 40, "max_leaf_rows": 100_000, "local_rows": 2_000},
         _leaves(1, landmarks=(8, 16, 32, 64)),
         "1 leaf, 32 landmarks",
@@ -347,7 +347,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "cpusmall",
         "cpusmall",
-        _regression("cpusmall", 1),
+        random_regression("cpusmall", 1),
         {
             **LEARNED,
             "gamma": 1.0,
@@ -366,7 +366,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "cal_housing",
         "cal_housing, 100,000 dollars",
-        _regression("cal_housing", DOLLARS),
+        random_regression("cal_housing", DOLLARS),
         {**RIDGE, "gamma": 2.0, "head_gamma": 1.0, "min_leaf_rows": 16},
         _leaves(16, 64, 256, landmarks=(16, 32)),
         "256 leaves, 16 landmarks",
@@ -378,7 +378,7 @@ SETS: tuple[DataSet, ...] = (
     DataSet(
         "house_16H",
         "house_16H, 100,000 dollars",
-        _regression("house_16H", DOLLARS),
+        random_regression("house_16H", DOLLARS),
         {**RIDGE, "gamma": 8.0, "head_gamma": 4.0, "max_leaf_rows": 20_000},
         _leaves(16, 64, landmarks=(16, 32, 48)),
         "16 leaves, 32 landmarks",

@@ -9,7 +9,17 @@ import pytest
 from support import processes
 
 HERE = Path(__file__).parent
-SHARED = ("common", "injuries", "machines", "rivals", "scatter", "sets", "synthetic", "test_quick")
+SHARED = (
+    "common",
+    "injuries",
+    "machines",
+    "more_sets",
+    "rivals",
+    "scatter",
+    "sets",
+    "synthetic",
+    "test_quick",
+)
 BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in SHARED)
 SHOWN = {
     "picture": ("DC-Pred++", "exact SVM"),
