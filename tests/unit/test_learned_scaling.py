@@ -343,6 +343,8 @@ def test_the_mean_of_metrics() -> None:
     assert both.sharpened is not None
     assert both.sharpened.sharpened is None
     np.testing.assert_allclose(both.sharpened.factor, np.sqrt([45.0, 0.0]))
+    assert mean_metric([one, one, third]).factor[1] == 0
+    assert mean_metric([replace(one, factor=np.eye(3)[i]) for i in range(3)]).factor.all()
     mixed = mean_metric([one, one, other])
     assert (mixed.name, mixed.sharpened) == ("standard", None)
     np.testing.assert_array_equal(mixed.shift, other.shift)

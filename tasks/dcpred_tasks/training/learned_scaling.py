@@ -141,9 +141,12 @@ def learn_metric(
 
 
 def mean_metric(found: Sequence[Metric]) -> Metric:
-    """The mean of squared factors, in which a feature is left out where all leave it out, with the name of
+    """The mean of squared factors, in which a feature is left out where most leave it out, with the name of
     the best scaling that was kept.
     """
+    factors = np.stack([one.factor for one in found])
+    left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
+    left_out &= not left_out.all()
     scores = {
         name: float(np.mean([one.scores[name] for one in found]))
         for name in found[0].scores
@@ -155,7 +158,7 @@ def mean_metric(found: Sequence[Metric]) -> Metric:
     return Metric(
         name,
         next(one.shift for one in found if one.name == name),
-        np.sqrt(np.mean([one.factor**2 for one in found], axis=0)),
+        np.where(left_out, 0.0, np.sqrt((factors**2).mean(axis=0))),
         scores,
         mean_metric([replace(one, sharpened=None) for one in farther]) if sharper else None,
     )
