@@ -23,6 +23,10 @@ START_LANDMARKS = 16
 WHOLE_LANDMARKS = 96
 START_OVERLAP = 3
 START_C = 16.0
+# Ridges that searches start from. With smaller ones leaves of numbers seem worse than they are, small ones
+# more so, and trees are given up before larger ones are tried (cal_housing).
+START_RIDGE, NUMBERS_RIDGE, SMALL_LEAF_RIDGE = 1e-3, 1e-2, 1e-1
+SMALL_LEAF = 300  # rows
 LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
 TINY = 1e-300
 NEARLY = 1.03  # Fewer landmarks are taken where their soft error is at most so many times the least.
@@ -37,7 +41,7 @@ MOVES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "C": (2.0, 128.0),
         "refine_ridge": (1e-2, 1e-4),
     },
-    "regression": {**COMMON_MOVES, "ridge": (1.0, 1e-3), "refine_ridge": (1e-2, 1e-1, 1e-4)},
+    "regression": {**COMMON_MOVES, "ridge": (1.0, 1e-3), "refine_ridge": (1e-2, 1e-1, 1e-3, 1e-4)},
 }
 WHOLE_MOVES: Mapping[str, tuple[Any, ...]] = {"refine_ridge": (1e-2, 1e-4), **PRODUCTS}
 

@@ -18,7 +18,17 @@ from dcpred.tuning.forecast import Headway
 from dcpred.tuning.judging import Judge
 from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget
 from dcpred.tuning.search import expected_tries
-from dcpred.tuning.tree_search import LANDMARKS, START_C, START_OVERLAP, Ask, Extent
+from dcpred.tuning.tree_search import (
+    LANDMARKS,
+    NUMBERS_RIDGE,
+    SMALL_LEAF,
+    SMALL_LEAF_RIDGE,
+    START_C,
+    START_OVERLAP,
+    START_RIDGE,
+    Ask,
+    Extent,
+)
 from dcpred.tuning.trial_plan import (
     ERROR_POWER,
     FEW_ROWS,
@@ -30,10 +40,12 @@ from dcpred.tuning.trial_plan import (
     OWN_ROWS,
     TREES_BESIDE_WHOLE,
     TRIED_ROWS,
+    VERY_WIDE_FEATURES,
     WHOLE,
     WHOLE_FEATURES,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
+    WIDE_ERROR_POWER,
     GrownTree,
     draw_leaves,
     outline,
@@ -166,9 +178,10 @@ class TrialTrees:
         fine, _ = tree_sizes(self.survey.n_used)
         whole = tries_whole(self.survey.n_used, self.n_columns, self.asked)
         wide = whole and self.n_columns >= WHOLE_FEATURES
+        beside = TREES_BESIDE_WHOLE + (self.n_columns < VERY_WIDE_FEATURES)
         most = 2 if self.extent.few_trees and self.survey.n_used > MANY_ROWS else MOST_TREES
         if wide and self.extent.few_trees:
-            fine, most = fine[len(fine) // 2 :], TREES_BESIDE_WHOLE
+            fine, most = fine[len(fine) // 2 :], beside
         for n_leaves in fine:
             if len(self.trees) < most:
                 self._add_tree("learned", n_leaves, sample)
@@ -238,7 +251,8 @@ class TrialTrees:
             len(self.trees),
             TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
         )
-        error_factor = float(np.average(kept, weights=np.maximum(counts[chosen], 1))) ** ERROR_POWER
+        power = WIDE_ERROR_POWER if len(self.survey.minimum) >= WHOLE_FEATURES else ERROR_POWER
+        error_factor = float(np.average(kept, weights=np.maximum(counts[chosen], 1))) ** power
         most_overlap = start.overlap if coarse else MOST_OVERLAP
         self.trees.append(GrownTree(start, division, counts, chosen, draws, error_factor, most_overlap))
 
@@ -285,6 +299,7 @@ class TrialTrees:
             min_leaf_rows=fewest,
             overlap=overlap,
             C=START_C,
+            refine_ridge=self._ridge(rows),
             local_rows=self._local_rows(),
         )
         if not coarse:
@@ -292,6 +307,12 @@ class TrialTrees:
         largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
         start = replace(start, **WHOLE) if n_leaves == 1 else start
         return undivided(largest, self.n_columns, start.overlap, start)
+
+    def _ridge(self, rows: float) -> float:
+        """The ridge that a search starts from in leaves of so many rows."""
+        if self.job.settings.task == "classification":
+            return START_RIDGE
+        return SMALL_LEAF_RIDGE if rows <= SMALL_LEAF else NUMBERS_RIDGE
 
     def _local_rows(self) -> int:
         """Rows that train a local machine. It picks landmarks, and more rows do not pick better ones; a user
