@@ -338,14 +338,15 @@ def test_the_mean_of_metrics() -> None:
     one = Metric("learned", shift, np.array([3.0, 0.0]), {"none": -1.0, "standard": -0.7, "learned": -0.5})
     other = Metric("standard", shift + 1, np.array([1.0, 0.0]), {"none": -0.9, "standard": -0.5})
     third = replace(one, factor=np.array([5.0, 2.0]), sharpened=replace(one, factor=np.array([9.0, 0.0])))
-    both = mean_metric([one, third])
+    both = mean_metric([one, third], np.ones(2))
     np.testing.assert_allclose(both.factor, np.sqrt([17.0, 2.0]))
     assert both.sharpened is not None
     assert both.sharpened.sharpened is None
     np.testing.assert_allclose(both.sharpened.factor, np.sqrt([45.0, 0.0]))
-    assert mean_metric([one, one, third]).factor[1] == 0
-    assert mean_metric([replace(one, factor=np.eye(3)[i]) for i in range(3)]).factor.all()
-    mixed = mean_metric([one, one, other])
+    assert mean_metric([one, one, third], np.ones(2)).factor[1] > 0, "a part of the distance that counts"
+    assert mean_metric([one, one, third], np.array([1.0, 100.0])).factor[1] == 0
+    assert mean_metric([replace(one, factor=np.eye(3)[i]) for i in range(3)], np.ones(3)).factor.all()
+    mixed = mean_metric([one, one, other], np.ones(2))
     assert (mixed.name, mixed.sharpened) == ("standard", None)
     np.testing.assert_array_equal(mixed.shift, other.shift)
     assert mixed.scores == pytest.approx({"none": -2.9 / 3, "standard": -1.9 / 3})
