@@ -55,7 +55,7 @@ COURSES, WORTH_GOING_ON = 5, 0.97
 # single ones and two means on held-out rows: letter 2.9 and 2.2 %, magic 13.5 and 13.2, satimage 7.7 and 7.5;
 # RMSE of cpusmall 3.19 and 2.87). Means within one choice of held-out rows gain nothing.
 REPETITIONS, REPEATED_NUMBERS = 4, 3_000_000
-LEAST_PART = 0.002  # of the mean squared distance, which a feature adds that most leave out
+LEAST_PART = 0.002  # share of the mean squared distance that counts
 
 
 @dataclass(frozen=True)
