@@ -67,7 +67,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if not isinstance(self.categorical, str):
-            values["categorical"] = ",".join(map(str, self.categorical))
+            values["categorical"] = ",".join(map(str, np.atleast_1d(self.categorical)))
         known = getattr(self, "feature_names_in_", None) if names is None else names
         return numbered(make_settings(values), known)
 
