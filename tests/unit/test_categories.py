@@ -168,3 +168,9 @@ def test_too_many_columns_take_no_search(rng: np.random.Generator, monkeypatch: 
 def test_few_rows_and_one_class_decide_nothing(codes: NDArray[Any]) -> None:
     assert chosen(codes[:30], codes[:30, 0] % 2) is None
     assert chosen(codes, np.zeros(N)) is None
+
+
+@pytest.mark.parametrize("span", ["3-1", "0-99999999999", "9999999999"])
+def test_a_span_that_runs_backwards_or_too_far_is_refused(span: str) -> None:
+    with pytest.raises(SettingsError, match=f"names the features {span}, but a span.*write it as"):
+        numbered(make_settings({"categorical": span}), None)

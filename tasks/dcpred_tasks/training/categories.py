@@ -30,6 +30,7 @@ from dcpred_tasks.training.learned_scaling import (
 from dcpred_tasks.training.settings import Settings
 
 MOST_VALUES = 256  # different values of a feature that the setting names
+LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
 # With "auto": different values of a candidate, columns of rows with all of them coded, and rows to decide by.
 FEWEST_AUTO, MOST_AUTO, MOST_COLUMNS, ROWS = 3, 64, 512, 20_000
 RAREST = 10  # sampled rows of a value that has a column
@@ -51,7 +52,13 @@ def numbered(settings: Settings, names: Sequence[str] | None) -> Settings:
         if part in places:
             wanted.add(places[part])
         elif span:
-            wanted.update(range(int(span[1]), int(span[2] or span[1]) + 1))
+            first, last = int(span[1]), int(span[2] or span[1])
+            if last < first or last > LARGEST_FEATURE:
+                raise SettingsError(
+                    f"categorical names the features {part}, but a span goes from a smaller number to a larger"
+                    f" one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
+                )
+            wanted.update(range(first, last + 1))
         else:
             raise SettingsError(
                 f"categorical names the feature {part!r}, but the data"
