@@ -55,8 +55,8 @@ def numbered(settings: Settings, names: Sequence[str] | None) -> Settings:
             first, last = int(span[1]), int(span[2] or span[1])
             if last < first or last > LARGEST_FEATURE:
                 raise SettingsError(
-                    f"categorical names the features {part}, but a span goes from a smaller number to a larger"
-                    f" one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
+                    f"categorical names the features {part}, but a span goes from a smaller number to a"
+                    f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
                 )
             wanted.update(range(first, last + 1))
         else:
