@@ -11,8 +11,8 @@ import pytest
 
 from dcpred.cost.predicted import PredictedCost
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
-from dcpred.tuning.search import MORE_STEPS, search
-from dcpred.tuning.tree_search import LONG, SHORT, START_LANDMARKS, WHOLE_LANDMARKS, Ask, together
+from dcpred.tuning.search import MORE_STEPS, _best, search
+from dcpred.tuning.tree_search import LONG, SHORT, START_LANDMARKS, WHOLE_LANDMARKS, Ahead, Ask, together
 from dcpred.tuning.trial_plan import (
     LEAST_ROWS,
     MOST_ROWS,
@@ -354,6 +354,26 @@ def test_no_other_loss_is_tried_for_numbers() -> None:
     arena = Numbers(0.9)
     search(arena, [0], Budget(), extent=SHORT)
     assert {s.loss for _, s, _ in arena.judged} == {"hinge"}
+
+
+class Late(Known):
+    """The second tree is the better one, once it is refined with more steps."""
+
+    def error(self, tree: int, s: Settings) -> float:
+        return super().error(tree, s) * (0.8 if tree == 1 and s.refine_steps == MORE_STEPS else 1.0)
+
+
+@pytest.mark.parametrize(("second", "chosen"), [(0.104, 1), (0.12, 0)])
+def test_a_tree_that_is_near_the_best_is_refined_before_one_is_chosen(second: float, chosen: int) -> None:
+    points = search(Late([1.0, 1.0], [0.1, second]), [0, 1], Budget(), extent=SHORT)
+    assert choose(points, 1.0).tree == chosen
+
+
+def test_trees_are_given_up_unless_they_are_as_good_as_the_best() -> None:
+    ahead = [Ahead(START, soft, tree) for tree, soft in enumerate([0.106, 0.1, 0.102, 0.101, 0.2])]
+    assert [one.tree for one in _best(ahead, 1.25, 2)] == [1, 3, 2]
+    assert [one.tree for one in _best(ahead, 1.25, 4)] == [1, 3, 2, 0]
+    assert [one.tree for one in _best(ahead, 1.0, 4)] == [1]
 
 
 class Easy(Known):

@@ -196,3 +196,12 @@ def some_rows(file: Path, n: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
     rows = np.random.default_rng(0).permutation(len(X))[:n]
     X, y = X[rows].astype(np.float32), y[rows]
     return X, y if len(np.unique(y)) <= 50 else y > np.median(y)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "expected"),
+    [("classification", 100, 1e-3), ("regression", 300, 1e-1), ("regression", 301, 1e-2)],
+)
+def test_a_search_for_numbers_starts_from_a_larger_ridge(task: str, rows: float, expected: float) -> None:
+    trees = SimpleNamespace(job=SimpleNamespace(settings=Settings(task=task)))
+    assert TrialTrees._ridge(trees, rows) == expected  # type: ignore[arg-type]
