@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.datasets import make_gaussian_quantiles
 
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training import learned_scaling
@@ -53,6 +54,15 @@ def hits(
 def two_useful_features_of_eight(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     X = rng.uniform(0, 4, (1200, 8))
     return X, checkers(X)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_neighbours_tell_nothing_every_feature_counts_alike(seed: int) -> None:
+    """Classes that are shells around one point: features were left out by chance."""
+    X, y = make_gaussian_quantiles(n_samples=1_200, n_features=10, n_classes=4, random_state=seed)
+    found = learn(X, y)
+    assert found.name == "standard"
+    assert share(found, X) == pytest.approx(np.full(10, 0.1), rel=1e-6)
 
 
 @pytest.mark.parametrize("task", [CLASSES, VALUES])
