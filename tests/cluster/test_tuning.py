@@ -22,7 +22,7 @@ from dcpred.execution.lease import hold
 from dcpred.execution.workers import Workers
 from dcpred.training.train import train
 from dcpred.tuning.points import Budget
-from dcpred.tuning.tree_search import SHORT
+from dcpred.tuning.tree_search import SHORT, START_C
 from dcpred.tuning.tune import TuneReport, parse_budget, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import (
@@ -500,7 +500,7 @@ def test_estimators_search_within_a_budget() -> None:
     model.fit(X, names, sample_weight=weight)
     assert model.classes_.tolist() == ["in", "out"]
     assert model.score(X[:400], names[:400]) > 0.85
-    assert model.settings_["scaling"] == "learned"
+    assert model.settings_["C"] == START_C, "what a search starts from"
     with pytest.raises(SettingsError, match="written as 8x"):
         clone(model).set_params(budget="cheap").fit(X, names)
     X, _ = rings(200, 0)

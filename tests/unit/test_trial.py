@@ -7,7 +7,7 @@ import pytest
 
 from dcpred_tasks.training.sampling import drawn
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, held_out, try_leaf
+from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, folds_of, rare_folds, try_leaf
 
 SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 
@@ -18,14 +18,19 @@ def moons(n: int, seed: int, rank: int = 0) -> TrialRows:
     angle = rng.uniform(0, np.pi, n)
     X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(target, 1, -1)[:, None]
     X = (X + np.where(target, 0.5, 0.0)[:, None] + rng.normal(0, 0.1, (n, 2))).astype(np.float32)
-    return TrialRows(X, target, np.ones(n), np.arange(n) + 10_000 * rank, np.full(n, rank))
+    number = np.arange(n) + 10_000 * rank
+    return TrialRows(X, target, np.ones(n), number, np.full(n, rank), folds_of(number, SETTINGS.seed))
+
+
+def held_out(number: np.ndarray, seed: int, fold: int = 0) -> np.ndarray:
+    return folds_of(number, seed) == fold
 
 
 def join(*parts: TrialRows) -> TrialRows:
     return TrialRows(
         *(
             np.concatenate([getattr(p, name) for p in parts])
-            for name in ("X", "target", "weight", "number", "rank")
+            for name in ("X", "target", "weight", "number", "rank", "fold")
         )
     )
 
@@ -85,9 +90,8 @@ def test_constant_leaves_are_judged_by_their_class() -> None:
 def test_regression_is_judged_by_its_squared_error() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 1)).astype(np.float32)
-    rows = TrialRows(
-        X, np.sin(3 * X[:, 0].astype(float)), np.ones(400), np.arange(400), np.zeros(400, np.int64)
-    )
+    target = np.sin(3 * X[:, 0].astype(float))
+    rows = replace(moons(400, 0), X=X, target=target)
     settings = replace(SETTINGS, task="regression", ridge=1e-3)
     good, poor = try_leaf(rows, [settings, replace(settings, landmarks=1)], 1, 0)
     assert good == Verdict(good.hard, good.hard, good.variance)
@@ -118,6 +122,28 @@ def test_every_row_is_held_out_once() -> None:
     held = np.array([held_out(np.arange(10_000), 5, fold) for fold in range(FOLDS)])
     assert (held.sum(axis=0) == 1).all()
     assert held.mean(axis=1) == pytest.approx(np.full(FOLDS, 0.25), abs=0.02)
+
+
+def test_every_class_is_held_out_and_trains_in_each_fold() -> None:
+    for seed in range(40):
+        number, target = np.arange(3_000), np.arange(3_000) % 2
+        target[np.random.default_rng(seed).choice(3_000, 10, replace=False)] = 2
+        rare = rare_folds(number, target, seed)
+        assert (rare[0] == np.flatnonzero(target == 2)).all(), "the others are left to chance"
+        fold = folds_of(number, seed, rare)
+        counts = np.bincount(fold[target == 2], minlength=FOLDS)
+        assert set(counts) == {2, 3}
+        some = np.random.default_rng(seed).permutation(3_000)[:500]
+        assert (folds_of(some, seed, rare) == fold[some]).all(), "wherever a row lies"
+        others = target != 2
+        assert (fold == folds_of(number, seed))[others].all(), "as they were"
+
+
+def test_a_class_of_a_row_or_two_trains_in_the_first_fold() -> None:
+    for m in (1, 2):
+        target = np.r_[np.zeros(100, int), np.ones(m, int)]
+        fold = folds_of(np.arange(100 + m), 7, rare_folds(np.arange(100 + m), target, 7))
+        assert (fold[100:] != 0).any()
 
 
 def test_a_row_is_held_out_wherever_it_lies() -> None:

@@ -24,8 +24,10 @@ from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undiv
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.trial_files import tried_file
+from dcpred_tasks.storage.atomic_files import read_arrays
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import held_out
+from dcpred_tasks.training.trial import FOLDS, folds_of
 from support.data import make_group
 
 
@@ -74,7 +76,7 @@ def test_the_scaling_does_not_know_the_rows_that_settings_are_judged_on(tmp_path
     (tmp_path / "work").mkdir()
     learned_from: list[np.ndarray] = []
     prepared(tmp_path / "work", data, Budget(ratio=1e3), learned_from=learned_from)
-    held = held_out(np.arange(900), Settings().seed)
+    held = folds_of(np.arange(900), Settings().seed) == 0
     assert 100 < held.sum() < 400
     assert {row.tobytes() for row in learned_from[0]} == {row.tobytes() for row in X[~held]}
 
@@ -138,8 +140,37 @@ def test_trees_of_more_rows_are_tried_only_where_nothing_else_is_possible(
         return [(tree.start.scaling, tree.start.n_leaves) for tree in trees.trees]
 
     learned = [("learned", 64), ("learned", 16), ("learned", 4)]
-    assert leaves(50.0) == [*learned, ("standard", 64), ("standard", 4), ("learned", 1)]
-    assert leaves(7.0)[-1] == ("learned", 1)
+    whole = [("learned", 1), ("standard", 1)]
+    assert leaves(50.0) == [*learned, ("standard", 64), ("standard", 4), *whole]
+    assert leaves(7.0)[-2:] == whole
+
+
+def test_one_leaf_of_few_rows_is_looked_at_with_all_of_them(tmp_path: Path, rng: np.random.Generator) -> None:
+    """With 1,000 of them, and a quarter of those at first, it seemed worse than it is."""
+    for n_rows in (500, MOST_ROWS):
+        X = rng.normal(size=(n_rows, 4)).astype(np.float32)
+        data = make_group(tmp_path / f"{n_rows}.zarr", X, (X[:, 0] > 0).astype(int))
+        (tmp_path / str(n_rows)).mkdir()
+        trees = prepared(tmp_path / str(n_rows), data, Budget(ratio=50.0))
+        found = [trees.whole_rows(i) for i, tree in enumerate(trees.trees)]
+        assert [rows for rows in found if rows] == [n_rows] * sum(t.start.n_leaves == 1 for t in trees.trees)
+        assert n_rows in found
+
+
+def test_rows_of_a_rare_class_are_held_out_in_every_fold_of_a_search(tmp_path: Path) -> None:
+    """10 of 3,000 rows: drawn each by itself, none is held out in one search of 18."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(3_000, 3)).astype(np.float32)
+        y = (X[:, 0] > 0).astype(int)
+        y[rng.choice(3_000, 10, replace=False)] = 2
+        data = make_group(tmp_path / f"{seed}.zarr", X, y, chunk_rows=700)
+        (tmp_path / str(seed)).mkdir()
+        trees = prepared(tmp_path / str(seed), data, Budget(ratio=50.0))
+        for number, tree in enumerate(trees.trees):
+            read = [read_arrays(tried_file(trees.job, number, int(leaf))) for leaf in tree.leaves]
+            own = np.concatenate([part["fold"][(part["target"] == 2) & (part["rank"] == 0)] for part in read])
+            assert set(np.bincount(own, minlength=FOLDS)) == {2, 3}
 
 
 @pytest.mark.parametrize("n_rows", [1, 40, 3_000, 10_000, 10**6, 10**9])

@@ -44,6 +44,11 @@ DEFAULT_BUDGET = Budget(ratio=20.0, ns=100.0, either=True)
 LEAST_TIMES = 2.0
 
 
+def rounded_up(cost: PredictedCost) -> str:
+    """As a budget that allows it."""
+    return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x ({np.ceil(cost.ns_per_row + 1e-6):.0f}ns)"
+
+
 @dataclass(frozen=True)
 class Point:
     """Settings that were judged."""
@@ -70,6 +75,13 @@ class Point:
         """Of `error`: how far other rows than those that were held out are likely to be from it."""
         return float(np.sqrt(self.verdict.variance))
 
+    def uncertain(self, n_judged: int) -> float:
+        """The standard error with n_judged held-out rows of classes: not 0 where none of them is wrong, as if
+        two more were right and two more wrong (Agresti and Coull, 1998).
+        """
+        wrong = (n_judged * self.error + 2.0) / (n_judged + 4.0)
+        return max(self.standard_error, float(np.sqrt(wrong * (1.0 - wrong) / (n_judged + 4.0))))
+
     @property
     def promise(self) -> float:
         """What points are compared by, the least first: of two errors that mostly go together, the soft one
@@ -85,7 +97,10 @@ def choose(points: Sequence[Point], slack: float) -> Point:
     points = [p for p in points if p.within]
     best = min(points, key=lambda p: p.promise)
     limit = max(best.promise * slack, best.promise + best.one_row)
-    return min((p for p in points if p.promise <= limit), key=lambda p: (p.cost.ns_per_row, p.promise))
+    found = min((p for p in points if p.promise <= limit), key=lambda p: (p.cost.ns_per_row, p.promise))
+    # A reader is told the error alone: what costs less must not err less, too, whatever its soft error.
+    no_worse = [p for p in points if p.error <= found.error and p.cost.ns_per_row <= found.cost.ns_per_row]
+    return min(no_worse, key=lambda p: (p.error, p.cost.ns_per_row, p.promise))
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

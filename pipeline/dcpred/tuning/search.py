@@ -15,12 +15,13 @@ value; trees are searched side by side, so that processors stay busy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log2
+from math import isfinite, log2
 
 from dcpred.tuning.points import Budget, Point, choose
 from dcpred.tuning.tree_search import (
     LANDMARKS,
     MAX_REMAINING_ERROR,
+    MORE_STEPS,
     Ahead,
     Ask,
     Course,
@@ -30,7 +31,7 @@ from dcpred.tuning.tree_search import (
     together,
 )
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import Verdict
+from dcpred_tasks.training.trial import UNSEEN_FOLD, Verdict
 
 # Trees whose soft error is above so many times the least one are given up: after γ, and later.
 KEPT_WITHIN, SIZED_WITHIN = 1.75, 1.25
@@ -38,7 +39,6 @@ TIED = 1.03  # a tree within so many times the least error is not given up becau
 # Points whose error is within so many times the least are judged again.
 AGAIN_WITHIN = 1.5
 REFINED_WITHIN = 1.15  # the same for other ridges, more steps and factors of leaves
-MORE_STEPS = 300
 RIDGES = (1.0, 0.1, 10.0)  # multiples of the ridge that are tried with them
 STEPS_SHARE = 0.5  # share of the leaves that they are judged on
 LOOKS = 4  # times that the last round goes on to more or fewer landmarks
@@ -74,8 +74,13 @@ def search(
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
     last = _LastRound(trials, searches, extent)
     if not extent.rounds:
-        levels = trials.judge([searches[one.tree].early([one.settings], extent.level_share) for one in ahead])
-        return [last.point(one.tree, one.settings, level) for one, [level] in zip(ahead, levels, strict=True)]
+        if extent.ridges:
+            ahead = together(trials, [searches[one.tree].ridge(one) for one in ahead])
+        asks = [searches[one.tree].last([one.settings]) for one in ahead]
+        return [
+            last.point(one.tree, one.settings, level, len(ask.folds))
+            for one, ask, [level] in zip(ahead, asks, trials.judge(asks), strict=True)
+        ]
     ahead = together(trials, [searches[one.tree].moves(one) for one in ahead])
     ahead = _best(ahead, SIZED_WITHIN, extent.changed)
     points = [p for found in together(trials, [last.sizes(one) for one in ahead]) for p in found]
@@ -122,10 +127,10 @@ class _LastRound:
                 break
         return list(found.values())
 
-    def point(self, tree: int, settings: Settings, verdict: Verdict) -> Point:
-        one_row = self.trials.one_row(tree)
+    def point(self, tree: int, settings: Settings, verdict: Verdict, folds: int = 1) -> Point:
+        one_row = self.trials.one_row(tree) / folds
         cost, within = self.trials.cost(tree, settings), self.searches[tree].allows(settings)
-        return Point(tree, settings, cost, verdict, one_row=one_row, within=within)
+        return Point(tree, settings, cost, verdict, folds, one_row, within)
 
     def told(self, points: Sequence[Point], slack: float) -> list[Point]:
         """Points beside the one that would be chosen, so that a reader sees what landmarks buy."""
@@ -213,6 +218,25 @@ class _LastRound:
             return points
         verdict = replace(chosen.verdict, hard=max(chosen.verdict.hard - gain, 0.0))
         return [p for p in points if p is not chosen] + [replace(chosen, settings=other, verdict=verdict)]
+
+
+def judged_unseen(
+    trials: Trials, chosen: Point, points: Sequence[Point], n_unseen: int
+) -> tuple[Point, list[Point]]:
+    """The point that was chosen, and all of them, with errors as held-out rows show them that no choice was
+    made by: the best of many on the same rows is so by luck, too. Errors of the others are moved by as much.
+
+    n_unseen  such rows; points stay as they are where there are none
+    """
+    [[verdict]] = trials.judge([Ask(chosen.tree, [chosen.settings], 1.0, [UNSEEN_FOLD])])
+    if not n_unseen or not isfinite(verdict.hard):
+        return chosen, list(points)
+
+    def told(point: Point) -> Point:
+        moved = _moved(point.verdict, verdict, chosen.verdict)
+        return replace(point, verdict=replace(moved, variance=verdict.variance), folds=1)
+
+    return told(chosen), [told(point) for point in points]
 
 
 def _refinements(settings: Settings) -> list[Settings]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from dcpred.cost.predicted import PredictedCost
 from dcpred.tuning.points import Budget
+from dcpred.tuning.trial_plan import MOST_ROWS, WHOLE_BY_DESCENT, WHOLE_FEATURES
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import Verdict
 
@@ -29,6 +30,7 @@ START_RIDGE, NUMBERS_RIDGE, SMALL_LEAF_RIDGE = 1e-3, 1e-2, 1e-1
 SMALL_LEAF = 300  # rows
 LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
 TINY = 1e-300
+MORE_STEPS = 300
 NEARLY = 1.03  # Fewer landmarks are taken where their soft error is at most so many times the least.
 MAX_REMAINING_ERROR = 0.98  # a change helps if it lowers the soft error to this share or less
 # Values that are tried, one at a time. `products` are tried for one leaf of all rows, too.
@@ -80,6 +82,13 @@ class Extent:
     nearly as well (letter, elec2, house_16H), but not γ: a small one needs more of them."""
     epochs: int
     """The same of stochastic passes."""
+    farther: int = FARTHER_STEPS
+    """Factors of 2 that are tried beyond those γ, as long as the best one is at an end."""
+    held_rows: int = 0
+    """Rows that γ and the number of landmarks are judged on, where so many can be held out: in one choice of
+    them, or in several."""
+    ridges: tuple[float, ...] = ()
+    """Multiples of the ridge that are tried after landmarks."""
 
 
 QUICK = Extent(
@@ -98,7 +107,10 @@ QUICK = Extent(
     all_sizes=False,
     steps=50,
     epochs=20,
+    farther=0,
 )
+# Tries on few rows take no time, and differences between them are within what chance does.
+QUICK_FEW = replace(QUICK, gammas=(1 / 16, 0.25, 1.0, 4.0), steps=100, held_rows=250, ridges=(0.1, 10.0))
 SHORT = Extent(
     name="short",
     gammas=GAMMA_STEPS,
@@ -135,6 +147,12 @@ LONG = Extent(
 )
 
 
+def suited(extent: Extent, n_rows: int, n_features: int) -> Extent:
+    """What is looked at in so many rows."""
+    most = WHOLE_BY_DESCENT if n_features < WHOLE_FEATURES else MOST_ROWS
+    return QUICK_FEW if extent is QUICK and n_rows <= most else extent
+
+
 @dataclass(frozen=True)
 class Ask:
     """Settings to judge in one tree."""
@@ -155,7 +173,8 @@ class Trials(Protocol):
     gamma         γ that follows from the scaling of the tree
     cost          predicted cost of a model with these settings
     judge         errors of the tries of each ask; tries that were judged before take no time
-    folds         how often rows are held out until there are enough to choose by
+    folds         how often rows are held out until they are about as many as wanted
+    whole_rows    rows of the one leaf of a tree without others; 0 for other trees
     one_row       what one row that is held out, of all leaves, adds to an error: less means nothing
     """
 
@@ -169,7 +188,9 @@ class Trials(Protocol):
 
     def judge(self, asks: Sequence[Ask]) -> list[list[Verdict]]: ...
 
-    def folds(self, tree: int) -> int: ...
+    def folds(self, tree: int, wanted: int = ...) -> int: ...
+
+    def whole_rows(self, tree: int) -> int: ...
 
     def one_row(self, tree: int) -> float: ...
 
@@ -222,6 +243,29 @@ class TreeSearch:
         able = [m for m in LANDMARKS if m >= fewest and self.allows(replace(settings, landmarks=m))]
         return able or [settings.landmarks]
 
+    def first(self, tries: Sequence[Settings]) -> Ask:
+        """Tries of γ: on some of the leaves, or with a part of the rows of one leaf of all."""
+        return Ask(self.tree, tries, self.first_share, self.folds)
+
+    def sized(self, tries: Sequence[Settings]) -> Ask:
+        """Tries of numbers of landmarks, with less refinement."""
+        return replace(self.early(tries, self.first_share), folds=self.folds)
+
+    def last(self, tries: Sequence[Settings]) -> Ask:
+        """Tries that trees are compared by, where there is no further round."""
+        ask = self.early(tries, self.extent.level_share)
+        return replace(ask, tries=tries if self.extent.ridges else ask.tries, folds=self.folds)
+
+    @property
+    def folds(self) -> Sequence[int]:
+        wanted = self.extent.held_rows
+        return range(self.trials.folds(self.tree, wanted)) if wanted else (0,)
+
+    @property
+    def first_share(self) -> float:
+        rows = self.trials.whole_rows(self.tree)
+        return max(self.extent.first_share, min(MOST_ROWS / rows, 1.0)) if rows else self.extent.first_share
+
     def early(self, tries: Sequence[Settings], share: float) -> Ask:
         """Tries with less refinement."""
         steps, epochs = self.extent.steps, self.extent.epochs
@@ -261,11 +305,11 @@ class TreeSearch:
         found: dict[float, float] = {}
         unit = self.trials.gamma(self.tree)
         wanted = [unit * step for step in self.extent.gammas]
-        for _ in range(1 + FARTHER_STEPS if len(wanted) > 1 else 1):
+        for _ in range(1 + self.extent.farther):
             # The γ of the local machine matters little in a compact model. All tries have the same, so that
             # they share one local machine and its landmarks.
             tries = [replace(settings, gamma=unit * LOCAL_GAMMA, head_gamma=gamma) for gamma in wanted]
-            verdicts = yield Ask(self.tree, tries, self.extent.first_share)
+            verdicts = yield self.first(tries)
             found.update(zip(wanted, (v.soft for v in verdicts), strict=True))
             best = _likely_best(found, unit)
             wanted = [best / 2] if best == min(found) else [best * 2] if best == max(found) else []
@@ -280,12 +324,12 @@ class TreeSearch:
         """As many landmarks as help, up from those at hand."""
         settings = ahead.settings
         able = [m for m in self.sizes(settings) if m >= settings.landmarks]
-        one_row = self.trials.one_row(self.tree) / self.extent.first_share
+        one_row = self.trials.one_row(self.tree) / self.first_share
         found: dict[int, float] = {}
         while able:
             some, able = able[:2], able[2:]
             tries = [replace(settings, landmarks=m) for m in some]
-            verdicts = yield self.early(tries, self.extent.first_share)
+            verdicts = yield self.sized(tries)
             before = min(found.values(), default=float("inf"))
             found.update(zip(some, (v.soft for v in verdicts), strict=True))
             if min(found[m] for m in some) > MAX_REMAINING_ERROR * before - one_row:
@@ -293,6 +337,20 @@ class TreeSearch:
         limit = NEARLY * min(found.values()) + one_row
         best = min(m for m, soft in found.items() if soft <= limit)
         return (yield from self.level(replace(settings, landmarks=best)))
+
+    def ridge(self, ahead: Ahead) -> Course[Ahead]:
+        """Another ridge or more steps of refinement, on the rows that the number of landmarks was chosen on,
+        where that makes up for more than a row.
+        """
+        base = ahead.settings
+        ridges = [replace(base, refine_ridge=base.refine_ridge * ridge) for ridge in self.extent.ridges]
+        tries = [base, *ridges, replace(base, refine_steps=MORE_STEPS)]
+        verdicts = yield self.first(tries)
+        best = min(range(len(tries)), key=lambda i: verdicts[i].soft)
+        one_row = self.trials.one_row(self.tree) / len(self.folds)
+        if verdicts[best].soft > MAX_REMAINING_ERROR * verdicts[0].soft - one_row:
+            best = 0
+        return Ahead(tries[best], ahead.soft * verdicts[best].soft / max(verdicts[0].soft, TINY), self.tree)
 
     def moves(self, ahead: Ahead) -> Course[Ahead]:
         """One change at a time; then those that helped together, as long as each goes on helping."""

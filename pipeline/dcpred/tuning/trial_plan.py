@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.leaf_arrays import outlined
+from dcpred_tasks.scratch.training_job import Sample
 from dcpred_tasks.training.division import Division
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import flatten
@@ -36,6 +37,8 @@ WHOLE_FEATURES = 64  # Rows with at least so many features are wide.
 # labels are noisy (magic), small leaves learn the noise.
 WHOLE_FEW_ROWS = 60_000
 WHOLE_BYTES = 3 * 2**29  # memory that its rows and what is computed of them may take
+# Up to so many rows a quick search refines one leaf of all by L-BFGS, which is as fast and better there.
+WHOLE_BY_DESCENT = 5_000
 WHOLE_ROWS, WHOLE_NUMBERS = 16_000, 12_000_000  # limits of what is looked at: rows, and rows × features
 # The error of a trial on a share of the rows of its leaves, times share**power, is taken for the error of a
 # training on all. Of wide rows half of the fall that mnist shows from 12,000 to 50,000 rows (3.4 to 2.3 %);
@@ -47,6 +50,9 @@ WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40}
 LOCAL_ROWS = 2_000
 LARGER = 1.25  # a leaf may have this many times the rows that the sample foretells
 MAX_LEAF_ROWS = 10**6
+# A base scaling stands in for the standard one where neighbours lose at most so many times as much with it: a
+# smaller difference is chance.
+BASE_WORTH = 0.95
 
 
 def tree_sizes(n_rows: int) -> tuple[list[int], list[int]]:
@@ -76,6 +82,28 @@ def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Se
         return None
     overlap = min(overlap, room // n_rows)
     return replace(start, overlap=overlap, max_leaf_rows=max(start.max_leaf_rows, overlap * n_rows))
+
+
+def best_base(scores: dict[str, float], task: str) -> list[str]:
+    """The scaling to try beside the learned one, by scores on held-out rows; none without scores."""
+    if "standard" not in scores:
+        return sorted(set(scores) - {"learned"}, key=scores.__getitem__)[-1:]
+    loss = {name: (1.0 if task == "regression" else 0.0) - score for name, score in scores.items()}
+    best = min((name for name in loss if name != "learned"), key=loss.__getitem__)
+    return [best if loss[best] < BASE_WORTH * loss["standard"] else "standard"]
+
+
+@dataclass(frozen=True)
+class TreeSample:
+    """The rows that trees are grown on."""
+
+    rows: Sample
+    """All that were sampled."""
+    other_scalings: list[str]
+    """Names of the scalings to try beside the learned one. The best base is among them, with all features:
+    neighbours may agree without features that a kernel needs."""
+    thinned: bool
+    """Whether the learned scaling is that base without some of the features."""
 
 
 @dataclass(frozen=True)

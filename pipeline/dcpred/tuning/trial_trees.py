@@ -3,7 +3,7 @@ settings are judged on.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import product
 from time import perf_counter
 
@@ -16,11 +16,12 @@ from dcpred.execution.workers import Workers
 from dcpred.training.steps import Training
 from dcpred.tuning.forecast import Headway
 from dcpred.tuning.judging import Judge
-from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget
+from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget, rounded_up
 from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import (
     LANDMARKS,
     NUMBERS_RIDGE,
+    QUICK_FEW,
     SMALL_LEAF,
     SMALL_LEAF_RIDGE,
     START_C,
@@ -28,6 +29,7 @@ from dcpred.tuning.tree_search import (
     START_RIDGE,
     Ask,
     Extent,
+    suited,
 )
 from dcpred.tuning.trial_plan import (
     ERROR_POWER,
@@ -42,23 +44,27 @@ from dcpred.tuning.trial_plan import (
     TRIED_ROWS,
     VERY_WIDE_FEATURES,
     WHOLE,
+    WHOLE_BY_DESCENT,
     WHOLE_FEATURES,
     WHOLE_NUMBERS,
     WHOLE_ROWS,
     WIDE_ERROR_POWER,
     GrownTree,
+    TreeSample,
+    best_base,
     draw_leaves,
     outline,
     tree_sizes,
     tries_whole,
     undivided,
 )
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import Sample, is_done
+from dcpred_tasks.scratch.training_job import is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
@@ -68,29 +74,18 @@ from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import FEWEST_ROWS, FOLDS, HELD_OUT_SHARE, Verdict, held_out
+from dcpred_tasks.training.trial import (
+    FEWEST_ROWS,
+    HELD_OUT_SHARE,
+    UNSEEN_FOLD,
+    Verdict,
+    folds_of,
+    rare_folds,
+)
 
 MOST_OVERLAP = 4
 LARGEST_UNIT = 1e28  # γ that a search can still multiply
 LARGEST_SCALED = 1e17  # a feature whose squared distances do not overflow in single precision
-
-
-def _rounded_up(cost: PredictedCost) -> str:
-    """As a budget that allows it."""
-    return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x ({np.ceil(cost.ns_per_row + 1e-6):.0f}ns)"
-
-
-@dataclass(frozen=True)
-class TreeSample:
-    """The rows that trees are grown on."""
-
-    rows: Sample
-    """All that were sampled."""
-    other_scalings: list[str]
-    """Names of the scalings to try beside the learned one. The best base is among them, with all features:
-    neighbours may agree without features that a kernel needs."""
-    thinned: bool
-    """Whether the learned scaling is that base without some of the features."""
 
 
 class TrialTrees:
@@ -106,7 +101,8 @@ class TrialTrees:
         budget: Budget | None,
     ) -> None:
         self.training, self.survey, self.workers, self.say = training, survey, workers, say
-        self.extent, self.budget, self.named = extent, budget or DEFAULT_BUDGET, budget is not None
+        self.budget, self.named = budget or DEFAULT_BUDGET, budget is not None
+        self.extent = suited(extent, survey.n_used, len(survey.minimum))
         self.job = training.job
         self.trees: list[GrownTree] = []
         self.gathered: list[Gathered] = []  # rows of each tree
@@ -116,6 +112,7 @@ class TrialTrees:
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
         self.learned: dict[str, Scaling] = {}  # scalings by the names of their settings
         self.coding: Coding | None = None  # the features that are coded in all trees
+        self.rare: IntArray = np.zeros((2, 0), np.int64)  # folds of sampled rows of rare classes
         self.n_columns = len(survey.minimum)
         self.asked = self.job.settings  # the settings that were asked for, with these features
 
@@ -132,7 +129,9 @@ class TrialTrees:
         ):
             # Small leaves would seem better than they are with factors that know the rows to judge by: a9a,
             # 64 leaves 14.0 % wrong and one leaf 14.1 %, on other rows 15.3 and 14.7 %.
-            seen = sample.take(np.flatnonzero(~held_out(sample.number, start.seed)))
+            if start.task == "classification":
+                self.rare = rare_folds(sample.number, sample.target, start.seed)
+            seen = sample.take(np.flatnonzero(folds_of(sample.number, start.seed, self.rare) != 0))
             given = seen.X, seen.target, seen.weight, survey.minimum, survey.maximum
             coding = choose_coding(*given, start)
             limits = survey.minimum, survey.maximum
@@ -149,8 +148,7 @@ class TrialTrees:
             check_scaled(scaling, survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
-        bases = [name for name in metric.scores if name != "learned"]
-        base = [max(bases, key=metric.scores.__getitem__)] if bases else []
+        base = best_base(metric.scores, start.task)
         left_out = (metric.factor == 0) & (limits[0] < limits[1])
         thinned = metric.name != "learned" and bool(base) and bool(left_out.any())
         grown_on = TreeSample(sample, [*(["sharpened"] if metric.sharpened else []), *base], thinned)
@@ -176,6 +174,9 @@ class TrialTrees:
     def _grow(self, sample: TreeSample) -> None:
         """The trees that a search chooses from."""
         fine, _ = tree_sizes(self.survey.n_used)
+        if self.extent is QUICK_FEW:
+            self._grow_few(fine, sample)
+            return
         whole = tries_whole(self.survey.n_used, self.n_columns, self.asked)
         wide = whole and self.n_columns >= WHOLE_FEATURES
         beside = TREES_BESIDE_WHOLE + (self.n_columns < VERY_WIDE_FEATURES)
@@ -187,14 +188,23 @@ class TrialTrees:
                 self._add_tree("learned", n_leaves, sample)
         sizes = [tree.start.n_leaves for tree in self.trees]
         if sizes and not (wide and self.extent.few_trees):
-            few_rows = self.survey.n_used <= FEW_ROWS
+            few_rows = self.survey.n_used <= FEW_ROWS and self.extent.rounds
             for scaling in sample.other_scalings:
                 for n_leaves in dict.fromkeys([sizes[0], *([sizes[-1]] if few_rows else [])]):
                     self._add_tree(scaling, n_leaves, sample)
         if whole:
             self._add_tree("learned", 1, sample, coarse=True)
-            if sample.thinned:
+            # Where only the distance from the middle counts, neighbours leave out features by chance.
+            few = self.survey.n_used <= FEW_ROWS and not wide
+            if sample.other_scalings and (sample.thinned or few):
                 self._add_tree(sample.other_scalings[-1], 1, sample, coarse=True)
+
+    def _grow_few(self, fine: list[int], sample: TreeSample) -> None:
+        """For few rows: one leaf of all of them with each scaling, and the largest leaves beside it."""
+        for scaling in ["learned", *sample.other_scalings]:
+            self._add_tree(scaling, 1, sample)
+        for n_leaves in fine[:1] if fine[0] > 1 else []:
+            self._add_tree("learned", n_leaves, sample)
 
     def _grow_coarser(self, sample: TreeSample) -> None:
         """Where the budget has no room for the cheapest model of any tree, trees with fewer and fewer leaves,
@@ -219,7 +229,7 @@ class TrialTrees:
         budget: more than the last walk.
         """
         cost = min(self._least_costs(), key=lambda c: c.ns_per_row, default=None)
-        return self.cheapest if cost is None else _rounded_up(cost)
+        return self.cheapest if cost is None else rounded_up(cost)
 
     def _add_tree(self, scaling: str, n_leaves: int, sample: TreeSample, coarse: bool = False) -> None:
         """Grow a tree and draw the leaves that are looked at. It is left out where the walk down to its
@@ -233,7 +243,7 @@ class TrialTrees:
             return
         tree = flatten(division.root)
         walk = predict_cost(outline(self.job.settings, 0, division, np.ones(tree.n_leaves, np.int64), 1))
-        self.cheapest = f"more than {_rounded_up(walk)}"
+        self.cheapest = f"more than {rounded_up(walk)}"
         if not self.budget.allows(walk):
             return
         leaf = tree.descend(division.scaling(sample.rows.X))
@@ -243,13 +253,14 @@ class TrialTrees:
         if start is None:
             return
         chosen, draws = draw_leaves(leaf, tree.n_leaves, self.survey.n_used, self.n_columns, start.seed)
-        looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // self.n_columns) if start.refine_epochs else OWN_ROWS
+        most = WHOLE_ROWS if start.refine_epochs else WHOLE_BY_DESCENT
+        looked_at = min(most, WHOLE_NUMBERS // self.n_columns) if n_leaves == 1 else OWN_ROWS
         kept = np.minimum(1.0, looked_at / np.maximum(rows[chosen], 1.0))
         factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
         write_trial_tree(
             self.job,
             len(self.trees),
-            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors),
+            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors, self.rare),
         )
         power = WIDE_ERROR_POWER if len(self.survey.minimum) >= WHOLE_FEATURES else ERROR_POWER
         error_factor = float(np.average(kept, weights=np.maximum(counts[chosen], 1))) ** power
@@ -277,13 +288,8 @@ class TrialTrees:
 
     def _fewest(self, n_leaves: int) -> int:
         """Rows of a leaf below which it is merged."""
-        return int(
-            np.clip(
-                self.survey.n_used / n_leaves / 4,
-                4,
-                max(min(30, self.job.settings.own_leaf_rows // START_OVERLAP), 1),
-            )
-        )
+        most = max(min(30, self.job.settings.own_leaf_rows // START_OVERLAP), 1)
+        return int(np.clip(self.survey.n_used / n_leaves / 4, 4, most))
 
     def _start(self, scaling: str, n_leaves: int, largest: int, coarse: bool) -> Settings | None:
         """The settings that the search in a tree starts from; None where training would divide its leaves."""
@@ -368,16 +374,19 @@ class TrialTrees:
 
     def most_overlap(self, tree: int) -> int:
         """Most leaves that a row may help to train: a leaf and its halo must not be too many rows to try."""
-        rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
-        return (
-            int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap))
-            if self.start(tree).n_leaves > 1
-            else 1
-        )
+        n_leaves = self.start(tree).n_leaves
+        rows = min(self.survey.n_used / n_leaves, OWN_ROWS)
+        return int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap)) if n_leaves > 1 else 1
 
-    def folds(self, tree: int) -> int:
-        """How often rows are held out until there are enough to choose by."""
-        return int(np.clip(round(HELD_ROWS / max(self.n_judged(tree), 1)), 1, FOLDS))
+    def folds(self, tree: int, wanted: int = HELD_ROWS) -> int:
+        """How often rows are held out until they are about as many as wanted."""
+        return int(np.clip(round(wanted / max(self.n_judged(tree), 1)), 1, UNSEEN_FOLD))
+
+    def whole_rows(self, tree: int) -> int:
+        """Rows of the one leaf of a tree without others; 0 where a part of them is enough beside trees."""
+        start = self.start(tree)
+        one = start.n_leaves == 1 and not (start.refine_epochs and self.n_columns >= WHOLE_FEATURES)
+        return int(self.gathered[tree].rows.sum()) if one else 0
 
     def one_row(self, tree: int) -> float:
         """What one row that is held out adds to an error; 0 in a regression, where any may count."""

@@ -38,7 +38,7 @@ from dcpred.training.train import (
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
-from dcpred.tuning.search import search
+from dcpred.tuning.search import judged_unseen, search
 from dcpred.tuning.tree_search import LONG, QUICK, Extent
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -284,6 +284,10 @@ def _described(
 ) -> dict[str, Any]:
     """The fields of a report."""
     best = choose(points, slack)
+    # The scaling does not know the rows that are held out first, which matters more where they are many: with
+    # factors that know them small leaves of a9a seem 1.2 points better. Nobody is told of a quick look.
+    if trials.extent.rounds and trials.folds(best.tree) > 1:
+        best, points = judged_unseen(trials, best, points, trials.n_judged(best.tree))
     return {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, trials),
@@ -355,10 +359,11 @@ def _made(path: Path) -> dict[str, Any]:
 def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
     """A line of the frontier; the quality is None where there were too few rows to judge by."""
     s, n_judged = point.settings, trials.n_judged(point.tree) * point.folds
-    name, value, uncertain = "accuracy", 1.0 - point.error, point.standard_error
     if s.task == "regression":
         name, value = "rmse", float(np.sqrt(point.error))
-        uncertain /= max(2.0 * value, 1e-300)
+        uncertain = point.standard_error / max(2.0 * value, 1e-300)
+    else:
+        name, value, uncertain = "accuracy", 1.0 - point.error, point.uncertain(n_judged)
     quality = {
         name: value if n_judged else None,
         "standard_error": uncertain if n_judged else None,

@@ -29,6 +29,7 @@ class TrialTree:
     kept           float64 (L,), the share of their rows that is read
     classes        as in training_job.StoredDivision
     class_factors  as in training_job.StoredDivision
+    rare           int64 (2, m), folds of rows of rare classes (trial.rare_folds)
     """
 
     scaling: Scaling
@@ -37,6 +38,7 @@ class TrialTree:
     kept: FloatArray
     classes: NDArray[Any]
     class_factors: FloatArray
+    rare: IntArray
 
 
 def tree_file(job: TrainJob, number: int) -> Path:
@@ -64,15 +66,14 @@ def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:
         "leaves": trial.leaves,
         "kept": trial.kept,
     }
-    write_arrays(
-        tree_file(job, number), parts | {"classes": trial.classes, "class_factors": trial.class_factors}
-    )
+    parts |= {"classes": trial.classes, "class_factors": trial.class_factors, "rare": trial.rare}
+    write_arrays(tree_file(job, number), parts)
 
 
 def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
     a = read_arrays(tree_file(job, number))
     scaling, tree = Scaling.of(a), Tree(a["starts"], a["children"], a["centres"])
-    return TrialTree(scaling, tree, a["leaves"], a["kept"], a["classes"], a["class_factors"])
+    return TrialTree(scaling, tree, a["leaves"], a["kept"], a["classes"], a["class_factors"], a["rare"])
 
 
 @dataclass(frozen=True)

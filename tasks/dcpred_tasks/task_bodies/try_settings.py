@@ -13,7 +13,7 @@ from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, receipt
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import TrialRows, Verdict, try_leaf
+from dcpred_tasks.training.trial import TrialRows, Verdict, folds_of, try_leaf
 
 
 def probe_block(
@@ -33,8 +33,14 @@ def probe_block(
         row, rank = np.nonzero(chance[:, None] < kept[leaves])
         used = trial.scaling.factor != 0
         used[0] |= not used.any()  # solvers need a feature, even one of zeros
+        fold = folds_of(rows.number, job.settings.seed, trial.rare)
         found = TrialRows(
-            X[row][:, used], rows.target[row], rows.weight[row], rows.number[row], rank.astype(np.int64)
+            X[row][:, used],
+            rows.target[row],
+            rows.weight[row],
+            rows.number[row],
+            rank.astype(np.int64),
+            fold[row],
         )
         write_arrays(probe_file(job, number, block), asdict(found) | {"leaf": leaves[row, rank]})
     return receipt(stop - start)

@@ -1,7 +1,7 @@
 """Trials: settings judged in one leaf, on rows of it that are held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from dcpred_tasks.training.solvers import DualSolution
 
 HELD_OUT_SHARE = 0.25  # share of a leaf's rows that is held out in a fold
 FOLDS = 4  # folds whose held-out rows are disjoint
+UNSEEN_FOLD = FOLDS - 1  # No choice is made by its rows: what was chosen is judged on them at last.
+RARE = 40  # rows of a class below which its held-out rows are not left to chance
 FEWEST_ROWS = 6  # rows of the smallest leaf that is judged
 # Slope of the soft error 1 / (1 + exp(STEEP · margin)), which varies less from leaf to leaf than the share of
 # wrong rows does.
@@ -33,6 +35,7 @@ class TrialRows:
     weight  float64 (n,), > 0
     number  int64 (n,), row numbers in the input
     rank    (n,), 0 for rows of the leaf, 1 for rows whose nearest other leaf it is, and so on
+    fold    (n,), below FOLDS: in which choice of held-out rows each is held out (`folds_of`)
     """
 
     X: SingleArray
@@ -40,11 +43,10 @@ class TrialRows:
     weight: FloatArray
     number: IntArray
     rank: IntArray
+    fold: IntArray
 
     def take(self, index: NDArray[np.generic]) -> "TrialRows":
-        return TrialRows(
-            self.X[index], self.target[index], self.weight[index], self.number[index], self.rank[index]
-        )
+        return TrialRows(**{one.name: getattr(self, one.name)[index] for one in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def try_leaf(
     fold   which rows are held out, below FOLDS: no row is in two of them
     share  of the other rows that train
     """
-    held = (rows.rank == 0) & held_out(rows.number, tries[0].seed, fold)
+    held = (rows.rank == 0) & (rows.fold == fold)
     if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS or not held.any():
         return [Verdict(np.nan, np.nan)] * len(tries)
     judged = rows.take(np.flatnonzero(held))
@@ -97,10 +99,36 @@ class _Shared:
         return pick
 
 
-def held_out(number: IntArray, seed: int, fold: int = 0) -> NDArray[np.bool_]:
-    """Which rows (n,) of these numbers are held out: the same in every leaf, tree and scaling."""
+def folds_of(number: IntArray, seed: int, rare: IntArray | None = None) -> IntArray:
+    """The folds (n,) of rows of these numbers: the same in every leaf, tree and scaling.
+
+    rare  int64 (2, m), numbers, ascending, and folds of rows of rare classes (`rare_folds`)
+    """
     part = row_hash(number, seed + 1).astype(np.float64) / 2.0**64
-    return np.asarray((part >= fold * HELD_OUT_SHARE) & (part < (fold + 1) * HELD_OUT_SHARE))
+    fold = np.minimum((part / HELD_OUT_SHARE).astype(np.int64), FOLDS - 1)
+    if rare is not None and rare.shape[1]:
+        at = np.minimum(np.searchsorted(rare[0], number), rare.shape[1] - 1)
+        fold = np.where(rare[0, at] == number, rare[1, at], fold)
+    return np.asarray(fold)
+
+
+def rare_folds(number: IntArray, target: NDArray[np.generic], seed: int) -> IntArray:
+    """Numbers, ascending, and folds, int64 (2, m), of the rows of classes with fewer than RARE rows among
+    these: drawn each by itself, none of 10 rows would be held out in one of 18 searches. The folds of a class
+    differ by one row at most. Of a single row the last one holds it: where it does not train it is wrong.
+
+    number  (n,)
+    target  (n,), class numbers
+    """
+    classes, of = np.unique(target, return_inverse=True)
+    counts = np.bincount(of, minlength=len(classes))
+    found = [np.zeros((2, 0), np.int64)]
+    for one in np.flatnonzero(counts < RARE):
+        own = number[of == one]
+        own = own[np.argsort(row_hash(own, seed + 1), kind="stable")]
+        found.append(np.stack([own, (np.arange(len(own)) + FOLDS - 1) % FOLDS]))
+    together = np.concatenate(found, axis=1)
+    return np.asarray(together[:, np.argsort(together[0], kind="stable")], dtype=np.int64)
 
 
 def _try(
