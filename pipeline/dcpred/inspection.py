@@ -15,6 +15,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.training.settings import Settings
 
 
 def inspect_path(path: Path) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _model(path: Path) -> dict[str, Any]:
         "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(path),
-        "settings": artifact.body["settings"],
+        "settings": {"categorical": Settings.categorical, **artifact.body["settings"]},
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
         "provenance": artifact.provenance,
     }

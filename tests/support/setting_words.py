@@ -62,7 +62,8 @@ def entry(estimator: type, name: str) -> str:
 def parameters(estimator: type, section: str) -> str:
     """The section of parameters as it has to be; what is no setting keeps the words of `section`."""
     kept = {found["name"]: found[0].rstrip() + "\n" for found in ENTRY.finditer(section)}
-    wanted = inspect.signature(estimator).parameters
+    taken = inspect.signature(estimator).parameters.values()
+    wanted = [one.name for one in taken if one.kind is not one.VAR_KEYWORD]
     return "".join(kept[name] if name in OWN_WORDS else entry(estimator, name) for name in wanted).rstrip()
 
 

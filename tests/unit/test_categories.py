@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.training import categories
-from dcpred_tasks.training.categories import MOST_COLUMNS, as_text, choose_coding, numbered
+from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered
+from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 AUTO = Settings(scaling="learned")
@@ -40,8 +41,11 @@ def codes_without_order(rng: np.random.Generator) -> NDArray[np.int64]:
         (" 7, 3 ,3", None, "3,7"),
         ("0-2,3,5", None, "0-3,5"),
         ("soil,2", ["area", "soil", "slope"], "1-2"),
-        ("3", ["a", "b", "c", "3"], "3"),
-        ("2", ["2", "b", "c"], "0"),
+        ("0", ["a", "0"], "0"),
+        ('"0",0', ["a", "0"], "0-1"),
+        ('"soil, wet", " a"', ["soil, wet", "b", " a"], "0,2"),
+        ("soil type , 2", ["a", "soil type", "b"], "1-2"),
+        ("3-4", ["3-4", "b"], "0"),
         ("auto", ["auto"], "auto"),
         ("none", None, "none"),
     ],
@@ -58,7 +62,7 @@ def test_features_are_named_by_numbers_ranges_and_names(
     ("names", "why"), [(None, "do not name their features"), (["a"], "have no feature of that name")]
 )
 def test_a_name_that_is_not_there(names: list[str] | None, why: str) -> None:
-    with pytest.raises(SettingsError, match=rf"names the feature 'soil', but the data {why}; write auto"):
+    with pytest.raises(SettingsError, match=rf"names the feature 'soil', but the data {why}.*; write auto"):
         numbered(Settings(categorical="0,soil"), names)
 
 
@@ -78,7 +82,6 @@ def test_every_value_but_the_most_frequent_and_the_rare_ones_has_a_column() -> N
     assert found is not None
     assert found.codes(0) == [2, 9]
     assert found.features == [0]
-    assert named(X[:50], "0,1") is None  # values that are all the same need no column
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,23 @@ def test_every_value_but_the_most_frequent_and_the_rare_ones_has_a_column() -> N
     [
         (np.linspace(0, 1, 50), "it holds 0.0204082, which is no whole number"),
         (np.arange(300), "it has more than 256 different values"),
-        (np.repeat([0, 70_000], 20), "its values reach from 0 to 70000, more than 65535 apart"),
-        (np.repeat([0, -(2**25)], 20), "its values reach from -33554432 to 0"),
+        (np.repeat([0, 70_000], 20), "its values reach from 0 to 70,000, more than 65,535 apart"),
+        (np.repeat([0, -(2**25)], 20), "its values reach from -33,554,432 to 0, more than 65,535 apart"),
+        (
+            np.repeat([20_000_000, 20_000_001], 20),
+            "its values reach from 20,000,000 to 20,000,001, and codes lie from -16,777,216 to 16,777,216",
+        ),
+        (
+            np.repeat([-(2**63), 2**63 - 1], 20),
+            "its values reach from -9,223,372,036,854,775,808 to 9",
+        ),
+        (
+            np.repeat(np.array([1, 2**64 - 1], np.uint64), 20),
+            "its values reach from 1 to 18,446,744,073,709",
+        ),
+        (np.repeat([0.0, 2.0**63], 20), r"its values reach from 0 to 9.22337e\+18, more than 65,535 apart"),
+        (np.full(50, 7), "it is 7 in 50 sampled rows, so that it has a single code"),
+        (np.repeat([7, 8], [50, 9]), "it is 7 in 50 sampled rows, and only 9 in which it is another"),
     ],
 )
 def test_a_feature_that_cannot_be_coded(column: NDArray[Any], why: str) -> None:
@@ -143,7 +161,7 @@ def test_a_scaling_that_does_not_look_at_targets_codes_nothing(codes: NDArray[An
     "column",
     [
         lambda rng: rng.integers(0, 2, N),
-        lambda rng: rng.integers(0, 65, N),
+        lambda rng: rng.integers(0, 257, N),
         lambda rng: rng.integers(0, 4, N) + 0.5,
         lambda rng: np.where(np.arange(N) == N - 1, 0.5, np.arange(N) % 4),
         lambda rng: rng.choice([0, 1_000_000, 3], N),
@@ -151,18 +169,23 @@ def test_a_scaling_that_does_not_look_at_targets_codes_nothing(codes: NDArray[An
     ],
     ids=["two values", "many values", "fractions", "a late fraction", "far apart", "rare values"],
 )
-def test_what_does_not_look_like_codes_takes_no_search(
+def test_what_does_not_look_like_codes_is_not_judged(
     column: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(categories, "judge")
+    monkeypatch.delattr(categories, "worth_coding")
     X = np.column_stack([rng.normal(size=N), column(rng)])
     assert chosen(X, rng.integers(0, 2, N)) is None
 
 
-def test_too_many_columns_take_no_search(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(categories, "judge")
-    X = rng.integers(0, 20, (N, MOST_COLUMNS // 19 + 1))
+def test_candidates_of_few_codes_come_first_where_columns_are_too_many(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[int] = []
+    monkeypatch.setattr(categories, "worth_coding", lambda *given: judged.extend(given[3]) or [])
+    X = np.column_stack([rng.integers(0, n, N) for n in (200, 100, 4, 150, 200, 50)])
     assert chosen(X, rng.integers(0, 2, N)) is None
+    assert judged == [2, 5, 1, 3, 0]
+    assert MOST_COLUMNS == 512
 
 
 def test_few_rows_and_one_class_decide_nothing(codes: NDArray[Any]) -> None:
@@ -174,3 +197,97 @@ def test_few_rows_and_one_class_decide_nothing(codes: NDArray[Any]) -> None:
 def test_a_span_that_runs_backwards_or_too_far_is_refused(span: str) -> None:
     with pytest.raises(SettingsError, match=f"names the features {span}, but a span.*write it as"):
         numbered(make_settings({"categorical": span}), None)
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "meant"),
+    [("AUTO", None, "auto"), ("Soil", ["slope", "soil"], "soil"), ("nome", ["a"], "none")],
+)
+def test_the_nearest_name_is_told(given: str, names: list[str] | None, meant: str) -> None:
+    with pytest.raises(SettingsError, match=rf"\(did you mean '{meant}'\?\)"):
+        numbered(make_settings({"categorical": given}), names)
+
+
+@pytest.mark.parametrize("given", [["soil, wet", 2], '["soil, wet", 2]', ("soil, wet", np.int64(2))])
+def test_a_list_tells_names_from_numbers(given: object) -> None:
+    settings = make_settings({"categorical": given})
+    assert numbered(settings, ["2", "soil, wet", "c"]).categorical == "1-2"
+    assert make_settings(settings_dict(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([1.5], "names the feature 1.5, which is neither a name nor a number from 0 on"),
+        ([True], "names the feature True, which is neither"),
+        ([-1], "names the feature -1, which is neither"),
+        ('["soil"', "no list in JSON; write it as"),
+        ('"so\\il"', "whose quotes cannot be read"),
+    ],
+)
+def test_a_list_that_names_no_features(given: object, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        numbered(make_settings({"categorical": given}), None)
+
+
+def test_names_are_told_where_the_data_have_them(codes: NDArray[Any]) -> None:
+    with pytest.raises(SettingsError, match="the feature 3, but the data have features 0 to 2; name some"):
+        numbered(Settings(categorical="3"), ["a", "b", "c"], 3)
+    with (
+        pytest.raises(SettingsError, match=r"names the feature 'soil', but it holds 0\.5"),
+        features_named(["area", "soil"]),
+    ):
+        named(codes[:, :2] + 0.5 * np.array([0, 1]), "1")
+
+
+# -- which of them -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="added")
+def effects_that_add_up(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Features of 40 and of 20 codes, four amounts, a count; classes, and numbers."""
+    X = np.column_stack(
+        [rng.integers(0, 40, N), rng.integers(0, 20, N), rng.normal(size=(N, 4)), rng.poisson(4, N)]
+    )
+    one, other = rng.normal(size=40), rng.normal(size=20)
+    total = one[X[:, 0].astype(int)] + other[X[:, 1].astype(int)] + 0.3 * X[:, 2]
+    return X, (total > 0) ^ (rng.random(N) < 0.05), total
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_codes_whose_effects_add_up_are_coded_and_a_count_beside_them_is_not(added: Any, task: str) -> None:
+    X, classes, total = added
+    found = chosen(X, classes if task == "classification" else total, Settings(task, "learned"))
+    assert found is not None
+    assert found.features == [0, 1]
+
+
+def test_a_feature_of_two_hundred_codes(rng: np.random.Generator) -> None:
+    X = np.column_stack([rng.integers(0, 200, N), rng.normal(size=(N, 2))])
+    found = chosen(X, rng.normal(size=200)[X[:, 0].astype(int)] + 0.5 * X[:, 1] > 0)
+    assert found is not None
+    assert found.features == [0]
+
+
+def test_nothing_is_coded_that_a_larger_factor_tells_apart_as_well(rng: np.random.Generator) -> None:
+    """An amount whose effect is no line, and counts."""
+    X = np.column_stack([rng.integers(0, 40, N), rng.poisson(4, N), rng.normal(size=(N, 4))])
+    total = np.sin(X[:, 0] / 6) + 0.3 * (X[:, 1] - 4) + 0.3 * X[:, 2]
+    assert chosen(X, total > 0) is None
+    assert chosen(X, total, Settings("regression", "learned")) is None
+
+
+def test_of_many_candidates_those_without_an_order_are_coded(rng: np.random.Generator) -> None:
+    codes, amounts = rng.integers(0, 8, (N, 8)), rng.integers(0, 12, (N, 8))
+    effect = rng.permuted(np.tile(np.linspace(-2, 2, 8), (8, 1)), axis=1)
+    total = effect[np.arange(8), codes].sum(axis=1) + 0.3 * (amounts - 5.5).sum(axis=1)
+    found = chosen(np.column_stack([codes, amounts]), total > 0)
+    assert found is not None
+    assert set(found.features) <= set(range(8))
+    assert len(found.features) >= 6
+
+
+def test_copies_of_rows_do_not_decide(rng: np.random.Generator) -> None:
+    """A row that is there twenty times counts as one, for it would foretell itself."""
+    X = np.tile(np.column_stack([rng.integers(0, 6, 300), rng.normal(size=(300, 2))]), (20, 1))
+    assert chosen(X, np.tile(rng.integers(0, 2, 300), 20)) is None

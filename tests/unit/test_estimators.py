@@ -1,5 +1,6 @@
 """The estimators, to scikit-learn's letter, in memory and over Dask and Zarr."""
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -373,3 +374,58 @@ def test_a_search_keeps_the_features_that_it_found_to_be_codes(rng: np.random.Ge
     found = DCPredClassifier(random_state=0).fit(codes, y)
     assert found.settings_["categorical"] == "0-5"
     assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_list_names_positions_and_names(rng: np.random.Generator) -> None:
+    """Whole numbers are positions, also where a column is called by another number."""
+    frame = pd.DataFrame(rng.integers(0, 5, (500, 3)), columns=["1", "0", "soil, wet"])
+    y = rng.integers(0, 2, 500)
+
+    def coded(categorical: Any) -> list[int]:
+        model = DCPredClassifier(n_leaves=1, scaling="standard", random_state=0, categorical=categorical)
+        found: list[int] = model.fit(frame, y).model_.scaling.coding.features
+        return found
+
+    assert coded([0]) == coded(0) == coded("0") == coded(["1"]) == [0]
+    assert coded(["0", np.int64(0)]) == [0, 1]
+    assert coded(["soil, wet"]) == coded('"soil, wet"') == coded(np.array([2])) == [2]
+    with pytest.raises(SettingsError, match=r"names the feature 'soil, wet', but it holds 0\.5"):
+        DCPredClassifier(n_leaves=1, categorical=[2]).fit(frame + 0.5 * np.array([0, 0, 1]), y)
+    with pytest.raises(SettingsError, match="names the feature 3, but the data have features 0 to 2"):
+        DCPredClassifier(n_leaves=1, categorical=[3]).fit(frame, y)
+
+
+def test_parameters_of_the_other_estimator() -> None:
+    with pytest.raises(
+        SettingsError, match="DCPredRegressor was given loss, but it learns numbers, and only"
+    ):
+        DCPredRegressor(loss="logistic")
+    with pytest.raises(SettingsError, match="DCPredClassifier was given ridge, but it learns classes, and"):
+        DCPredClassifier(ridge=0.1)
+    with pytest.raises(TypeError, match="DCPredRegressor was given lanes, but it has no such parameter"):
+        DCPredRegressor(lanes=3)
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, "two", True])
+@pytest.mark.parametrize("estimator", [DCPredClassifier, DCPredRegressor])
+def test_no_threads_are_refused_before_anything_else(
+    estimator: Any, n_jobs: Any, data: Classes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimator, "_choice", None)
+    with pytest.raises(SettingsError, match=f"n_jobs was set to {n_jobs!r}, but it is a number of threads"):
+        estimator(n_jobs=n_jobs).fit(data.X, data.y == data.y[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({0: -1.0, 1: 1.0}, r"gives class 0 the weight -1\.0, but a weight is a number more than 0"),
+        ({1: 0}, "gives class 1 the weight 0, but"),
+        ({1: math.nan}, "gives class 1 the weight nan, but"),
+        ({1: "much"}, "gives class 1 the weight 'much', but"),
+        ("balance", "was set to 'balance', but it must be balanced, or a dict"),
+    ],
+)
+def test_weights_of_classes_that_are_none(given: Any, why: str, data: Classes) -> None:
+    with pytest.raises(SettingsError, match=f"class_weight {why}"):
+        DCPredClassifier(n_leaves=1, class_weight=given).fit(data.X, data.y == data.y[0])

@@ -282,7 +282,8 @@ def test_head_c_and_head_ridge_are_used_by_the_head_alone(task: str) -> None:
     X, target = data(2, n=300)
     settings = replace(SETTINGS, task=task)
     y = target.astype(float) if task == "regression" else target
-    plain, other = (fit(X, y, settings=s) for s in (settings, replace(settings, head_C=1e-4, head_ridge=1e4)))
+    head = {"head_ridge": 1e4} if task == "regression" else {"head_C": 1e-4}
+    plain, other = (fit(X, y, settings=s) for s in (settings, replace(settings, **head)))
     np.testing.assert_array_equal(plain.dual, other.dual)
     assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
 

@@ -446,7 +446,7 @@ def test_the_chosen_point_gets_the_loss_with_fewer_wrong_rows(share: float, expe
 def test_no_other_loss_is_tried_for_numbers() -> None:
     class Numbers(Logistic):
         def start(self, tree: int) -> Settings:
-            return replace(START, task="regression")
+            return replace(START, task="regression", C=Settings.C)
 
     arena = Numbers(0.9)
     search(arena, [0], Budget(), extent=SHORT)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import STATIONARY
-from dcpred_tasks.training.settings import SETTING_NAMES, Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import SETTING_NAMES, TASKS, Settings, make_settings, settings_dict
+from dcpred_tasks.training.task_settings import OF_TASK, in_effect
 
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
 
@@ -139,7 +140,29 @@ def test_numbers_are_finite_and_not_negative(name: str) -> None:
     for value in (-1.0, -1e-300, math.nan, math.inf, "nan", "inf", "-inf"):
         with pytest.raises(SettingsError, match=name):
             make_settings({name: value})
-    assert getattr(make_settings({name: 1e-300}), name) == 1e-300
+    task = "regression" if name in OF_TASK["regression"] else "classification"
+    assert getattr(make_settings({name: 1e-300, "task": task}), name) == 1e-300
+
+
+OTHER = {"C": 2.0, "class_weight": "balanced", "guide": 0.5, "head_C": 1.0, "loss": "logistic", "ridge": 0.1}
+OTHER |= {"head_ridge": 0.1}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_setting_of_the_other_task_is_refused(name: str) -> None:
+    """It would change the hash of a training, and nothing else."""
+    own, other = TASKS if name in OF_TASK["classification"] else reversed(TASKS)
+    assert getattr(make_settings({"task": own, name: OTHER[name]}), name) == OTHER[name]
+    with pytest.raises(
+        SettingsError, match=f"{name} was set to .*, but the task is {other}, and only {own} uses it; leave"
+    ):
+        make_settings({"task": other, name: OTHER[name]})
+    assert make_settings({"task": other, name: getattr(Settings, name)}).task == other
+    assert in_effect({"task": other, name: OTHER[name], "products": 3}, other) == {
+        "task": other,
+        "products": 3,
+    }
+    assert in_effect({name: OTHER[name]}, own) == {name: OTHER[name]}
 
 
 @pytest.mark.parametrize("name", ["landmark_floor", "halo_weight", "guide"])

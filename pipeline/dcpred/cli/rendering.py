@@ -317,9 +317,22 @@ def warmed(r: dict[str, Any]) -> str:
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    _flatten("", r, pairs)
+    _flatten("", {**r, **_coded(r)}, pairs)
     moved = _drift(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
+
+
+def _coded(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of the codes of each coded feature, how many of them have a column."""
+    if not r.get("coded_features"):
+        return {}
+    named = {
+        str(one["feature"] if one["name"] is None else one["name"]): counted(
+            len(one["codes"]), "code has a column", "codes have a column"
+        )
+        for one in r["coded_features"]
+    }
+    return {"coded_features": named}
 
 
 def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:

@@ -7,8 +7,9 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.task_bodies.predict_block import check_scored
-from dcpred_tasks.training.categories import numbered
+from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
+from dcpred_tasks.training.task_settings import of_other_task
 
 # Settings of an estimator without arguments, as far as nothing is chosen.
 PLAIN_SETTINGS: dict[str, object] = {
@@ -42,6 +44,21 @@ PLAIN_SETTINGS: dict[str, object] = {
 }
 
 
+def refuse_others(estimator: "DCPredBase", others: Mapping[str, Any]) -> None:
+    """Raise SettingsError for a parameter that only the estimator of the other task has, and TypeError for
+    one that there is not.
+    """
+    own = type(estimator).__name__
+    for name in others:
+        if name in of_other_task(estimator._task):
+            numbers = estimator._task == "regression"
+            raise SettingsError(
+                f"{own} was given {name}, but it learns {'numbers' if numbers else 'classes'}, and only"
+                f" {'DCPredClassifier' if numbers else 'DCPredRegressor'} uses it; leave out {name}"
+            )
+        raise TypeError(f"{own} was given {name}, but it has no such parameter; leave it out")
+
+
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
 
@@ -49,7 +66,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
 
-    def _settings(self, names: Sequence[str] | None = None) -> Settings:
+    def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
         given = {
             k: v
@@ -66,10 +83,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         elif self.budget is not None:
             values["min_leaf_rows"] = 1
         values["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if not isinstance(self.categorical, str):
-            values["categorical"] = ",".join(map(str, np.atleast_1d(self.categorical)))
+        n_jobs = self.n_jobs
+        if n_jobs is not None and (
+            not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
+        ):
+            raise SettingsError(
+                f"n_jobs was set to {n_jobs!r}, but it is a number of threads; set it to 1 or more, to -1 for"
+                " one on each core, or leave it out for one"
+            )
         known = getattr(self, "feature_names_in_", None) if names is None else names
-        return numbered(make_settings(values), known)
+        return numbered(make_settings(values), known, n_features)
 
     def _fit_rows(
         self,
@@ -82,7 +105,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         used = weight > 0
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
-        settings = self._settings()
+        settings = self._settings(X.shape[1])
         if self.budget is not None:
             weight = weight * class_factors[target] if len(class_factors) else weight
             self._fit_on_workers(X, target, weight, settings)
@@ -93,7 +116,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not self._names_settings() and len(X) >= out_of_core.FEWEST_TO_SEARCH:
             both = weight * class_factors[target] if len(class_factors) else weight
             settings, scaling = self._choice(X, target, both, settings)
-        with watched_training(settings, len(X), X.shape[1], self.verbose) as watch:
+        with (
+            watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
+            features_named(getattr(self, "feature_names_in_", None)),
+        ):
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )

@@ -1,15 +1,18 @@
-"""Names of classes: where a target of whole numbers carries them, and how numbers are put as names.
+"""Names of classes: where a target of whole numbers carries them, and how numbers are put as names; and
+what their weights may be.
 
 Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets that were imported do: the
 names of 0, 1, …
 """
 
+from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import is_a
 
 ATTRIBUTE = "labels"
@@ -48,4 +51,20 @@ def check_numbers(y: Any) -> None:
         raise DataError(
             "regression was asked for, but y holds class labels (its attribute `labels` names them); train a"
             " DCPredClassifier"
+        )
+
+
+def check_class_weight(given: Any) -> None:
+    """Raise SettingsError for weights that are neither "balanced" nor positive numbers by class."""
+    if isinstance(given, Mapping):
+        for name, weight in given.items():
+            if not (isinstance(weight, Real) and 0 < float(weight) < np.inf):
+                raise SettingsError(
+                    f"class_weight gives class {name} the weight {weight!r}, but a weight is a number more"
+                    " than 0; correct it, or leave out the rows of that class"
+                )
+    elif given != "balanced":
+        raise SettingsError(
+            f"class_weight was set to {given!r}, but it must be balanced, or a dict with the weight of each"
+            " class"
         )

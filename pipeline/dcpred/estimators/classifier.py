@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase
-from dcpred.estimators.class_names import class_names, named
+from dcpred.estimators.base import DCPredBase, refuse_others
+from dcpred.estimators.class_names import check_class_weight, class_names, named
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.task_bodies.predict_block import check_numbered
@@ -63,8 +63,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: with learned scaling all features of
-        3 to 64 different whole numbers, if rows that are held out do better so. none: no feature.
+        frequent one, rare ones and those that no training row has. auto: with learned scaling those features
+        of 3 to 256 different whole numbers whose columns let rows that are held out do better. none: no
+        feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -180,7 +181,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         budget: str | None = None,
         directory: str | None = None,
         verbose: int = 0,
+        **others: Any,
     ) -> None:
+        refuse_others(self, others)
         self.n_leaves = n_leaves
         self.kernel = kernel
         self.gamma = gamma
@@ -234,7 +237,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                     "class_weight was given as a dict with a Dask or Zarr array; pass 'balanced', or put the"
                     " weights into sample_weight"
                 )
-            settings = self._settings(names or ())
+            settings = self._settings(X.shape[1], names or ())
             if self.class_weight is not None:
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
             self._fit_on_workers(X, y, sample_weight, settings, labels)
@@ -247,6 +250,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
+            check_class_weight(self.class_weight)
             used = weight > 0
             present = np.unique(target[used])
             factors[present] = compute_class_weight(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +226,7 @@ def _named(estimator: Any) -> list[str]:
     """Parameters that a search chooses and that were given."""
     return [
         name
-        for name in signature(type(estimator)).parameters
+        for name in estimator.get_params(deep=False)
         if name not in BESIDE_A_BUDGET and getattr(estimator, name) is not None
     ]
 

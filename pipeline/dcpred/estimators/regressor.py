@@ -10,7 +10,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase
+from dcpred.estimators.base import DCPredBase, refuse_others
 from dcpred.estimators.class_names import check_numbers
 from dcpred_tasks.task_bodies.predict_block import check_scored
 
@@ -51,8 +51,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: with learned scaling all features of
-        3 to 64 different whole numbers, if rows that are held out do better so. none: no feature.
+        frequent one, rare ones and those that no training row has. auto: with learned scaling those features
+        of 3 to 256 different whole numbers whose columns let rows that are held out do better. none: no
+        feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -159,7 +160,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         budget: str | None = None,
         directory: str | None = None,
         verbose: int = 0,
+        **others: Any,
     ) -> None:
+        refuse_others(self, others)
         self.n_leaves = n_leaves
         self.kernel = kernel
         self.gamma = gamma
@@ -201,7 +204,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         check_numbers(y)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
-            self._fit_on_workers(X, y, sample_weight, self._settings(names or ()))
+            self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)

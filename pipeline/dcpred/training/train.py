@@ -34,7 +34,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.training.categories import numbered
+from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.settings import Settings, settings_dict
 
 
@@ -65,7 +65,8 @@ def train(
         zarr_arrays.absolute(weight) if weight else None,
     )
     plan, names = check_training_data(x, y, weight, settings)
-    settings = numbered(settings, named_features(x))
+    n_features = zarr_arrays.open_array(x).shape[1]
+    settings = numbered(settings, named_features(x), n_features)
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
@@ -79,7 +80,7 @@ def train(
     check_scratch(scratch, run, model)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)
-    largest_leaf_bytes = leaf_bytes(plan.n_rows, zarr_arrays.open_array(x).shape[1], settings)
+    largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with say.job("training"), pool() as workers:
         workers.check_memory(
@@ -93,7 +94,8 @@ def train(
             )
             try:
                 workers.check_sees(scratch.absolute())
-                report = Training(job, plan, workers, say, known, scaling).run(run, model, names)
+                with features_named(named_features(x)):
+                    report = Training(job, plan, workers, say, known, scaling).run(run, model, names)
             except RefusedError:
                 # A second call goes on from the division and what follows it, and from nothing before.
                 if not job.division_file.exists():

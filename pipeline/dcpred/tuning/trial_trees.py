@@ -68,8 +68,9 @@ from dcpred_tasks.scratch.training_job import is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
-from dcpred_tasks.training.categories import as_text, choose_coding
+from dcpred_tasks.training.categories import choose_coding
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
+from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -304,7 +305,7 @@ class TrialTrees:
             n_leaves=n_leaves,
             min_leaf_rows=fewest,
             overlap=overlap,
-            C=START_C,
+            C=START_C if self.asked.task == "classification" else self.asked.C,
             refine_ridge=self._ridge(rows),
             local_rows=self._local_rows(),
         )

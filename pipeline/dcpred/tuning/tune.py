@@ -47,8 +47,9 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
-from dcpred_tasks.training.categories import numbered
+from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.task_settings import in_effect
 
 # The fields of a report that MODEL.tuned.json keeps.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
@@ -183,7 +184,7 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
-    start = numbered(start, named_features(x))
+    start = numbered(start, named_features(x), zarr_arrays.open_array(x).shape[1])
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
@@ -223,7 +224,8 @@ def _choice(
                     survey = training.survey(names)
                     sample = training.sample(survey)
                 trials = TrialTrees(training, survey, workers, say, extent, budget)
-                points = _searched(trials, shares, slack, seconds)
+                with features_named(named_features(x)):
+                    points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
@@ -260,7 +262,8 @@ def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:
             f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
             " search again"
         )
-    return {name: found[name] for name in FOUND}
+    settings = in_effect(found["settings"], found["settings"]["task"])
+    return {name: found[name] for name in FOUND} | {"settings": settings}
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:

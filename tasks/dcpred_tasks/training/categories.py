@@ -1,55 +1,69 @@
 """Which features are coded (model/coding.py): those that the setting `categorical` names, or with "auto"
-those whose values look like codes, where factors learned with coded columns do better on held-out rows.
-
-Loss on held-out rows without and with all candidates coded (learned factors, 80 % of the rows, 2026-11):
-connect_4 0.531 and 0.450, kddcup99 0.0074 and 0.0050, elec2 (the day) 0.257 and 0.242, letter (16 amounts)
-0.097 and 0.396. Data whose candidates are amounts do much worse with them coded even before anything is
-learned, which takes a neighbour search and no more.
+those whose values look like codes, where machines of rows that are held out tell that it pays
+(coding_choice.py).
 """
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_columns
-from dcpred_tasks.model.scaling import LEARNED, fit_scaling
-from dcpred_tasks.training.labelled_rows import distinct_rows
-from dcpred_tasks.training.learned_scaling import (
-    FEWEST_ROWS,
-    PACES,
-    Judged,
-    held_out_rows,
-    judge,
-    learn,
-)
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.model.scaling import LEARNED
+from dcpred_tasks.training.coding_choice import worth_coding
+from dcpred_tasks.training.feature_list import as_text, parts
+from dcpred_tasks.training.settings import CATEGORICAL, Settings
 
-MOST_VALUES = 256  # different values of a feature that the setting names
+MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
-# With "auto": different values of a candidate, columns of rows with all of them coded, and rows to decide by.
-FEWEST_AUTO, MOST_AUTO, MOST_COLUMNS, ROWS = 3, 64, 512, 20_000
+# With "auto": different values of a candidate, at least, and columns of all candidates together, at most.
+FEWEST_AUTO, MOST_COLUMNS = 3, 512
+FIRST_ROWS = 4_096  # rows whose values tell whether a feature may be a candidate
 RAREST = 10  # sampled rows of a value that has a column
-# Candidates are coded where that leaves so much of the loss, surely by so many standard errors. Nothing is
-# learned where it leaves more than the second before that.
-WORTH_CODING, BEYOND_HOPE, SURE = 0.97, 1.5, 2.0
 
 
-def numbered(settings: Settings, names: Sequence[str] | None) -> Settings:
-    """Settings whose `categorical` names features by numbers. Raises SettingsError for a name that the data
-    do not have.
+class UncodedError(SettingsError):
+    """A feature that is named cannot be coded: its number, and why."""
+
+    def __init__(self, feature: int, why: str, name: str | None = None) -> None:
+        told = feature if name is None else repr(name)
+        super().__init__(
+            f"categorical names the feature {told}, but {why}; number its categories from 0 on, or leave it"
+            " out"
+        )
+        self.feature, self.why = feature, why
+
+
+@contextmanager
+def features_named(names: Sequence[str] | None) -> Iterator[None]:
+    """What is refused inside tells the names of features instead of their numbers, where there are names."""
+    try:
+        yield
+    except UncodedError as error:
+        if names is None:
+            raise
+        raise UncodedError(error.feature, error.why, names[error.feature]) from None
+
+
+def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
+    """Settings whose `categorical` names features by numbers. What is in quotes is a name; digits are a
+    number, so that settings which are numbered stay as they are.
+
+    Raises SettingsError for a feature that the data do not have.
     """
-    if settings.categorical in ("auto", "none"):
+    if settings.categorical in CATEGORICAL:
         return settings
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
-    for part in (part.strip() for part in settings.categorical.split(",")):
-        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if part in places:
+    for part, quoted in parts(settings.categorical):
+        span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        if part in places and (span is None or span[2]):
             wanted.add(places[part])
         elif span:
             first, last = int(span[1]), int(span[2] or span[1])
@@ -62,17 +76,27 @@ def numbered(settings: Settings, names: Sequence[str] | None) -> Settings:
         else:
             raise SettingsError(
                 f"categorical names the feature {part!r}, but the data"
-                f" {'have no feature of that name' if places else 'do not name their features'}; write auto,"
-                " none, or numbers of features such as 3,7 or 0-41"
+                f" {'have no feature of that name' if places else 'do not name their features'}"
+                f"{_nearest(part, (*places, *CATEGORICAL))}; write auto, none, or numbers of features such as"
+                " 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
+    if n_features is not None:
+        _check_there(max(wanted), n_features)
     return replace(settings, categorical=as_text(sorted(wanted)))
 
 
-def as_text(features: Sequence[int]) -> str:
-    """Ascending numbers of features as the setting takes them: 0-41 stands for all from 0 to 41."""
-    breaks = np.flatnonzero(np.diff(features) != 1) + 1
-    spans = np.split(np.array(features), breaks)
-    return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
+def _check_there(last: int, n_features: int) -> None:
+    if last >= n_features:
+        raise SettingsError(
+            f"categorical names the feature {last}, but the data have features 0 to {n_features - 1}; name"
+            " some of these"
+        )
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    lower = {one.lower(): one for one in reversed(known)}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
+    return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
 def choose_coding(
@@ -94,105 +118,81 @@ def choose_coding(
         return _named(sample, settings)
     if settings.scaling not in LEARNED:
         return None
-    codes = {f: own for f in range(sample.shape[1]) if len(own := _candidate(sample[:, f])) > 1}
-    coding = coded_columns(sample.shape[1], codes)
-    if coding is None or len(coding.source) > MOST_COLUMNS:
-        return None
-    rows = np.random.default_rng(settings.seed).permutation(len(sample))[:ROWS]
-    some = sample[rows], target[rows], weight[rows], minimum, maximum
-    return coding if _pays(coding, *some, settings.task, settings.seed) else None
+    codes = _candidates(sample)
+    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed) if codes else []
+    return coded_columns(sample.shape[1], {f: codes[f] for f in found})
 
 
 def _named(sample: NDArray[np.generic], settings: Settings) -> Coding | None:
     features = [
         f
-        for part in numbered(settings, None).categorical.split(",")
+        for part, _ in parts(numbered(settings, None).categorical)
         for f in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
     ]
-    n_features = sample.shape[1]
-    if features[-1] >= n_features:
-        raise SettingsError(
-            f"categorical names the feature {features[-1]}, but the data have features 0 to {n_features - 1};"
-            " name some of these"
-        )
+    _check_there(features[-1], sample.shape[1])
     codes = {}
     for feature in features:
-        values = np.unique(sample[:, feature])
+        values, counts = np.unique(sample[:, feature], return_counts=True)
         wrong = _not_codes(values)
         if wrong:
-            raise SettingsError(
-                f"categorical names the feature {feature}, but {wrong}; number its categories from 0 on, or"
-                " leave it out"
-            )
-        if len(own := _with_columns(sample[:, feature])):
-            codes[feature] = own
-    return coded_columns(n_features, codes)
+            raise UncodedError(feature, wrong)
+        codes[feature] = _with_columns(values, counts)
+        if not len(codes[feature]):
+            most, others = _number(values[counts.argmax()]), len(sample) - counts.max()
+            but = f", and only {others} in which it is another" if others else ""
+            why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
+            raise UncodedError(feature, why)
+    return coded_columns(sample.shape[1], codes)
 
 
 def _not_codes(values: NDArray[np.generic]) -> str:
     """Why these different values, ascending, are no codes; empty where they are."""
-    fraction = values[values != np.rint(values)]
+    fraction = values[values != np.rint(values)] if values.dtype.kind == "f" else values[:0]
     if len(fraction):
         return f"it holds {fraction[0]:g}, which is no whole number"
     if len(values) > MOST_VALUES:
         return f"it has more than {MOST_VALUES} different values"
-    low, high = float(values[0]), float(values[-1])
-    if high - low >= WIDEST_RANGE or max(-low, high) > LARGEST_CODE:
-        return f"its values reach from {low:.0f} to {high:.0f}, more than {WIDEST_RANGE - 1} apart"
+    low, high = int(values[0]), int(values[-1])
+    reach = f"its values reach from {_number(values[0])} to {_number(values[-1])}"
+    if high - low >= WIDEST_RANGE:
+        return f"{reach}, more than {WIDEST_RANGE - 1:,} apart"
+    if max(-low, high) > LARGEST_CODE:
+        return f"{reach}, and codes lie from -{LARGEST_CODE:,} to {LARGEST_CODE:,}"
     return ""
 
 
-def _candidate(column: NDArray[np.generic]) -> NDArray[np.generic]:
-    """The values that would have a column, where a feature looks like codes; else none."""
-    few = np.unique(column[: 64 * MOST_AUTO])
-    if len(few) > MOST_AUTO or _not_codes(few):
-        return few[:0]
+def _number(value: np.generic) -> str:
+    """A whole number in digits, or shortened where it has more of them than its dtype tells apart."""
+    number = int(value)
+    return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
+
+
+def _candidates(sample: NDArray[np.generic]) -> dict[int, NDArray[np.generic]]:
+    """The features that look like codes, and the values of each that would have a column: those of few values
+    come first, as long as the columns of all are not too many.
+    """
+    few = {f: values for f in range(sample.shape[1]) if (values := _few(sample[:FIRST_ROWS, f])) is not None}
+    codes, left = {}, MOST_COLUMNS
+    for f in sorted(few, key=lambda f: len(few[f])):
+        if len(few[f]) - 1 > left:
+            break
+        values, counts = np.unique(sample[:, f], return_counts=True)
+        own = values[:0] if len(values) < FEWEST_AUTO or _not_codes(values) else _with_columns(values, counts)
+        if 1 < len(own) <= left:
+            codes[f] = own
+            left -= len(own)
+    return codes
+
+
+def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
+    """The different values of a column, None where they are no codes."""
     values = np.unique(column)
-    wanted = FEWEST_AUTO <= len(values) <= MOST_AUTO and not _not_codes(values)
-    return _with_columns(column) if wanted else values[:0]
+    return None if _not_codes(values) else values
 
 
-def _with_columns(column: NDArray[np.generic]) -> NDArray[np.generic]:
+def _with_columns(values: NDArray[np.generic], counts: IntArray) -> NDArray[np.generic]:
     """The values of a feature that have a column: all but the most frequent one and the rare ones."""
-    values, counts = np.unique(column, return_counts=True)
     often = counts >= min(RAREST, counts.max())
     often[counts.argmax()] = False
     kept: NDArray[np.generic] = values[often]
     return kept
-
-
-def _pays(
-    coding: Coding,
-    sample: NDArray[np.generic],
-    target: NDArray[np.generic],
-    weight: FloatArray,
-    minimum: FloatArray,
-    maximum: FloatArray,
-    task: str,
-    seed: int,
-) -> bool:
-    """Whether held-out rows lose less with coded columns than without, both with learned factors."""
-    starts: list[Judged] = []
-    found: list[Judged] = []
-    for kind in (None, coding):
-        bases = [fit_scaling(name, sample, weight, minimum, maximum, kind) for name in ("standard", "minmax")]
-        unit = bases[0](sample)
-        if kind is None:
-            rows, index = distinct_rows(unit, target, weight, task)
-            if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
-                return False
-            # The same rows are held out of both, as many as a search among the columns of codes allows.
-            held, pool = held_out_rows(len(rows.y), len(coding.source) * len(rows.y), seed)
-        rows = replace(rows, U=unit[index])
-        some, others = rows.take(held), rows.take(pool)
-        with np.errstate(over="ignore", invalid="ignore"):
-            w = [(base.factor / bases[0].factor) ** 2 for base in bases]
-        judged = [judge(v, some, others, task) for v in w if np.isfinite(v).all()]
-        starts.append(min(judged, key=lambda one: one.loss))
-        if starts[-1].loss > BEYOND_HOPE * starts[0].loss:
-            return False
-        found.append(judge(learn(others, starts[-1].w, task, *PACES[0], seed), some, others, task))
-    plain, coded = found
-    gain = plain.losses - coded.losses
-    sure = gain.mean() > SURE * gain.std() / np.sqrt(len(gain))
-    return bool(sure and coded.loss <= WORTH_CODING * plain.loss)

@@ -9,6 +9,8 @@ from typing import TypeVar
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.scaling import SCALINGS
+from dcpred_tasks.training.feature_list import listed
+from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
 BOUNDS = ("lower", "upper")
@@ -64,8 +66,9 @@ class Settings:
     categorical: str = _setting(
         "auto",
         "Features whose values are codes and not amounts: each becomes a column for every value but the most"
-        " frequent one, rare ones and those that no training row has. auto: with learned scaling all features"
-        " of 3 to 64 different whole numbers, if rows that are held out do better so. none: no feature.",
+        " frequent one, rare ones and those that no training row has. auto: with learned scaling those"
+        " features of 3 to 256 different whole numbers whose columns let rows that are held out do better."
+        " none: no feature.",
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
     )
@@ -247,6 +250,13 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
                 )
+        for name in of_other_task(self.task):
+            if getattr(self, name) != _DEFAULTS[name]:
+                other = TASKS[1 - TASKS.index(self.task)]
+                raise SettingsError(
+                    f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
+                    f" {other} uses it; leave out {name}, or set task to {other}"
+                )
         if self.triangle and self.gamma == "median":
             raise SettingsError(
                 "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all"
@@ -327,6 +337,8 @@ def settings_dict(settings: Settings) -> dict[str, object]:
 
 def _typed(name: str, value: object) -> object:
     wanted = _TYPES[name]
+    if name == "categorical":
+        return listed(value)
     try:
         if wanted is bool:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[

@@ -1,0 +1,64 @@
+"""Features as the setting `categorical` lists them, in text: "soil,3,7-9"."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+
+import numpy as np
+
+from dcpred_tasks.errors import SettingsError
+
+PART = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)')  # one between commas, in double quotes or not
+
+
+def as_text(features: Sequence[int]) -> str:
+    """Ascending numbers of features as the setting takes them: 0-41 stands for all from 0 to 41."""
+    breaks = np.flatnonzero(np.diff(features) != 1) + 1
+    spans = np.split(np.array(features), breaks)
+    return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
+
+
+def listed(value: object) -> str:
+    """The text of what was set. A list of names and numbers, or its JSON, has its names in double quotes, so
+    that none is taken for a number. Raises SettingsError.
+    """
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return value
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise SettingsError(
+                f"categorical was set to {value}, which is no list in JSON; write it as"
+                ' ["soil", 7], with names in double quotes, or as soil,7'
+            ) from None
+    features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
+    parts = []
+    for one in features:
+        if isinstance(one, str):
+            parts.append(json.dumps(one))
+        elif isinstance(one, Integral) and not isinstance(one, bool) and int(one) >= 0:
+            parts.append(str(one))
+        else:
+            raise SettingsError(
+                f"categorical names the feature {one!r}, which is neither a name nor a number from 0 on; name"
+                " features by strings or whole numbers"
+            )
+    return ",".join(parts)
+
+
+def parts(text: str) -> list[tuple[str, bool]]:
+    """What stands between commas, and whether it is a name in double quotes; without what is empty."""
+    found = [match[1] for match in PART.finditer(text) if match[1]]
+    return [(_unquoted(part), True) if part.startswith('"') else (part, False) for part in found]
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return str(json.loads(part))
+    except ValueError:
+        raise SettingsError(
+            f"categorical names the feature {part}, whose quotes cannot be read; write a name in double"
+            " quotes as JSON does"
+        ) from None
