@@ -224,8 +224,7 @@ def _choice(
                     survey = training.survey(names)
                     sample = training.sample(survey)
                 trials = TrialTrees(training, survey, workers, say, extent, budget)
-                with features_named(named_features(x)):
-                    points = _searched(trials, shares, slack, seconds)
+                points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
@@ -268,7 +267,8 @@ def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
     """The points of a search; notes what it took. Raises SettingsError where the budget allows none."""
-    trials.prepare(seconds, shares)
+    with features_named(named_features(trials.job.x)):
+        trials.prepare(seconds, shares)
     begin = time.perf_counter()
     say = trials.say
     with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:

@@ -44,7 +44,6 @@ class _Judge:
     weight: FloatArray  # (n,), > 0
     rows: IntArray  # The first `n_fit` of these train, the others judge.
     n_fit: int
-    widths: tuple[float, ...] = WIDTHS
     ridges: tuple[float, ...] = RIDGES
 
     def losses(self, coded: Iterable[int] = (), wide: Iterable[int] = (), factor: float = 1.0) -> FloatArray:
@@ -63,7 +62,7 @@ class _Judge:
         D = np.maximum(squares[:, None] + squares[:n] - 2 * U @ U[:n].T, 0)
         share = weight[n:] / weight[n:].mean()
         tried: list[FloatArray] = []
-        for width in self.widths:
+        for width in WIDTHS:
             K = np.exp(MODEL_DTYPE(-width / len(blocks)) * D)
             for ridge in self.ridges:
                 A = K[:n].astype(ACC_DTYPE)
@@ -108,11 +107,11 @@ def worth_coding(
     plain = {int(f): rows.U[:, f : f + 1] for f in np.flatnonzero(low < high)}
     coded = {f: _columns(X[index, f], own) for f, own in codes.items() if f in plain}
 
-    def judge(n_fit: int, n_held: int) -> _Judge:
+    def judge(n_fit: int, n_held: int, ridges: tuple[float, ...] = RIDGES) -> _Judge:
         n_fit, last = min(n_fit, len(rows.y) // 2), np.arange(len(rows.y))[-n_fit - n_held :]
-        return _Judge(plain, coded, _outputs(rows.y, task), rows.weight, last, n_fit)
+        return _Judge(plain, coded, _outputs(rows.y, task), rows.weight, last, n_fit, ridges)
 
-    found = _looked_for(judge(*(LOOK if len(coded) <= MANY else BRIEF_LOOK)))
+    found = _looked_for(judge(*LOOK) if len(coded) <= MANY else judge(*BRIEF_LOOK, RIDGES[:1]))
     return sorted(found) if found and _pays(judge(*DECISION), found) else []
 
 
@@ -126,10 +125,11 @@ def _looked_for(judge: _Judge) -> list[int]:
     if len(order) > MANY:
         sizes = {2**i for i in range(1, len(order).bit_length())} | {len(order)}
     sets = [(alone[order[0]], 1)] if order else []
-    least, size = min(sets + [(judge.loss(order[:size]), size) for size in sorted(sizes)], default=(0.0, 0))
+    sets += [(judge.loss(order[:size]), size) for size in sorted(sizes)]
+    least, size = min(sets, default=(0.0, 0))
+    if len(order) > MANY:
+        return order[: max(size for loss, size in sets if loss <= WORTH_A_PLACE * least)]
     found = order[:size]
-    if size > MANY:
-        return found
     for f in reversed(found):
         without = [other for other in found if other != f]
         loss = judge.loss(without)
