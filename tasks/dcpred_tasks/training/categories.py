@@ -136,8 +136,9 @@ def _named(sample: NDArray[np.generic], settings: Settings) -> Coding | None:
         wrong = _not_codes(values)
         if wrong:
             raise UncodedError(feature, wrong)
-        codes[feature] = _with_columns(values, counts)
-        if not len(codes[feature]):
+        if len(own := _with_columns(values, counts)):
+            codes[feature] = own
+        elif len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), len(sample) - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
