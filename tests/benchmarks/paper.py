@@ -45,7 +45,8 @@ from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.learned_scaling import KERNEL_REACH, NEIGHBOURS
-from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.task_settings import in_effect
 
 OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
     "ours",
@@ -108,7 +109,8 @@ class Place:
         """(model, seconds, leaves)."""
         model, group = self.work / "model", self.work / data
         shutil.rmtree(model, ignore_errors=True)
-        chosen = make_settings({**settings, "seed": self.seed})
+        given = {**settings, "seed": self.seed}
+        chosen = make_settings(in_effect(given, str(given.get("task", Settings.task))))
         begin = time.perf_counter()
         report = train(f"{group}/X", f"{group}/y", model, chosen, lambda: nullcontext(self.workers))
         return model, time.perf_counter() - begin, report.n_leaves

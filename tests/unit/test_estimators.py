@@ -395,17 +395,6 @@ def test_a_list_names_positions_and_names(rng: np.random.Generator) -> None:
         DCPredClassifier(n_leaves=1, categorical=[3]).fit(frame, y)
 
 
-def test_parameters_of_the_other_estimator() -> None:
-    with pytest.raises(
-        SettingsError, match="DCPredRegressor was given loss, but it learns numbers, and only"
-    ):
-        DCPredRegressor(loss="logistic")
-    with pytest.raises(SettingsError, match="DCPredClassifier was given ridge, but it learns classes, and"):
-        DCPredClassifier(ridge=0.1)
-    with pytest.raises(TypeError, match="DCPredRegressor was given lanes, but it has no such parameter"):
-        DCPredRegressor(lanes=3)
-
-
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "two", True])
 @pytest.mark.parametrize("estimator", [DCPredClassifier, DCPredRegressor])
 def test_no_threads_are_refused_before_anything_else(

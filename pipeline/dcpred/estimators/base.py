@@ -7,7 +7,7 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -32,7 +32,6 @@ from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
-from dcpred_tasks.training.task_settings import of_other_task
 
 # Settings of an estimator without arguments, as far as nothing is chosen.
 PLAIN_SETTINGS: dict[str, object] = {
@@ -42,21 +41,6 @@ PLAIN_SETTINGS: dict[str, object] = {
     "landmarks": 32,
     "products": 0,
 }
-
-
-def refuse_others(estimator: "DCPredBase", others: Mapping[str, Any]) -> None:
-    """Raise SettingsError for a parameter that only the estimator of the other task has, and TypeError for
-    one that there is not.
-    """
-    own = type(estimator).__name__
-    for name in others:
-        if name in of_other_task(estimator._task):
-            numbers = estimator._task == "regression"
-            raise SettingsError(
-                f"{own} was given {name}, but it learns {'numbers' if numbers else 'classes'}, and only"
-                f" {'DCPredClassifier' if numbers else 'DCPredRegressor'} uses it; leave out {name}"
-            )
-        raise TypeError(f"{own} was given {name}, but it has no such parameter; leave it out")
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase, refuse_others
+from dcpred.estimators.base import DCPredBase
 from dcpred.estimators.class_names import check_class_weight, class_names, named
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import class_numbers
@@ -181,9 +181,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         budget: str | None = None,
         directory: str | None = None,
         verbose: int = 0,
-        **others: Any,
     ) -> None:
-        refuse_others(self, others)
         self.n_leaves = n_leaves
         self.kernel = kernel
         self.gamma = gamma

@@ -10,7 +10,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase, refuse_others
+from dcpred.estimators.base import DCPredBase
 from dcpred.estimators.class_names import check_numbers
 from dcpred_tasks.task_bodies.predict_block import check_scored
 
@@ -160,9 +160,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         budget: str | None = None,
         directory: str | None = None,
         verbose: int = 0,
-        **others: Any,
     ) -> None:
-        refuse_others(self, others)
         self.n_leaves = n_leaves
         self.kernel = kernel
         self.gamma = gamma

@@ -375,9 +375,8 @@ class TrialTrees:
 
     def most_overlap(self, tree: int) -> int:
         """Most leaves that a row may help to train: a leaf and its halo must not be too many rows to try."""
-        n_leaves = self.start(tree).n_leaves
-        rows = min(self.survey.n_used / n_leaves, OWN_ROWS)
-        return int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap)) if n_leaves > 1 else 1
+        rows = min(self.survey.n_used / self.start(tree).n_leaves, OWN_ROWS)
+        return int(np.clip(TRIED_ROWS / rows, 1, self.trees[tree].most_overlap))
 
     def folds(self, tree: int, wanted: int = HELD_ROWS) -> int:
         """How often rows are held out until they are about as many as wanted."""

@@ -261,8 +261,8 @@ def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:
             f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
             " search again"
         )
-    settings = in_effect(found["settings"], found["settings"]["task"])
-    return {name: found[name] for name in FOUND} | {"settings": settings}
+    settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
+    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
