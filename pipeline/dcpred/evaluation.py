@@ -17,7 +17,7 @@ from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _Targets:
 
 
 def evaluate(
-    path: Path, x: str, y: str, *, early: bool = False, cost: bool = True, say: Reporter = SILENT
+    path: str | Path, x: str, y: str, *, early: bool = False, cost: bool = True, say: Reporter = SILENT
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, in this process, piece by piece.
 
@@ -128,7 +128,7 @@ def _check(X: Any, target: Any, x: str, y: str) -> None:
             f" {target.shape}; correct the one that is wrong"
         )
     for address, array in ((x, X), (y, target)):
-        zarr_arrays.check_complete(address, array)
+        stored_chunks.check_complete(address, array)
 
 
 def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:

@@ -7,36 +7,38 @@ import numpy as np
 import zarr
 
 from dcpred.cost.predicted import predict_cost
-from dcpred.runs.ledger import open_ledger
+from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
 from dcpred_tasks.artifacts.commit_records import list_records
-from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import read_own_json
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import Place, open_place, read_own_document
 from dcpred_tasks.training.settings import Settings
 
 
-def inspect_path(path: Path) -> dict[str, Any]:
+def inspect_path(path: str | Path) -> dict[str, Any]:
     """A description for JSON; its "kind" is data, model, scores or training. Raises RefusedErrors."""
-    if (path / "model.json").exists():
-        return _model(path)
-    if (path / "plan.json").exists():
-        return _scores(path)
-    if (path / "job.json").exists():
-        leaves = len(list((path / "leaves").glob("*.npz")))
-        run = read_own_json(path / "job.json").get("run")
-        return {"kind": "training", "path": str(path), "run": run, "fitted_leaves": leaves}
-    if not path.exists():
+    place = open_place(path)
+    here = place.names("")
+    if MODEL_FILE in here:
+        return _model(place)
+    if PLAN in here:
+        return _scores(place)
+    if "job.json" in here:
+        leaves = len([name for name in place.names("leaves") if name.endswith(".npz")])
+        run = (read_own_document(place, "job.json") or {}).get("run")
+        return {"kind": "training", "path": place.address, "run": run, "fitted_leaves": leaves}
+    if not place.is_there():
         raise DataError(
             f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path"
         )
-    return _data(path)
+    return _data(place)
 
 
-def _model(path: Path) -> dict[str, Any]:
-    artifact = open_artifact(path)
+def _model(place: Place) -> dict[str, Any]:
+    artifact = open_artifact(place.address)
     model = artifact.model(
         support=artifact.has_support
     )  # support vectors are read so that every byte is checked
@@ -45,7 +47,7 @@ def _model(path: Path) -> dict[str, Any]:
     arrays = artifact.body["arrays"]
     return {
         "kind": "model",
-        "path": str(path),
+        "path": place.address,
         "hash": artifact.hash,
         "task": model.task,
         "classes": list(model.classes),
@@ -72,7 +74,7 @@ def _model(path: Path) -> dict[str, Any]:
         "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
         "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
-        "bytes_on_disk": _size(path),
+        "bytes_on_disk": _size(place),
         "settings": {"categorical": Settings.categorical, **artifact.body["settings"]},
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
         "provenance": artifact.provenance,
@@ -115,38 +117,38 @@ def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str
     return remarks
 
 
-def _scores(path: Path) -> dict[str, Any]:
-    ledger = open_ledger(path)
+def _scores(place: Place) -> dict[str, Any]:
+    ledger = open_ledger(place.address)
     manifest = ledger.whole_manifest()
     done, _ = list_records(ledger.run)
-    group = path / "scores.zarr"
+    group = ledger.run.scores if "zarr.json" in place.names("scores.zarr") else None
     return {
         "kind": "scores",
-        "path": str(path),
-        "finished": (path / "manifest.json").exists(),
+        "path": place.address,
+        "finished": MANIFEST in place.names(""),
         "blocks_done": len(done),
         "n_blocks": ledger.n_blocks,
-        "arrays": _arrays(zarr_arrays.open_group(group)) if group.exists() else {},
-        "bytes_on_disk": _size(path),
-        "plan": read_own_json(path / "plan.json"),
+        "arrays": _arrays(zarr_arrays.open_group(group)) if group else {},
+        "bytes_on_disk": _size(place),
+        "plan": read_own_document(place, PLAN),
         "manifest": manifest,
     }
 
 
-def _data(path: Path) -> dict[str, Any]:
+def _data(place: Place) -> dict[str, Any]:
     try:
-        node = zarr_arrays.open_any(path)
+        node = zarr_arrays.open_any(place.address)
     except DataError:
         raise DataError(
-            f"a data set, a model or an output was asked for at {path}, but it holds none of them; check the"
-            " path"
+            f"a data set, a model or an output was asked for at {place.address}, but it holds none of them;"
+            " check the path"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
     return {
         "kind": "data",
-        "path": str(path),
+        "path": place.address,
         "arrays": arrays,
-        "bytes_on_disk": _size(path),
+        "bytes_on_disk": _size(place),
         "hash": digest_json(arrays),
     }
 
@@ -156,7 +158,7 @@ def _arrays(group: zarr.Group) -> dict[str, Any]:
 
 
 def _array(array: Any) -> dict[str, Any]:
-    missing = sum(1 for _ in zarr_arrays.missing_chunks(array))
+    missing = sum(1 for _ in stored_chunks.missing_chunks(array))
     described: dict[str, Any] = {
         "shape": list(array.shape),
         "dtype": str(array.dtype),
@@ -168,5 +170,5 @@ def _array(array: Any) -> dict[str, Any]:
     return described | ({"attributes": attributes} if attributes else {})
 
 
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+def _size(place: Place) -> int:
+    return sum(entry.size for entry in place.listing().values())

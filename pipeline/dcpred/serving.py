@@ -1,5 +1,6 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.storage.addresses import check_options
+from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored
 
 
@@ -87,9 +90,13 @@ class ServedModel:
         return decision[:, 0] if self.model.task == "regression" else self.classes_[class_numbers(decision)]
 
 
-def load_model(path: str | Path) -> ServedModel:
-    """Open a model that `dcpred train` or an estimator's `save` wrote.
+def load_model(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> ServedModel:
+    """Open a model that `dcpred train` or an estimator's `save` wrote, on a disk or an object store.
+
+    storage_options  as --storage-option of the command line: endpoint, region, …; credentials come from the
+                     environment
 
     Raises ModelFormatError if it cannot be trusted.
     """
-    return ServedModel(open_artifact(Path(path)))
+    with given_options(check_options(storage_options or {})):
+        return ServedModel(open_artifact(path))

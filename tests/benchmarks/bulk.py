@@ -144,12 +144,12 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
         for each in models.values():
             warm_up(each)
         score_block(run, 0)  # what is done once in a process
-        run.record_file(0).unlink()
+        Path(run.output, run.record_name(0)).unlink()
         for block in range(max(1, min(plan.n_blocks - 1, rows // plan.block_rows))):
             laps.begin()
             record = score_block(run, block)
             laps.end("whole task")
-            run.record_file(block).unlink()
+            Path(run.output, run.record_name(block)).unlink()
             laps.begin()
             source, writer = zarr_arrays.open_array(run.x), _Writer(run, model)
             room = rows_room(run, source)

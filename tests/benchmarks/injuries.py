@@ -17,7 +17,7 @@ from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import make_manifest
 from dcpred_tasks.artifacts import commit_records
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import digest_values
@@ -199,19 +199,19 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     run = ledger.run
     record = commit_records.read_record(run, int(rng.integers(ledger.n_blocks)))
     assert record is not None
-    arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
+    arrays = {name: zarr_arrays.open_output(run.array(name)) for name in run.arrays}
     digests, sizes, counts = [], {name: [] for name in arrays}, np.zeros(9, int)
     for start, stop in run.chunks(record.block):
         values = {name: array[start:stop] for name, array in arrays.items()}
         alter(values)
         for name, array in arrays.items():
             array[start:stop] = values[name]
-            sizes[name].append(zarr_arrays.stored_size(array, start))
+            sizes[name].append(stored_chunks.stored_size(array, start))
         digests.append(digest_values(run, values))
         counts += np.bincount(values["status"], minlength=9)
     status = {str(code): int(n) for code, n in enumerate(counts) if n}
     new = replace(record, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
-    run.record_file(record.block).unlink()
+    Path(run.output, run.record_name(record.block)).unlink()
     commit_records.commit(run, new)
     ledger.finish(
         make_manifest(

@@ -103,7 +103,7 @@ def _write_records(run: Any, record: CommitRecord, n_blocks: int) -> None:
     for block in range(n_blocks):
         if block % 10:
             start, stop = run.rows(block)
-            path = run.record_file(block)
+            path = Path(run.output, run.record_name(block))
             path.write_text(
                 json.dumps({**vars(record), "block": block, "start": start, "stop": stop, "checksum": ""})
             )
@@ -124,7 +124,7 @@ def overhead(work: Path, model: Path, data: Path, name: str) -> tuple[Path, Tabl
     begin = time.perf_counter()
     for record in records:
         run = replace(ledger.run, output=str(work / "again"))
-        run.record_file(0).parent.mkdir(parents=True, exist_ok=True)
+        Path(run.output, "blocks").mkdir(parents=True, exist_ok=True)
         commit(run, record)
     committed = time.perf_counter() - begin
     shutil.rmtree(work / "again")

@@ -362,7 +362,7 @@ def test_a_worker_that_dies_while_it_is_asked_has_no_say(
             (_, pid), *_rest = workers.each(_nap, [(0.0,)] * 4)
             os.kill(pid, signal.SIGKILL)
             for _ in range(20):
-                workers.check_sees(tmp_path)
+                workers.check_sees(str(tmp_path))
 
 
 class LostResult(Future):
@@ -543,7 +543,7 @@ def test_what_a_worker_says_of_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
     class Blind(InlineWorkers):
-        def check_sees(self, folder: Path) -> None:
+        def check_sees(self, address: str) -> None:
             raise SchedulerError("worker w cannot write to it")
 
     with pytest.raises(SchedulerError):

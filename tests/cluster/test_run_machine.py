@@ -187,7 +187,7 @@ class RunMachine(RuleBasedStateMachine):
         """
         for block in again:
             self.altered.discard(block)
-            self.records.setdefault(block, self.run.record_file(block).read_bytes())
+            self.records.setdefault(block, Path(self.run.output, self.run.record_name(block)).read_bytes())
             for file in (chunk_file(name, chunk) for name in ARRAYS for chunk in self.chunks(block)):
                 assert self.right(file), f"{file} was written otherwise"
                 self.deleted.discard(file)
@@ -295,7 +295,16 @@ class RunMachine(RuleBasedStateMachine):
             record = task.score_block(self.run, block)
         assert record.digest == json.loads(self.records[block])["digest"]
         self.conflicts.add(block)
-        assert len(list(self.run.record_file(block).parent.glob(f"{block:06d}.conflict-*.json"))) == 1
+        assert (
+            len(
+                list(
+                    Path(self.run.output, self.run.record_name(block)).parent.glob(
+                        f"{block:06d}.conflict-*.json"
+                    )
+                )
+            )
+            == 1
+        )
 
     def other_values(self) -> Any:
         """What an attempt in another process may come to, if that rounds otherwise."""
@@ -346,7 +355,7 @@ class RunMachine(RuleBasedStateMachine):
     def harm_a_record(self, n: int, how: str, at: float) -> None:
         block = self.committed(n)
         assert block is not None
-        path, raw = self.run.record_file(block), bytearray(self.records.pop(block))
+        path, raw = Path(self.run.output, self.run.record_name(block)), bytearray(self.records.pop(block))
         if how == "delete":
             path.unlink()
             return
@@ -381,7 +390,7 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def records_have_not_changed(self) -> None:
         for block, data in self.records.items():
-            assert self.run.record_file(block).read_bytes() == data
+            assert Path(self.run.output, self.run.record_name(block)).read_bytes() == data
 
     @invariant()
     def rows_are_right_or_not_scored(self) -> None:
@@ -410,7 +419,7 @@ class RunMachine(RuleBasedStateMachine):
         """Values of chunks that are right or not there, by array and chunk."""
         found: dict[str, dict[int, Any]] = {}
         for name in ARRAYS:
-            array = zarr_arrays.open_array(self.run.scores / name)
+            array = zarr_arrays.open_array(self.run.array(name))
             files = {chunk: chunk_file(name, chunk) for chunk in range(N_CHUNKS)}
             good = [
                 chunk
@@ -497,7 +506,7 @@ def test_rule_rows_that_were_not_scored_are_nan_with_status_0(machine: RunMachin
 def test_rule_scores_before_status_before_record(machine: RunMachine, writes: int) -> None:
     machine.cut_off_attempt(0, writes)
     check(machine)
-    assert not machine.run.record_file(0).exists()
+    assert not Path(machine.run.output, machine.run.record_name(0)).exists()
     machine.resume()
     check(machine)
 
@@ -527,8 +536,8 @@ def test_rule_another_record_does_not_take_the_place_of_one(machine: RunMachine)
     other = replace(first, digest="f" * 32)
     assert commit_records.commit(machine.run, other) == first
     assert commit_records.commit(machine.run, replace(first, read_seconds=1e9)) == first
-    assert machine.run.record_file(0).read_bytes() == machine.records[0]
-    beside = machine.run.record_file(0).with_name("000000.conflict-ffffffff.json")
+    assert Path(machine.run.output, machine.run.record_name(0)).read_bytes() == machine.records[0]
+    beside = Path(machine.run.output, machine.run.record_name(0)).with_name("000000.conflict-ffffffff.json")
     assert json.loads(beside.read_bytes())["digest"] == other.digest
     assert len(list(beside.parent.iterdir())) == 2
 
@@ -567,7 +576,7 @@ def test_rule_a_flipped_bit_is_found(machine: RunMachine) -> None:
 def test_rule_other_values_of_the_same_size_are_found(machine: RunMachine) -> None:
     """Only the digest of a record can tell: chunks are whole, and scores agree with status."""
     machine.attempt(0)
-    array, file = zarr_arrays.open_output(machine.run.scores / "decision"), chunk_file("decision", 0)
+    array, file = zarr_arrays.open_output(machine.run.array("decision")), chunk_file("decision", 0)
     for by in range(1, CHUNK_ROWS):
         array[:CHUNK_ROWS] = np.roll(machine.world.values["decision"][:CHUNK_ROWS], by, axis=0)
         if machine.right(file, size_only=True):

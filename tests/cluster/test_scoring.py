@@ -362,7 +362,7 @@ def test_a_chunk_that_goes_missing_later_stops_its_block_only(
     tmp_path: Path, model: Path, data: Path
 ) -> None:
     class Losing(InlineWorkers):
-        def check_sees(self, folder: Path) -> None:
+        def check_sees(self, address: str) -> None:
             (data / "X" / "c" / "3" / "0").unlink()
 
     with pytest.raises(
@@ -383,7 +383,7 @@ def test_a_model_that_changed_is_refused(tmp_path: Path, model: Path, data: Path
 
 def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
     class Second(InlineWorkers):
-        def check_sees(self, folder: Path) -> None:
+        def check_sees(self, address: str) -> None:
             run(model, data, tmp_path / "out")
 
     with pytest.raises(RunHeldError, match="in use by process"):
@@ -473,8 +473,8 @@ def test_a_damaged_input_chunk_stops_its_block_only(tmp_path: Path, model: Path,
 
 def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, model: Path, data: Path) -> None:
     class Blind(InlineWorkers):
-        def check_sees(self, folder: Path) -> None:
-            raise SchedulerError(f"no worker sees {folder}")
+        def check_sees(self, address: str) -> None:
+            raise SchedulerError(f"no worker sees {address}")
 
     with pytest.raises(SchedulerError):
         run(model, data, tmp_path / "out", pool=lambda: nullcontext(Blind()))

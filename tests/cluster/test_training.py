@@ -426,7 +426,7 @@ def test_scratch_of_another_plan_is_refused(tmp_path: Path, blobs_zarr: Path) ->
 
 def test_one_driver_at_a_time(tmp_path: Path, blobs_zarr: Path) -> None:
     class Second(InlineWorkers):
-        def check_sees(self, folder: Path) -> None:
+        def check_sees(self, address: str) -> None:
             run(blobs_zarr, tmp_path / "model")
 
     with pytest.raises(RunHeldError, match="in use by process"):
@@ -520,7 +520,7 @@ def test_not_a_zarr(tmp_path: Path) -> None:
 
 def test_workers_that_do_not_see_the_scratch(tmp_path: Path, two_workers: Pool) -> None:
     with two_workers() as workers, pytest.raises(Exception, match="does not see"):
-        workers.check_sees(tmp_path / "not there")
+        workers.check_sees(str(tmp_path / "not there"))
 
 
 def test_a_task_larger_than_a_worker_is_refused(two_workers: Pool) -> None:
@@ -604,8 +604,8 @@ def test_a_scheduler_without_a_port(address: str) -> None:
 class Blind(InlineWorkers):
     """Workers that do not share the driver's storage."""
 
-    def check_sees(self, folder: Path) -> None:
-        raise SchedulerError(f"no worker sees {folder}")
+    def check_sees(self, address: str) -> None:
+        raise SchedulerError(f"no worker sees {address}")
 
 
 def test_workers_elsewhere_leave_nothing_behind(tmp_path: Path, blobs_zarr: Path) -> None:

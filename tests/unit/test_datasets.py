@@ -25,7 +25,7 @@ from dcpred.cli import main
 from dcpred.datasets import csv_reader, importing, not_finite, parquet_numpy, table
 from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
-from dcpred_tasks.storage.zarr_arrays import missing_chunks
+from dcpred_tasks.storage.stored_chunks import missing_chunks
 
 RNG = np.random.default_rng(0)
 SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)

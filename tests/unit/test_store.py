@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.stored_chunks import missing_chunks
 from dcpred_tasks.storage.zarr_arrays import (
     array_address,
     chunk_rows,
     create_array,
     create_group,
     find_array,
-    local_path,
-    missing_chunks,
     open_array,
     open_group,
     open_output,

@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.runs.bad_rows import list_bad_rows
 
 
 @click.command("errors")
-@click.argument("output", type=PATH)
+@click.argument("output", type=ADDRESS)
 @click.option(
     "--limit",
     metavar="N",
@@ -28,7 +28,8 @@ from dcpred.runs.bad_rows import list_bad_rows
 )
 @json_option
 @reports_errors
-def errors_command(output: Path, limit: int, every: bool, as_json: bool) -> None:
+@storage_option
+def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -> None:
     """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
     finite.
 

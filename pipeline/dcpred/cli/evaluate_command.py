@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.evaluation import evaluate
 from dcpred.execution.progress import reporter
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("evaluate")
-@click.argument("model", type=PATH)
+@click.argument("model", type=ADDRESS)
 @click.argument("data")
 @click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
 @click.option(
@@ -22,8 +22,9 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
 @json_option
 @reports_errors
+@storage_option
 def evaluate_command(
-    model: Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool
+    model: str | Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool
 ) -> None:
     """Accuracy (or RMSE and R²) on labelled data, and the cost in linear predictions."""
     result = evaluate(

@@ -14,11 +14,24 @@ import click
 
 from dcpred.execution.interrupts import signals_handled
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 
 F = TypeVar("F", bound=Callable[..., Any])
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
+
+
+class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """A path, or the address of an object store as it was written: click.Path takes one of its slashes."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return str(value) if is_remote(str(value)) else Path(local_path(str(value)))
+
+
+ADDRESS = AddressType()
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
@@ -35,6 +48,32 @@ def cluster_options(command: F) -> F:
     return click.option(
         "--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786."
     )(command)
+
+
+def storage_option(command: F) -> F:
+    """Options of object stores, which hold for all addresses of a command."""
+
+    @click.option(
+        "--storage-option",
+        "storage_option",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help=f"Of object stores ({', '.join(OPTIONS)}); secrets go into the environment.",
+    )
+    @wraps(command)
+    def run(*args: Any, storage_option: tuple[str, ...], **kwargs: Any) -> None:
+        given: dict[str, str] = {}
+        for text in storage_option:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise click.UsageError(
+                    "a storage option was given without a value, but it is written as NAME=VALUE; write it so"
+                )
+            given[name] = value
+        with storage_options(check_options(given)):
+            command(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
 
 
 def data_options(command: F) -> F:

@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, check_cluster_options, cluster_options, emit, json_option, reports_errors
+from dcpred.cli.options import (
+    ADDRESS,
+    check_cluster_options,
+    cluster_options,
+    emit,
+    json_option,
+    reports_errors,
+    storage_option,
+)
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.scoring.blocks import Tolerance
@@ -18,9 +26,9 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("score")
-@click.argument("model", type=PATH)
+@click.argument("model", type=ADDRESS)
 @click.argument("data")
-@click.argument("output", type=PATH)
+@click.argument("output", type=ADDRESS)
 @click.option("--outputs", metavar="NAMES", help=f"{','.join(OUTPUTS)} [default: all that the model gives].")
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
@@ -49,10 +57,11 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @cluster_options
 @json_option
 @reports_errors
+@storage_option
 def score_command(
-    model: Path,
+    model: str | Path,
     data: str,
-    output: Path,
+    output: str | Path,
     outputs: str | None,
     x: str,
     quarantine: bool,

@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.runs.status import run_status
 
 
 @click.command("status")
-@click.argument("output", type=PATH)
+@click.argument("output", type=ADDRESS)
 @json_option
 @reports_errors
-def status_command(output: Path, as_json: bool) -> None:
+@storage_option
+def status_command(output: str | Path, as_json: bool) -> None:
     """Say how far the scoring of OUTPUT is: what is done, failing and left, how fast, and how long it will
     take.
 

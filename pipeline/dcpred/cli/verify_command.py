@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import PATH, check_cluster_options, cluster_options, emit, json_option, reports_errors
+from dcpred.cli.options import (
+    ADDRESS,
+    check_cluster_options,
+    cluster_options,
+    emit,
+    json_option,
+    reports_errors,
+    storage_option,
+)
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.verification.verify import LEVELS, SAMPLE_ROWS, verify
@@ -15,7 +23,7 @@ from dcpred_tasks.errors import IncompleteError
 
 
 @click.command("verify")
-@click.argument("output", type=PATH)
+@click.argument("output", type=ADDRESS)
 @click.option(
     "--level", type=click.Choice(LEVELS), default="full", show_default=True, help="How much is looked at."
 )
@@ -33,8 +41,9 @@ from dcpred_tasks.errors import IncompleteError
 @cluster_options
 @json_option
 @reports_errors
+@storage_option
 def verify_command(
-    output: Path,
+    output: str | Path,
     level: str,
     rows: int,
     seed: int | None,

@@ -32,8 +32,9 @@ from dcpred.datasets.parquet_numpy import read_npy, read_npz, read_parquet
 from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Batch, Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
+from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, new_directory, resource_errors
-from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array, create_group, local_path
+from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array, create_group
 
 DATASET_VERSION = 1
 CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression

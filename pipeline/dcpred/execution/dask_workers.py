@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
@@ -19,7 +18,8 @@ from dcpred.execution.workers import Task, Workers
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
-from dcpred_tasks.storage.probe import can_write
+from dcpred_tasks.storage.addresses import current_options, is_remote
+from dcpred_tasks.storage.probe import can_write, nonce_written
 
 PROCESS_BYTES = 300 * 2**20  # memory of a worker that has imported everything and holds a model
 CONNECT_SECONDS = 10
@@ -61,14 +61,18 @@ class DaskWorkers:
     def n_threads(self) -> int:
         return max(int(sum(self.client.nthreads().values())), 1)
 
-    def check_sees(self, folder: Path) -> None:
-        # A worker that dies while it is asked has no say: another will come in its place.
-        for worker, trouble in self.client.run(can_write, str(folder), on_error="ignore").items():
-            if trouble:
-                raise SchedulerError(
-                    f"worker {worker} {trouble} {folder}, which driver and workers must share; put it on"
-                    " storage that all of them mount at the same path and may write to"
-                )
+    def check_sees(self, address: str) -> None:
+        advice = "put it on storage that all of them mount at the same path and may write to"
+        if is_remote(address):
+            advice = "give workers the same endpoint, and credentials that may read and write there"
+        with nonce_written(address) as (name, nonce):
+            asked = (address, name, nonce, current_options())
+            # A worker that dies while it is asked has no say: another will come in its place.
+            for worker, trouble in self.client.run(can_write, *asked, on_error="ignore").items():
+                if trouble:
+                    raise SchedulerError(
+                        f"worker {worker} {trouble} {address}, which driver and workers must share; {advice}"
+                    )
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.interrupts import interrupted, listening
@@ -27,8 +26,8 @@ class Workers(Protocol):
     def n_threads(self) -> int:
         """How many tasks run at once."""
 
-    def check_sees(self, folder: Path) -> None:
-        """Raise SchedulerError if a worker does not see this folder."""
+    def check_sees(self, address: str) -> None:
+        """Raise SchedulerError if a worker does not see what this process writes there, or may not write."""
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
         """Raise SchedulerError if a worker may use less memory than a task needs."""
@@ -57,7 +56,7 @@ class InlineWorkers:
     def n_threads(self) -> int:
         return 1
 
-    def check_sees(self, folder: Path) -> None:
+    def check_sees(self, address: str) -> None:
         """It does."""
 
     def check_memory(self, task_bytes: int, advice: str) -> None:

@@ -49,7 +49,7 @@ class BadRows:
     """Rows without a score that are not listed."""
 
 
-def list_bad_rows(output: Path, limit: int, every: bool = False) -> BadRows:
+def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRows:
     """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every`
     looks for the others in the status array, chunk by chunk. Raises PlanConflictError where there is no
     output.
@@ -88,7 +88,7 @@ def _rows(ledger: Ledger, every: bool) -> Iterator[tuple[int, int, int, int]]:
 
 def _stored(run: ScoreRun, block: int) -> Iterator[tuple[int, int]]:
     """Rows of a block without a score, and their status, as the status array has them."""
-    array = zarr_arrays.open_array(run.scores / "status")
+    array = zarr_arrays.open_array(run.array("status"))
     for start, stop in run.chunks(block):
         status = zarr_arrays.read_rows(array, start, stop)
         for i in np.flatnonzero(status != Status.OK):

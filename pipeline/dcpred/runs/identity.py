@@ -4,7 +4,7 @@ from typing import Any
 
 import zarr
 
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.digests import digest_json
 
 
@@ -13,7 +13,7 @@ def run_hash(
 ) -> str:
     """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
     identity = {
-        "content": zarr_arrays.fingerprint(X),
+        "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
         "dtype": str(X.dtype),
         "model_hash": model_hash,

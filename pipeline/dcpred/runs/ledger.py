@@ -9,6 +9,7 @@ OUTPUT/
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +17,24 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.lease import Lease, hold
+from dcpred.execution.held_places import HeldPlace, hold_place
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, read_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
-from dcpred_tasks.storage.atomic_files import read_json, read_own_json, resource_errors, write_json
+from dcpred_tasks.storage.addresses import current_options
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import (
+    Folder,
+    Place,
+    open_place,
+    read_document,
+    read_own_document,
+    write_document,
+)
 
 FORMAT = "dcpred-scores"
 VERSION = 1
+PLAN, MANIFEST = "plan.json", "manifest.json"
 MOST_BLOCKS = 10**7  # no plan has more blocks
 
 
@@ -36,46 +46,54 @@ class Ledger:
     n_blocks: int
 
     @property
-    def root(self) -> Path:
-        return Path(self.run.output)
+    def place(self) -> Place:
+        return self.run.place
+
+    @property
+    def address(self) -> str:
+        """Where the output lies."""
+        return self.run.output
 
     @contextmanager
-    def claimed(self) -> Iterator[Lease]:
+    def claimed(self) -> Iterator[HeldPlace]:
         """Make the directory this run's, or take up what it left, and hold it within a `with` statement.
 
         Raises PlanConflictError, RunHeldError, ResourceError.
         """
-        with resource_errors(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-        with hold(self.root) as lease:
+        place = self.place
+        place.make_folder("")
+        with hold_place(place) as lease:
             self.check()
-            with resource_errors(self.root):
-                (self.root / "blocks").mkdir(exist_ok=True)
-                (self.root / "failures").mkdir(exist_ok=True)
-            if not (self.root / "plan.json").exists():
-                write_json(
-                    self.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(self.run)}
-                )
+            for folder in ("blocks", "failures"):
+                place.make_folder(folder)
+            if place.read(PLAN) is None:
+                self.write_plan()
             yield lease
+
+    def write_plan(self) -> None:
+        write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **described(self.run)})
 
     def check(self) -> None:
         """Raise PlanConflictError where the directory belongs to something else; write nothing."""
-        path = self.root / "plan.json"
-        if path.exists():
-            self._check(read_own_json(path))
-        elif self.root.exists() and (
-            not self.root.is_dir() or any(not _ours(e.name) for e in self.root.iterdir())
-        ):
+        plan = read_own_document(self.place, PLAN)
+        if plan is not None:
+            self._check(plan)
+        elif self._is_taken():
             raise PlanConflictError(
-                f"scores were to be written to {self.root}, but it holds other files; name a new directory"
+                f"scores were to be written to {self.address}, but it holds other files; name a new directory"
             )
+
+    def _is_taken(self) -> bool:
+        if isinstance(self.place, Folder) and not self.place.path.is_dir():
+            return self.place.path.exists()
+        return any(not _ours(name) for name in self.place.names(""))
 
     def _check(self, plan: dict[str, Any]) -> None:
         if plan.get("run") != self.run.run:
             told = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
             differs = [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
             raise PlanConflictError(
-                f"{self.root} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
+                f"{self.address} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
                 " name a new directory, or run with the model, data and outputs that it was made with"
             )
 
@@ -92,41 +110,39 @@ class Ledger:
 
     def retract(self, block: int) -> None:
         """Withdraw a commit record whose block does not verify."""
-        path = self.run.record_file(block)
-        with resource_errors(path):
-            path.unlink(missing_ok=True)
+        self.place.remove(self.run.record_name(block))
 
     def note_failure(self, block: int, sentence: str, deaths: int) -> None:
         """Keep why a block could not be done, for whoever asks for the state of the run."""
         start, stop = self.run.rows(block)
-        write_json(
+        write_document(
+            self.place,
             self._failure(block),
             {"block": block, "rows": [start, stop], "error": sentence, "deaths": deaths, "time": time.time()},
         )
 
     def forget_failure(self, block: int) -> None:
-        self._failure(block).unlink(missing_ok=True)
+        self.place.remove(self._failure(block))
 
     def failures(self) -> list[dict[str, Any]]:
         """Notes on blocks that failed, by block. One that cannot be read is passed over."""
-        return [
-            note
-            for path in sorted((self.root / "failures").glob("*.json"))
-            if (note := _note(path)) is not None
-        ]
+        place = self.place
+        names = sorted(name for name in place.names("failures") if name.endswith(".json"))
+        return [note for name in names if (note := _note(place, f"failures/{name}")) is not None]
 
-    def _failure(self, block: int) -> Path:
-        return self.root / "failures" / self.run.record_file(block).name
+    def _failure(self, block: int) -> str:
+        return self.run.record_name(block).replace("blocks/", "failures/")
 
     def manifest(self) -> dict[str, Any] | None:
-        path = self.root / "manifest.json"
-        return read_own_json(path) if path.exists() else None
+        return read_own_document(self.place, MANIFEST)
 
     def whole_manifest(self) -> dict[str, Any] | None:
         """The manifest where it holds what was written."""
         try:
-            manifest = read_json(self.root / "manifest.json")
-        except (ValueError, OSError):
+            manifest = read_document(self.place, MANIFEST)
+        except (ValueError, IsADirectoryError):
+            return None
+        if manifest is None:
             return None
         seal = manifest.get("checksum")
         return (
@@ -134,27 +150,44 @@ class Ledger:
         )
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        write_json(self.root / "manifest.json", manifest)
+        write_document(self.place, MANIFEST, manifest)
+
+    def abandon(self) -> None:
+        """Remove what a run that has scored nothing left behind."""
+        if isinstance(self.place, Folder):
+            shutil.rmtree(self.place.path, ignore_errors=True)
+        else:
+            for name in (PLAN, "lock"):
+                self.place.remove(name)
+
+    def withdraw_manifest(self) -> None:
+        self.place.remove(MANIFEST)
 
 
-def open_ledger(output: Path) -> Ledger:
+def described(run: ScoreRun) -> dict[str, Any]:
+    """The fields of a run for a plan or a manifest; on a disk there are no options of stores."""
+    return {name: value for name, value in asdict(run).items() if value or name != "storage"}
+
+
+def open_ledger(output: str | Path) -> Ledger:
     """The ledger of an output that is there. Raises PlanConflictError where there is none."""
-    path = output / "plan.json"
-    if not path.exists():
+    place = open_place(output)
+    plan = read_own_document(place, PLAN)
+    if plan is None:
         raise PlanConflictError(
-            f"an output of `dcpred score` was asked for at {output}, but it holds no plan.json; name another"
+            f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; name another"
         )
-    plan = read_own_json(path)
     try:
-        values = {f.name: plan[f.name] for f in fields(ScoreRun)}
-        run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": str(output.absolute())})
+        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name != "storage"}
+        here = {"outputs": tuple(values["outputs"]), "output": place.address, "storage": current_options()}
+        run = ScoreRun(**{**values, **here})
         if not _possible(run):
             raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))
     except (KeyError, TypeError, ValueError):
         raise PlanConflictError(
-            f"{path} is not what dcpred writes there; score into a new directory, or put back the plan that"
-            " was there"
+            f"{place.address}/{PLAN} is not what dcpred writes there; score into a new directory, or put back"
+            " the plan that was there"
         ) from None
 
 
@@ -171,10 +204,12 @@ def _possible(run: ScoreRun) -> bool:
     )
 
 
-def _note(path: Path) -> dict[str, Any] | None:
+def _note(place: Place, name: str) -> dict[str, Any] | None:
     try:
-        note = read_json(path)
-    except (ValueError, OSError):
+        note = read_document(place, name)
+    except (ValueError, IsADirectoryError):
+        return None
+    if note is None:
         return None
     types = {"block": int, "error": str, "deaths": int}
     return note if all(type(note.get(name)) is kind for name, kind in types.items()) else None

@@ -2,17 +2,17 @@
 
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dcpred.plan import BlockPlan
-from dcpred.runs.ledger import FORMAT, VERSION, Ledger
+from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger, described
 from dcpred.runs.statistics import describe_run
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
+from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, metadata_name
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def make_manifest(
     value = {
         "format": FORMAT,
         "version": VERSION,
-        **asdict(ledger.run),
+        **described(ledger.run),
         "n_blocks": plan.n_blocks,
         **totals(ledger.records()),
         **describe_run(ledger.run, ledger.records()),
@@ -103,13 +103,17 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
 
 
 def plan_digest(ledger: Ledger) -> str:
-    return digest((ledger.root / "plan.json").read_bytes())
+    standing = ledger.place.read(PLAN)
+    if standing is None:
+        raise FileNotFoundError(f"{ledger.address}/{PLAN}")
+    return digest(standing.data)
 
 
 def metadata_digests(run: ScoreRun) -> dict[str, str]:
     """Digests of the metadata of the output group ("") and its arrays, where they are there."""
-    files = {name: run.scores / name / "zarr.json" for name in ("", *run.arrays)}
-    return {name: digest(file.read_bytes()) for name, file in files.items() if file.is_file()}
+    place = run.place
+    found = {name: place.read(metadata_name(name)) for name in ("", *run.arrays)}
+    return {name: digest(standing.data) for name, standing in found.items() if standing is not None}
 
 
 def make_report(

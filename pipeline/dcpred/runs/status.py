@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.lease import held_by
+from dcpred.execution.held_places import place_held_by
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import record_times
 
@@ -37,7 +37,7 @@ class RunStatus:
     """Blocks that failed and have not been done since: block, rows, error, deaths, time (s since 1970)."""
 
 
-def run_status(output: Path) -> RunStatus:
+def run_status(output: str | Path) -> RunStatus:
     """Raises PlanConflictError where `output` is no output of scoring."""
     ledger = open_ledger(output)
     run = ledger.run
@@ -45,7 +45,7 @@ def run_status(output: Path) -> RunStatus:
     done = sorted(times)
     n_done = sum(stop - start for start, stop in map(run.rows, done))
     finished = ledger.manifest() is not None
-    driver = "" if finished else held_by(output)
+    driver = "" if finished else place_held_by(ledger.place)
     rate = _rate({block: (times[block], run.rows(block)) for block in done})
     latest = max(times.values(), default=None)
     left = run.n_rows - n_done

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dcpred.execution.lease import Lease
+from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import Ledger
@@ -65,7 +65,13 @@ class BlockRun:
     """One pass over blocks that are to be scored."""
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance, n_bad: int
+        self,
+        ledger: Ledger,
+        lease: HeldPlace,
+        workers: Workers,
+        say: Reporter,
+        tolerance: Tolerance,
+        n_bad: int,
     ) -> None:
         self.lease = lease
         self.ledger, self.workers, self.say, self.tolerance = ledger, workers, say, tolerance
@@ -82,7 +88,7 @@ class BlockRun:
         if all(self.workers.on_each(is_compiled)):
             return
         with self.say.step(COMPILING, None, ""):
-            for _ in self.workers.on_each(load_engine, self.ledger.run.model, self.ledger.run.model_hash):
+            for _ in self.workers.on_each(load_engine, self.ledger.run):
                 self.lease.check()
 
     def run(self, pending: Sequence[int]) -> Done:

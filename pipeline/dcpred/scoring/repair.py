@@ -18,12 +18,12 @@ manifest; and the run, which then is one that was cut off, goes on as any does. 
 """
 
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, connect, run_all
-from dcpred.runs.ledger import FORMAT, VERSION, Ledger, open_ledger
+from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import STRICT, plan_run, score
@@ -33,16 +33,15 @@ from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.storage.atomic_files import write_json
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
 LEVELS = ("fast", "full")
 
 
 def repair(
-    model_path: Path,
+    model_path: str | Path,
     x: str,
-    output: Path,
+    output: str | Path,
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
@@ -123,16 +122,16 @@ def _withdraw_what_is_wrong(
         )
     # Manifest and plan disagree, and either may be altered: the plan is written anew, the manifest follows.
     if any(finding.kind == Kind.MANIFEST for finding in findings):
-        write_json(ledger.root / "plan.json", {"format": FORMAT, "version": VERSION, **asdict(ledger.run)})
+        ledger.write_plan()
     for name in leftovers(findings):
-        (ledger.root / name).unlink(missing_ok=True)
+        ledger.place.remove(name)
     for block in sorted(again):
         ledger.retract(block)
     for finding in conflicts:
-        (ledger.root / finding.file).unlink(missing_ok=True)
+        ledger.place.remove(finding.file)
     if again or restored or any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings):
         # The manifest goes last: without it the run is one that was cut off.
-        (ledger.root / "manifest.json").unlink(missing_ok=True)
+        ledger.withdraw_manifest()
     _say(findings, len(again), say)
 
 

@@ -4,7 +4,6 @@ A block is read, scored, written and committed by one task (dcpred_tasks.task_bo
 same plan again does only what is missing; a finished run writes nothing.
 """
 
-import shutil
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dcpred.execution.lease import Lease, check_free
+from dcpred.execution.held_places import HeldPlace, check_place_free
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, plan_scoring
@@ -31,7 +30,8 @@ from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute, current_options
 from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
@@ -39,9 +39,9 @@ STRICT = Tolerance()
 
 
 def plan_run(
-    model_path: Path,
+    model_path: str | Path,
     x: str,
-    output: Path,
+    output: str | Path,
     outputs: tuple[str, ...] | None = None,
     *,
     may_lack_chunks: bool = False,
@@ -57,31 +57,32 @@ def plan_run(
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
     check_same_names(feature_names(X), artifact.feature_names, x)
-    check_apart(x, output)
+    check_apart(x, str(output))
     if not may_lack_chunks:
-        zarr_arrays.check_complete(x, X)
+        stored_chunks.check_complete(x, X)
     plan = plan_scoring(
         X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
     )
-    x, place = zarr_arrays.absolute(x), zarr_arrays.absolute(output)
+    x, place = absolute(x), absolute(output)
     run = ScoreRun(
         run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows),
         x=x,
-        model=zarr_arrays.absolute(model_path),
+        model=absolute(model_path),
         model_hash=artifact.hash,
         output=place,
         outputs=outputs,
         n_rows=plan.n_rows,
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
+        storage=current_options(),
     )
     return run, plan, model
 
 
 def score(
-    model_path: Path,
+    model_path: str | Path,
     x: str,
-    output: Path,
+    output: str | Path,
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
@@ -109,13 +110,15 @@ def score(
     ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        check_as_written(FastCheck(ledger).findings, ledger.root)
+        check_as_written(FastCheck(ledger).findings, ledger.address)
         say.say("this run is finished; nothing was written")
         return make_report(run, plan, Done(0, 0.0), time.perf_counter() - begin, finished)
-    check_free(output)
-    if not output.exists():
-        check_place(output, output_bytes(run, model, plan.n_blocks))
-    new = not output.exists()
+    place = ledger.place
+    new = not place.is_there()
+    if new:
+        check_place(place, output_bytes(run, model, plan.n_blocks))
+    else:
+        check_place_free(place)
     if pool is None:
         pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else connect
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
@@ -124,10 +127,10 @@ def score(
         )
         with ledger.claimed() as lease:
             try:
-                workers.check_sees(output.absolute())
+                workers.check_sees(place.address)
             except SchedulerError:
                 if new:
-                    shutil.rmtree(output, ignore_errors=True)
+                    ledger.abandon()
                 raise
             create_scores(run, model)
             say.say(f"scoring {plan}")
@@ -138,7 +141,9 @@ def score(
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, tolerance: Tolerance) -> Done:
+def _score_all(
+    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
+) -> Done:
     """Score what is left; then what does not match its commit record once more."""
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
@@ -149,7 +154,7 @@ def _score_all(ledger: Ledger, lease: Lease, workers: Workers, say: Reporter, to
         findings = FastCheck(ledger, all_due=True).findings
         wrong = damaged_blocks(findings)
         if not wrong:
-            check_as_written(findings, ledger.root)
+            check_as_written(findings, ledger.address)
             return Done(n_blocks, seconds)
         for block in wrong:
             ledger.retract(block)

@@ -32,7 +32,8 @@ from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.settings import Settings, settings_dict
@@ -60,9 +61,9 @@ def train(
     Raises DataError (and other RefusedErrors) for input that cannot be trained on, before `model` is written.
     """
     x, y, weight = (
-        zarr_arrays.absolute(x),
-        zarr_arrays.absolute(y),
-        zarr_arrays.absolute(weight) if weight else None,
+        absolute(x),
+        absolute(y),
+        absolute(weight) if weight else None,
     )
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
@@ -93,7 +94,7 @@ def train(
                 " settings allow"
             )
             try:
-                workers.check_sees(scratch.absolute())
+                workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
                     report = Training(job, plan, workers, say, known, scaling).run(run, model, names)
             except RefusedError:
@@ -143,7 +144,7 @@ def check_training_data(
             f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification"
         )
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
-        zarr_arrays.check_complete(address, array)
+        stored_chunks.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     labels = target.attrs.get("labels")
     if settings.task == "regression" and isinstance(labels, list):
@@ -164,7 +165,7 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     """What tells the data of a training from others, as they are now."""
     arrays = {name: address for name, address in (("x", x), ("y", y), ("weight", weight)) if address}
     return {
-        name: zarr_arrays.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()
+        name: stored_chunks.fingerprint(zarr_arrays.open_array(address)) for name, address in arrays.items()
     }
 
 

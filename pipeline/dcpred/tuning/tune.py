@@ -46,6 +46,7 @@ from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedE
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
@@ -125,9 +126,9 @@ def tune(
     budget.
     """
     x, y, weight = (
-        zarr_arrays.absolute(x),
-        zarr_arrays.absolute(y),
-        zarr_arrays.absolute(weight) if weight else None,
+        absolute(x),
+        absolute(y),
+        absolute(weight) if weight else None,
     )
     check_name(model)
     start = _start(start)
@@ -218,7 +219,7 @@ def _choice(
             if _prepared(scratch, run, say):
                 say.say("an interrupted search goes on")
             try:
-                workers.check_sees(scratch.absolute())
+                workers.check_sees(str(scratch.absolute()))
                 training = Training(job, plan, workers, say)
                 with say.part(shares.of_rest("survey")):
                     survey = training.survey(names)

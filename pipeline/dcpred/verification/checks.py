@@ -15,7 +15,6 @@ In the other order the record of 2 could be listed without its chunks: a false a
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -24,13 +23,15 @@ from typing import Any
 
 from dcpred.execution.progress import Reporter, counted
 from dcpred.execution.workers import Workers, run_all
-from dcpred.runs.ledger import Ledger
+from dcpred.runs.ledger import MANIFEST, Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
 from dcpred.verification.metadata import explain_metadata
-from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record
+from dcpred_tasks.artifacts.commit_records import ON_STORES, CommitRecord, ScoreRun, read_record
 from dcpred_tasks.errors import IncompleteError
-from dcpred_tasks.storage.atomic_files import read_exact_json, read_json
+from dcpred_tasks.storage.atomic_files import exactly_decoded
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import Entry, read_document
+from dcpred_tasks.task_bodies.score_block import metadata_name
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
 PARTIAL = ".partial"  # part of the names that dcpred and Zarr write under before they rename
@@ -57,11 +58,11 @@ class FastCheck:
         self.findings: list[Finding] = []
         self.records: dict[int, CommitRecord] = {}
         self.left = 0
-        records = _listing(ledger.root, "blocks")
-        files = _listing(ledger.root, "scores.zarr") | _listing(ledger.root, "failures")
-        with os.scandir(ledger.root) as entries:
-            files |= {entry.name: 0 for entry in entries if entry.is_file()}
-        self.finished = "manifest.json" in files
+        place = ledger.place
+        records = _sizes(place.listing("blocks"))
+        files = _sizes(place.listing("scores.zarr") | place.listing("failures"))
+        files |= dict.fromkeys(place.names(""), 0)
+        self.finished = MANIFEST in files
         self._records(records, all_due or self.finished)
         self.unreadable = self._metadata()
         self._chunks(
@@ -87,7 +88,7 @@ class FastCheck:
 
     def _records(self, names: Listing, due: bool) -> None:
         for block in range(self.ledger.n_blocks):
-            name = f"blocks/{self.run.record_file(block).name}"
+            name = self.run.record_name(block)
             if name not in names:
                 if due:
                     self._add(
@@ -123,7 +124,7 @@ class FastCheck:
             )
             return
         number = base.removesuffix(".json")
-        numbered = number.isdecimal() and base == self.run.record_file(int(number)).name
+        numbered = number.isdecimal() and name == self.run.record_name(int(number))
         if not numbered:
             self._add(Kind.FOREIGN_FILE, None, name, "dcpred did not write it; remove it")
         elif int(number) >= self.ledger.n_blocks:
@@ -142,7 +143,7 @@ class FastCheck:
         sealed = _sealed_metadata(self.ledger) if self.finished else {}
         found = metadata_digests(self.run)
         for name in names:
-            file = f"scores.zarr/{name}/zarr.json".replace("//", "/")
+            file = metadata_name(name)
             if name not in found and not self.finished and not self.records:
                 wrong.add(name)  # the run was cut off before it was created
                 continue
@@ -190,7 +191,8 @@ class FastCheck:
     def _manifest(self) -> None:
         """Compare the manifest with plan and records; with records only where all of them are whole."""
         try:
-            manifest = read_exact_json(self.ledger.root / "manifest.json")
+            standing = self.ledger.place.read(MANIFEST)
+            manifest = exactly_decoded(standing.data if standing else b"", MANIFEST)
             seal = manifest.pop("checksum", None)
             wrong = [] if seal == digest_json(manifest) else ["its checksum"]
         except (ValueError, OSError):
@@ -235,7 +237,7 @@ def damaged_blocks(findings: list[Finding]) -> list[int]:
     )
 
 
-def check_as_written(findings: list[Finding], output: Path) -> None:
+def check_as_written(findings: list[Finding], output: str) -> None:
     """Raise IncompleteError where there is damage."""
     damage = [finding for finding in findings if finding.is_damage]
     if damage:
@@ -249,34 +251,20 @@ def check_as_written(findings: list[Finding], output: Path) -> None:
         )
 
 
-def _listing(root: Path, folder: str) -> Listing:
-    """Sizes of the files below a folder of the output, each directory listed once."""
-    found: Listing = {}
-    try:
-        entries = list(os.scandir(root / folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return found
-    for entry in entries:
-        name = f"{folder}/{entry.name}"
-        try:
-            if entry.is_dir():
-                found |= _listing(root, name)
-            else:
-                found[name] = entry.stat().st_size
-        except FileNotFoundError:  # the file is gone since, or a link to nothing
-            continue
-    return found
+def _sizes(listing: Mapping[str, Entry]) -> Listing:
+    return {name: entry.size for name, entry in listing.items()}
 
 
 def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:
-    shape = read_json(run.scores / name / "zarr.json")["shape"]
+    shape = (read_document(run.place, metadata_name(name)) or {})["shape"]
     return [f"{name}/c/{chunk}{'/0' * (len(shape) - 1)}" for chunk in range(n_chunks)]
 
 
 def _wrong_record(run: ScoreRun, block: int) -> tuple[Kind, str] | None:
     """Why a record is none of this block."""
     try:
-        value = read_exact_json(run.record_file(block))
+        standing = run.place.read(run.record_name(block))
+        value = exactly_decoded(standing.data if standing else b"", block)
         if value.pop("checksum") != digest_json(value):
             return Kind.ALTERED_RECORD, "it does not match its own checksum"
     except (ValueError, KeyError, OSError):
@@ -285,7 +273,7 @@ def _wrong_record(run: ScoreRun, block: int) -> tuple[Kind, str] | None:
         return Kind.FOREIGN_RECORD, "it is the record of another run"
     if value.get("block") != block:
         return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if set(value) != {f.name for f in fields(CommitRecord)}:
+    if set(value) | set(ON_STORES) != {f.name for f in fields(CommitRecord)}:
         return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
     return None
 

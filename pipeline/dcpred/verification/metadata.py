@@ -5,7 +5,6 @@ They are as good.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,19 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import write_bytes
-from dcpred_tasks.task_bodies.score_block import planned_scores
+from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
     """What is wrong with the metadata of an output array, or of the group (name ""), by the plan; or None."""
-    if not (run.scores / name / "zarr.json").is_file():
+    if run.place.read(metadata_name(name)) is None:
         return "it is missing"
     try:
         if not name:
             return _wrong_group(
                 run, zarr_arrays.open_group(run.scores), zarr_arrays.open_consolidated(run.scores)
             )
-        return _wrong_array(run, _column(run, name), zarr_arrays.open_array(run.scores / name))
+        return _wrong_array(run, _column(run, name), zarr_arrays.open_array(run.array(name)))
     except DataError:
         return "it cannot be read"
 
@@ -97,22 +95,21 @@ def restore_metadata(run: ScoreRun, model: Model, named: set[str]) -> list[str]:
     stay. Returns the files that were written.
     """
     written = []
-    group = planned_scores(run, model)
+    group, place = planned_scores(run, model), run.place
     for name in ("", *run.arrays):
         planned = group[name] if name else group
-        file = run.scores / name / "zarr.json"
-        shown = str(file.relative_to(Path(run.output)))
-        if shown in named or not _is_as_planned(run, name, planned):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(file, zarr_arrays.metadata_file(planned))
-            written.append(shown)
+        file = metadata_name(name)
+        if file in named or not _is_as_planned(run, name, planned):
+            place.make_folder(file.removesuffix("/zarr.json"))
+            place.write(file, zarr_arrays.metadata_file(planned))
+            written.append(file)
     return written
 
 
 def _is_as_planned(run: ScoreRun, name: str, planned: zarr.Group | zarr.Array[Any]) -> bool:
     try:
         if isinstance(planned, zarr.Array):
-            return _agree(_column(run, name), zarr_arrays.open_array(run.scores / name), planned)
+            return _agree(_column(run, name), zarr_arrays.open_array(run.array(name)), planned)
         copy = zarr_arrays.open_consolidated(run.scores)
         copies = [] if copy is None else zarr_arrays.arrays_of(copy)
         wanted = dict(zarr_arrays.arrays_of(planned))

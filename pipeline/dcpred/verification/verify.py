@@ -12,13 +12,13 @@ import numpy as np
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.identity import run_hash
-from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger
 from dcpred.verification.checks import FastCheck, check_full
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import read_json
+from dcpred_tasks.storage.place import read_document
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_rows
 
 LEVELS = ("fast", "sample", "full")
@@ -60,7 +60,7 @@ class VerifyReport:
 
 
 def verify(
-    output: Path,
+    output: str | Path,
     level: str,
     pool: Pool,
     *,
@@ -99,7 +99,7 @@ def verify(
         with pool() as workers:
             findings += check_sample(ledger.run, workers, spans, say)
     return VerifyReport(
-        output=str(ledger.root),
+        output=ledger.address,
         level=level,
         n_rows=ledger.run.n_rows,
         n_blocks=ledger.n_blocks,
@@ -121,7 +121,7 @@ def check_source(ledger: Ledger) -> None:
     asked = "rows were to be scored again and compared (level sample)"
     instead = "use --level full, which needs neither model nor input"
     try:
-        model_hash = open_artifact(Path(run.model)).hash
+        model_hash = open_artifact(run.model).hash
     except ModelFormatError as error:
         raise ModelFormatError(f"{asked}, but the model cannot be had ({error}); {instead}") from None
     if model_hash != run.model_hash:
@@ -142,8 +142,8 @@ def check_source(ledger: Ledger) -> None:
 def _repaired_input(ledger: Ledger) -> Any:
     """The hash of the run with its input as --repair last found it; None where that is not known."""
     try:
-        return read_json(ledger.root / "manifest.json").get("input_run")
-    except (ValueError, OSError):
+        return (read_document(ledger.place, MANIFEST) or {}).get("input_run")
+    except (ValueError, IsADirectoryError):
         return None
 
 

@@ -5,15 +5,15 @@ where they do not, the second is kept beside the first as `NNNNNN.conflict-DIGES
 difference is visible. The numbered events in `commit` say how.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
-from dcpred_tasks.storage.atomic_files import create_json, read_json, write_json
+from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import Place, open_place
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class ScoreRun:
     x: str
     """Address of the array of raw rows, as every process finds it."""
     model: str
-    """Path of the model's directory."""
+    """Address of the model."""
     model_hash: str
     """Hash of the model that the plan was made with."""
     output: str
-    """Path of the output's directory."""
+    """Address of the output."""
     outputs: tuple[str, ...]
     """Names of the output columns that were asked for, without the status."""
     n_rows: int
@@ -38,6 +38,8 @@ class ScoreRun:
     """Rows of an output chunk."""
     block_rows: int
     """Rows of a block, a whole number of output chunks; the last block may have fewer."""
+    storage: tuple[tuple[str, str], ...] = ()
+    """Options of stores, by name (storage/addresses.py)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -50,13 +52,22 @@ class ScoreRun:
         return tuple(column.name for column in self.columns)
 
     @property
-    def scores(self) -> Path:
-        """The Zarr group of the output arrays."""
-        return Path(self.output) / "scores.zarr"
+    def place(self) -> Place:
+        """Where the output lies."""
+        return open_place(self.output)
 
-    def record_file(self, block: int) -> Path:
-        """The commit record of a block, whether it is there or not."""
-        return Path(self.output) / "blocks" / f"{block:06d}.json"
+    @property
+    def scores(self) -> str:
+        """The address of the Zarr group of the output arrays."""
+        return below(self.output, "scores.zarr")
+
+    def array(self, name: str) -> str:
+        """The address of an output array."""
+        return below(self.output, "scores.zarr", name)
+
+    def record_name(self, block: int) -> str:
+        """The name of a block's commit record in the output, whether it is there or not."""
+        return f"blocks/{block:06d}.json"
 
     def rows(self, block: int) -> tuple[int, int]:
         """The first row of a block, and the row after its last."""
@@ -105,6 +116,14 @@ class CommitRecord:
     """Why rows were given up; "" where none were."""
     statistics: dict[str, Any] = field(default_factory=dict)
     """`Statistics.packed` of its rows, the seconds that they took, and the name of the processor."""
+    tags: dict[str, list[str]] = field(default_factory=dict)
+    """On object stores: tags of the output chunks of each array, in their order."""
+    attempt: str = ""
+    """On object stores: what tells this attempt's record from any other's, where a reply was lost."""
+
+
+LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
+ON_STORES = ("tags", "attempt")  # fields that records on disks do not have
 
 
 def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
@@ -115,8 +134,8 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
 
     1. Attempts A and B score the block and write its output chunks. The same model gives the same bytes, so
        that nobody can tell who wrote a chunk last.
-    2. A commits: `create_json` makes the record, for it is not there yet.
-    3. B commits: `create_json` finds A's record, and changes nothing.
+    2. A commits: `create` makes the record, for it is not there yet.
+    3. B commits: `create` finds A's record, and changes nothing.
     4. B reads it. If the digests agree, B returns A's record, and all is as if B had never been.
     5. If they differ (another processor, damaged memory), the chunks on disk may be of either. B leaves its
        own record beside A's, so that verification finds a conflict and --repair scores the block again.
@@ -124,21 +143,21 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
     If the record that stands cannot be read, was altered or is of another run, it is replaced: nothing rests
     on it.
     """
-    path = run.record_file(record.block)
-    value = _sealed(record)
-    if create_json(path, value):
+    place, name = run.place, run.record_name(record.block)
+    data = encoded(_sealed(record))
+    if place.create(name, data):
         return record
     standing = read_record(run, record.block)
     if standing is None:
-        write_json(path, value)
+        place.write(name, data)
         return record
     if standing.digest != record.digest:
-        write_json(path.with_suffix(f".conflict-{record.digest[:8]}.json"), value)
+        place.write(f"{name.removesuffix('.json')}.conflict-{record.digest[:8]}.json", data)
     return standing
 
 
 def _sealed(record: CommitRecord) -> dict[str, Any]:
-    value = asdict(record)
+    value = {k: v for k, v in asdict(record).items() if v or k not in ON_STORES}
     return {**value, "checksum": digest_json(value)}
 
 
@@ -146,13 +165,19 @@ def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
     """The commit record of a block. None where there is none, it is of another run or block, or it does not
     hold what was written.
     """
+    standing = run.place.read(run.record_name(block))
+    return None if standing is None else parsed_record(run, block, standing.data)
+
+
+def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None:
+    """The same of the bytes that stand there."""
     try:
-        value = read_json(run.record_file(block))
+        value = decoded(data, run.record_name(block))
         if value.pop("checksum") != digest_json(value):
             return None
         bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
         record = CommitRecord(**{**value, "bad_rows": bad_rows})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None
     return record if record.run == run.run and record.block == block else None
 
@@ -161,11 +186,8 @@ def list_records(run: ScoreRun) -> tuple[set[int], list[str]]:
     """Blocks that have a record, and names of other files beside the records, by one listing."""
     blocks: set[int] = set()
     others: list[str] = []
-    try:
-        names = [entry.name for entry in os.scandir(run.record_file(0).parent)]
-    except FileNotFoundError:
-        names = []
-    for name in names:
+    for name in run.place.listing("blocks", record_splits(run)):
+        name = name.removeprefix("blocks/")
         block = _block_of(run, name)
         if block is None:
             others.append(name)
@@ -177,18 +199,21 @@ def list_records(run: ScoreRun) -> tuple[set[int], list[str]]:
 def record_times(run: ScoreRun) -> dict[int, float]:
     """When each block that has a record was committed, in seconds since 1970, by one listing."""
     times: dict[int, float] = {}
-    try:
-        entries = list(os.scandir(run.record_file(0).parent))
-    except FileNotFoundError:
-        return {}
-    for entry in entries:
-        block = _block_of(run, entry.name)
+    for name, entry in run.place.listing("blocks", record_splits(run)).items():
+        block = _block_of(run, name.removeprefix("blocks/"))
         if block is not None:
-            times[block] = entry.stat().st_mtime
+            times[block] = entry.time
     return times
+
+
+def record_splits(run: ScoreRun) -> list[str]:
+    """Names between which records of a long run are listed side by side."""
+    n_blocks = -(-run.n_rows // run.block_rows)
+    parts = min(LISTINGS, n_blocks // LISTED_AT_ONCE)
+    return [run.record_name(part * n_blocks // parts) for part in range(1, parts)]
 
 
 def _block_of(run: ScoreRun, name: str) -> int | None:
     """The block that a file beside the records is the record of."""
     number = name.removesuffix(".json")
-    return int(number) if number.isdecimal() and name == run.record_file(int(number)).name else None
+    return int(number) if number.isdecimal() and f"blocks/{name}" == run.record_name(int(number)) else None

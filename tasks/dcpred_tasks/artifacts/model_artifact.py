@@ -13,7 +13,8 @@ model.json holds
 Reading checks format, version, hash, shapes, dtypes and digests before anything is used.
 """
 
-import json
+import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
-from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
@@ -31,14 +32,19 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import new_directory, read_json, write_json
+from dcpred_tasks.storage.addresses import below, is_remote
+from dcpred_tasks.storage.atomic_files import encoded, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
+from dcpred_tasks.storage.store_requests import StoreError
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features; a model with neither is written in version 2, for readers of that.
 VERSION = 3
 CHUNK_BYTES = 8 * 2**20
+MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
+STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")  # of a model that was written to an object store
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
     "shift": ModelArray(ACC_DTYPE, ("feature",)),
@@ -80,13 +86,16 @@ class Artifact:
     body        what the model is: task, classes, kernels, settings, arrays
     provenance  where it came from
     declared    arrays of the self-test, as body["arrays"] declares others; empty for a model without
+    path        its address
+    group       address of the Zarr group that model.json names
     """
 
-    path: Path
+    path: str
     hash: str
     body: Mapping[str, Any]
     provenance: Mapping[str, Any]
     declared: Mapping[str, Any]
+    group: str
 
     @property
     def has_support(self) -> bool:
@@ -103,7 +112,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
-        a = _read_arrays(self.path, self.body["arrays"], wanted)
+        a = _read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
@@ -134,7 +143,7 @@ class Artifact:
                 f"early prediction was asked for, but the model at {self.path} was saved without its support"
                 " vectors; train it again with --set keep_support_vectors=true"
             )
-        a = _read_arrays(self.path, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
+        a = _read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
         n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
         a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
         return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
@@ -145,12 +154,18 @@ class Artifact:
         """
         if not self.declared:
             return None
-        a = _read_arrays(self.path, self.declared, SELF_TEST)
+        a = _read_arrays(self.path, self.group, self.declared, SELF_TEST)
         return SelfTest(*(a[name] for name in SELF_TEST))
 
 
-def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """Write a model to a new directory and return its hash."""
+def write_model(
+    path: str | Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> str:
+    """Write a model to a new directory, or below a new prefix of a store, and return its hash.
+
+    A store has no directory that is renamed when it is whole: arrays are written under a name that no other
+    attempt has, and model.json, which names them, is created last. Raises DataError where another model is.
+    """
     arrays = _arrays(model)
     body = {
         "task": model.task,
@@ -162,33 +177,54 @@ def write_model(path: Path, model: Model, settings: Mapping[str, Any], provenanc
         "arrays": _declared(arrays),
     }
     model_hash = digest_json(body)
-    if path.exists():
-        raise DataError(
-            f"a model was to be written to {path}, but that exists; remove it or name another place"
-        )
     test = make_self_test(model)
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
-    with new_directory(path) as partial:
-        group = zarr_arrays.create_group(partial / "arrays.zarr")
-        for name, a in (arrays | tests).items():
-            row_bytes = max(a.nbytes // max(len(a), 1), 1)
-            chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
-            zarr_arrays.create_array(
-                group, name, a.shape, a.dtype, chunk_rows, dimensions=_named(name, a, "source" in arrays)
-            )[...] = a
-        zarr_arrays.consolidate(group)
-        write_json(
-            partial / "model.json",
-            {
-                "format": FORMAT,
-                "version": VERSION if set(SINCE_3) & set(arrays) else 2,
-                "hash": model_hash,
-                "model": body,
-                "provenance": dict(provenance),
-                "self_test": _declared(tests),
-            },
-        )
+    told = {
+        "format": FORMAT,
+        "version": VERSION if set(SINCE_3) & set(arrays) else 2,
+        "hash": model_hash,
+        "model": body,
+        "provenance": dict(provenance),
+        "self_test": _declared(tests),
+    }
+    place = open_place(path)
+    if is_remote(path):
+        _write_to_store(place, arrays | tests, told)
+    elif Path(place.address).exists():
+        raise _exists(place)
+    else:
+        with new_directory(Path(place.address)) as partial:
+            _write_arrays(str(partial / ARRAYS_GROUP), arrays | tests)
+            write_json(partial / MODEL_FILE, told)
     return model_hash
+
+
+def _exists(place: Place) -> DataError:
+    return DataError(
+        f"a model was to be written to {place.address}, but that exists; remove it or name another place"
+    )
+
+
+def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
+    if place.read(MODEL_FILE) is not None:
+        raise _exists(place)
+    group = f"arrays-{secrets.token_hex(6)}.zarr"
+    _write_arrays(below(place.address, group), arrays)
+    if not place.create(MODEL_FILE, encoded({**told, "arrays": group})):
+        standing = read_own_document(place, MODEL_FILE) or {}
+        if standing.get("hash") != told["hash"]:
+            raise _exists(place)
+
+
+def _write_arrays(address: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    group = zarr_arrays.create_group(address)
+    for name, a in arrays.items():
+        row_bytes = max(a.nbytes // max(len(a), 1), 1)
+        chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
+        zarr_arrays.create_array(
+            group, name, a.shape, a.dtype, chunk_rows, dimensions=_named(name, a, "source" in arrays)
+        )[...] = a
+    zarr_arrays.consolidate(group)
 
 
 def _named(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
@@ -213,17 +249,19 @@ def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def open_artifact(path: Path) -> Artifact:
+def open_artifact(path: str | Path) -> Artifact:
     """Read and check model.json. Raises ModelFormatError."""
+    place = open_place(path)
+    path = place.address if is_remote(path) else str(path)
     try:
-        value = read_json(path / "model.json")
-    except (FileNotFoundError, NotADirectoryError):
-        so = "holds no model.json" if path.exists() else "does not exist"
+        value = read_document(place, MODEL_FILE)
+    except ValueError:
+        raise _altered(path, f"{MODEL_FILE} is not valid JSON") from None
+    if value is None:
+        so = f"holds no {MODEL_FILE}" if is_remote(path) or Path(path).exists() else "does not exist"
         raise ModelFormatError(
             f"a model was asked for at {path}, but it {so}; train one with `dcpred train DATA.zarr MODEL`"
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, ValueError):
-        raise _altered(path, "model.json is not valid JSON") from None
+        )
     if value.get("format") != FORMAT:
         raise ModelFormatError(f"a model was asked for at {path}, but its model.json is not of a {FORMAT}")
     if not isinstance(value.get("version"), int) or value["version"] > VERSION:
@@ -234,7 +272,11 @@ def open_artifact(path: Path) -> Artifact:
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
         raise _altered(path, "model.json does not match its hash")
-    return Artifact(path, value["hash"], body, value.get("provenance", {}), value.get("self_test", {}))
+    group = value.get("arrays", ARRAYS_GROUP)
+    if group != ARRAYS_GROUP and not (isinstance(group, str) and STORE_GROUP.fullmatch(group)):
+        raise _altered(path, f"{MODEL_FILE} names no group of arrays")
+    provenance, test = value.get("provenance", {}), value.get("self_test", {})
+    return Artifact(path, value["hash"], body, provenance, test, below(path, group))
 
 
 def _matches(body: dict[str, Any], expected: object) -> bool:
@@ -244,7 +286,7 @@ def _matches(body: dict[str, Any], expected: object) -> bool:
         return False
 
 
-def read_model(path: Path, *, support: bool = False) -> Model:
+def read_model(path: str | Path, *, support: bool = False) -> Model:
     """The model at a path, for whoever needs nothing else of it. Raises ModelFormatError, DataError."""
     return open_artifact(path).model(support=support)
 
@@ -279,15 +321,15 @@ def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> di
 
 
 def _read_arrays(
-    path: Path, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
+    path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
 ) -> dict[str, NDArray[Any]]:
     try:
-        group = zarr_arrays.open_group(path / "arrays.zarr")
+        group = zarr_arrays.open_group(address)
         arrays = {
             name: _read_array(path, group, name, declared[name], np.dtype(wanted[name].dtype))
             for name in _in(declared, wanted)
         }
-    except ModelFormatError:
+    except (ModelFormatError, ResourceError, StoreError):
         raise
     except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
         raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
@@ -295,7 +337,7 @@ def _read_arrays(
     return arrays
 
 
-def _check_sizes(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _check_sizes(path: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise ModelFormatError where arrays that share a dimension have other sizes in it, or where offsets do
     not end with what they are of: compiled code would read past the end.
     """
@@ -324,7 +366,7 @@ def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
 
 
 def _read_array(
-    path: Path, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
+    path: str, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     stored = group[name]
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
@@ -336,7 +378,7 @@ def _read_array(
     return value
 
 
-def _altered(path: Path, how: str) -> ModelFormatError:
+def _altered(path: str, how: str) -> ModelFormatError:
     return ModelFormatError(
         f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it"
         " again"

@@ -35,7 +35,7 @@ def partial_name(path: Path) -> Path:
 
 
 @contextmanager
-def resource_errors(path: Path) -> Iterator[None]:
+def resource_errors(path: str | Path) -> Iterator[None]:
     """Turn a full disk, a quota, a missing permission or something in the way into a ResourceError that
     names the place.
     """
@@ -107,7 +107,7 @@ def _whole(path: Path, data: bytes) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-def create_json(path: Path, value: Mapping[str, Any]) -> bool:
+def create_bytes(path: Path, data: bytes) -> bool:
     """Write a file that is not there yet; False, and nothing written, where it is.
 
     Guarded against:
@@ -120,7 +120,7 @@ def create_json(path: Path, value: Mapping[str, Any]) -> bool:
     A file system without hard links has only the rename: two attempts that find `path` free at the same
     moment both return True there, and the file of the later one stays.
     """
-    with _whole(path, _encoded(value)) as partial:
+    with _whole(path, data) as partial:
         try:
             os.link(partial, path)
         except FileExistsError:
@@ -144,20 +144,26 @@ def _sync_directory(path: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_bytes(path, _encoded(value))
+    write_bytes(path, encoded(value))
 
 
-def _encoded(value: Mapping[str, Any]) -> bytes:
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """The bytes of a JSON file."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    return decoded(path.read_bytes(), path)
+
+
+def decoded(data: bytes, name: object) -> dict[str, Any]:
+    """What a JSON file holds. Raises ValueError, which names it, where that is no object."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(data)
     except RecursionError:
-        raise ValueError(f"{path} is nested too deep") from None
+        raise ValueError(f"{name} is nested too deep") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ValueError(f"{name} holds no JSON object")
     return value
 
 
@@ -165,9 +171,14 @@ def read_exact_json(path: Path) -> dict[str, Any]:
     """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even
     one that does not change what is read (a digit that is rounded away, e and E).
     """
-    value, raw = read_json(path), path.read_bytes()
-    if raw != _encoded(value):
-        raise ValueError(f"{path} holds other bytes than were written")
+    return exactly_decoded(path.read_bytes(), path)
+
+
+def exactly_decoded(data: bytes, name: object) -> dict[str, Any]:
+    """The same of a file's bytes."""
+    value = decoded(data, name)
+    if data != encoded(value):
+        raise ValueError(f"{name} holds other bytes than were written")
     return value
 
 

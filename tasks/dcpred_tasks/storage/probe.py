@@ -1,13 +1,54 @@
-"""Whether a worker sees a folder and may write to it."""
+"""Whether a worker sees a folder or a place on a store, and may write there."""
 
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.storage.addresses import Options, is_remote, storage_options
 from dcpred_tasks.storage.atomic_files import partial_name
+from dcpred_tasks.storage.place import open_place
 
 
-def can_write(folder: str) -> str:
-    """An empty string where this process can create files in a folder, else why not."""
+@contextmanager
+def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
+    """A name and bytes that stand there on a store within a `with` statement: who reads them sees the same
+    place. Nothing is written to a folder, whose files are the sign.
+    """
+    name, nonce = f"probe.partial-{secrets.token_hex(6)}", secrets.token_bytes(16)
+    if not is_remote(address):
+        yield "", b""
+        return
+    place = open_place(address)
+    place.write(name, nonce)
+    try:
+        yield name, nonce
+    finally:
+        with suppress(OSError, DcpredError):
+            place.remove(name)
+
+
+def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options = ()) -> str:
+    """An empty string where this process can write there and reads what the driver wrote, else why not."""
+    if not is_remote(address):
+        return _can_write_files(address)
+    try:
+        with storage_options(options):
+            place = open_place(address)
+            standing = place.read(name)
+            if standing is None or standing.data != nonce:
+                return "does not see"
+            own = f"probe.partial-{secrets.token_hex(6)}"
+            place.write(own, nonce)
+            place.remove(own)
+    except (OSError, DcpredError) as error:
+        return f"cannot read and write ({error})"
+    return ""
+
+
+def _can_write_files(folder: str) -> str:
     if not os.path.isdir(folder):
         return "does not see"
     probe = partial_name(Path(folder) / "probe")

@@ -6,30 +6,27 @@ passes the default codecs; a group with a copy of its arrays' metadata (`consoli
 it may be. Here such a copy is written and not read.
 """
 
-import itertools
 import json
-import math
 import os
 import warnings
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import RangeByteRequest, SuffixByteRequest
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation, ZstdCodec
+from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore, StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
+from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
-from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.object_arrays import BucketArrays, arrays_store
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
@@ -43,38 +40,49 @@ WRITE_ALL = {"array.write_empty_chunks": True}
 Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any])
 
 
-def local_path(address: str | Path) -> str:
-    """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic."""
-    return str(address).removeprefix("file://")
-
-
-def absolute(address: str | Path) -> str:
-    """The address as any process would find it."""
-    path = local_path(address)
-    return path if "://" in path else os.path.realpath(path)
-
-
 def open_group(address: str | Path) -> zarr.Group:
     """An existing group, read-only."""
     path = local_path(address)
     try:
-        return _sound(zarr.open_group(path, mode="r", use_consolidated=False))
+        return _sound(zarr.open_group(_source(path), mode="r", use_consolidated=False))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
 
 
-def open_array(address: str | Path) -> zarr.Array[Any]:
-    """An existing array, read-only."""
+def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
+    """An existing array, read-only.
+
+    of  the run whose task opens it: its arrays do not change, and a process asks a store for them but once
+    """
     path = local_path(address)
     try:
+        if of and is_remote(path):
+            return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
-        return _sound(zarr.open_array(path, mode="r") if known is None else known)
+        return _sound(zarr.open_array(_source(path), mode="r") if known is None else known)
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "array", error)) from None
 
 
+def _source(path: str, *, read_only: bool = True) -> str | StorePath:
+    """What Zarr opens."""
+    if not is_remote(path):
+        return path
+    store, below = arrays_store(absolute(path), read_only=read_only)
+    return StorePath(store, below)
+
+
+@lru_cache(maxsize=64)
+def _opened_once(path: str, of: str, options: Options, *, read_only: bool) -> zarr.Array[Any]:
+    with zarr.config.set({} if read_only else WRITE_ALL):
+        mode: Literal["r", "r+"] = "r" if read_only else "r+"
+        return _sound(zarr.open_array(_source(path, read_only=read_only), mode=mode, zarr_format=3))
+
+
 def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
     """The array whose metadata lie in a local file, or None where Zarr has to look."""
+    if is_remote(path):
+        return None
     try:
         return _of_metadata(path, read_only, (Path(path) / "zarr.json").read_bytes())
     except (OSError, BaseZarrError, *NO_METADATA):
@@ -99,8 +107,8 @@ def _sound(node: Node) -> Node:
 
 def _no_zarr(path: str, kind: str, error: Exception) -> str:
     local = Path(path)
-    if "://" in path:
-        so = f"could not be opened ({error})"
+    if is_remote(path):
+        so = f"holds no Zarr {kind} ({type(error).__name__})"
     elif not local.exists():
         so = "does not exist"
     else:
@@ -114,7 +122,7 @@ def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
     """An existing group or array, read-only."""
     path = local_path(address)
     try:
-        return _sound(zarr.open(path, mode="r", use_consolidated=False))
+        return _sound(zarr.open(_source(path), mode="r", use_consolidated=False))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
 
@@ -126,7 +134,7 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
             warnings.simplefilter("ignore")  # Zarr warns of other files in the directory
             return [(name, _sound(array)) for name, array in sorted(group.arrays(), key=lambda item: item[0])]
     except READ_ERRORS as error:
-        path = local_path(str(group.store_path))
+        path = address_of(group)
         raise DataError(
             f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them"
         ) from None
@@ -174,7 +182,7 @@ def read_rows(
     except DECODING_ERRORS as error:
         where = _first_damaged(array, start, stop)
         raise DamagedChunkError(
-            f"rows {where[0]:,} to {where[1]:,} of {local_path(str(array.store_path))} were to be read, but"
+            f"rows {where[0]:,} to {where[1]:,} of {address_of(array)} were to be read, but"
             f" their chunk is damaged ({error}); restore it and run again"
         ) from error
 
@@ -197,93 +205,6 @@ def _first_damaged(array: zarr.Array[Any], start: int, stop: int) -> tuple[int, 
     return start, stop
 
 
-def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill
-    values.
-
-    All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one.
-    """
-    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
-    stored = sync(_keys(array, prefix)) if stop is None else None
-    grid = array.shards or array.chunks
-    spans = [range(math.ceil(n / size)) for n, size in zip(array.shape, grid, strict=True)]
-    if stop is not None:
-        spans[0] = range(start // grid[0], math.ceil(stop / grid[0]))
-    for coordinates in itertools.product(*spans):
-        key = prefix + array.metadata.encode_chunk_key(coordinates)
-        if not (_exists(array, key) if stored is None else key in stored):
-            yield key
-        elif array.shards is not None:
-            yield from _missing_inner_chunks(array, key, coordinates)
-
-
-def _exists(array: zarr.Array[Any], key: str) -> bool:
-    store = array.store_path.store
-    return (store.root / key).exists() if isinstance(store, LocalStore) else bool(sync(store.exists(key)))
-
-
-def check_complete(address: str, array: zarr.Array[Any]) -> None:
-    """Raise DataError where a chunk is missing."""
-    missing = next(missing_chunks(array), None)
-    if missing is not None:
-        raise DataError(
-            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write"
-            " the array again with write_empty_chunks=True if its rows are meant to be empty"
-        )
-
-
-def fingerprint(array: zarr.Array[Any]) -> str:
-    """A digest that changes when an array is written again, without reading all of it: its metadata and the
-    names of its chunks, with their sizes and times of writing on a local store, and with the bytes of a few
-    of them elsewhere.
-    """
-    base = array.store_path.store
-    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
-    keys = sorted(sync(_keys(array, prefix)))
-    parts = [json.dumps(array.metadata.to_dict(), sort_keys=True, default=str).encode()]
-    if isinstance(base, LocalStore):
-        for key in keys:
-            if key != f"{prefix}zarr.json":
-                state = (base.root / key).stat()
-                parts.append(f"{key.removeprefix(prefix)} {state.st_size} {state.st_mtime_ns}\n".encode())
-        return digest(*parts)
-    parts.append("\n".join(key.removeprefix(prefix) for key in keys).encode())
-    for number in np.unique(np.linspace(0, max(len(keys) - 1, 0), PROBED_CHUNKS).astype(int)) if keys else []:
-        data = sync(base.get(keys[number], default_buffer_prototype()))
-        parts.append(b"" if data is None else data.to_bytes())
-    return digest(*parts)
-
-
-async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
-    return {key async for key in array.store_path.store.list_prefix(prefix)}
-
-
-def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
-    """Read the index of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
-    if array.metadata.zarr_format == 2:
-        return  # only version 3 has shards
-    codec = array.metadata.codecs[0]
-    if not isinstance(codec, ShardingCodec) or array.shards is None:
-        return
-    if [type(c) for c in codec.index_codecs] != [BytesCodec, Crc32cCodec]:
-        return
-    per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
-    size = 16 * math.prod(per_shard)
-    at_end = codec.index_location == ShardingCodecIndexLocation.end
-    request = SuffixByteRequest(size + 4) if at_end else RangeByteRequest(0, size + 4)
-    data = sync(array.store_path.store.get(key, default_buffer_prototype(), request))
-    if data is None or len(data) != size + 4:
-        yield f"{key} (truncated shard)"
-        return
-    index = np.frombuffer(data.to_bytes()[:size], "<u8").reshape(*per_shard, 2)
-    for inner in zip(*np.nonzero(index[..., 0] == MISSING_INNER_CHUNK), strict=True):
-        first = [
-            c * s + i * n for c, s, i, n in zip(coordinates, array.shards, inner, array.chunks, strict=True)
-        ]
-        if all(f < n for f, n in zip(first, array.shape, strict=True)):
-            yield f"{key} (inner chunk {'.'.join(str(int(i)) for i in inner)})"
-
-
 def memory_group(attributes: dict[str, Any] | None = None) -> zarr.Group:
     """A new group that no file holds."""
     return zarr.create_group(zarr.storage.MemoryStore(), attributes=attributes or {})
@@ -299,7 +220,7 @@ def metadata_file(node: zarr.Group | zarr.Array[Any]) -> bytes:
 
 def create_group(address: str | Path, attributes: dict[str, Any] | None = None) -> zarr.Group:
     """A new group; the address must be free."""
-    return zarr.create_group(local_path(address), attributes=attributes or {})
+    return zarr.create_group(_source(local_path(address), read_only=False), attributes=attributes or {})
 
 
 def create_array(
@@ -349,20 +270,23 @@ def open_consolidated(address: str | Path) -> zarr.Group | None:
     """A group as the copy in it tells, read-only; None where it holds no copy."""
     path = local_path(address)
     try:
-        group = _sound(zarr.open_group(path, mode="r"))
+        group = _sound(zarr.open_group(_source(path), mode="r"))
     except READ_ERRORS as error:
         raise DataError(_no_zarr(path, "group", error)) from None
     return None if group.metadata.consolidated_metadata is None else group
 
 
-def open_output(address: str | Path) -> zarr.Array[Any]:
-    """An existing array to write into. `write_empty_chunks` is not stored with an array: it is set here
-    again. Raises DataError where Zarr does not take it.
+def open_output(address: str | Path, of: str = "") -> zarr.Array[Any]:
+    """An existing array of a run to write into. `write_empty_chunks` is not stored with an array: it is set
+    here again. Raises DataError where Zarr does not take it.
     """
     path = local_path(address)
     with zarr.config.set(WRITE_ALL):
-        known = _known(path, read_only=False)
-        array = zarr.open_array(path, mode="r+") if known is None else known
+        if is_remote(path):
+            array = _opened_once(path, of, current_options(), read_only=False)
+        else:
+            known = _known(path, read_only=False)
+            array = zarr.open_array(path, mode="r+") if known is None else known
     if not array.config.write_empty_chunks:
         raise DataError(
             f"{address} was opened without write_empty_chunks; this Zarr version is not supported"
@@ -377,22 +301,16 @@ def write_rows(array: zarr.Array[Any], start: int, rows: NDArray[Any]) -> None:
         array[start : start + len(rows)] = rows
 
 
-def stored_size(array: zarr.Array[Any], row: int) -> int:
-    """Bytes of the first chunk of the row's chunks in a local store; 0 where it is not there."""
-    base, grid = array.store_path.store, array.shards or array.chunks
-    key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
-    try:
-        return (
-            int((Path(base.root) / array.store_path.path / key).stat().st_size)
-            if isinstance(base, LocalStore)
-            else 0
-        )
-    except FileNotFoundError:
-        return 0
+def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
+    """Where a group or an array was found."""
+    store = node.store_path.store
+    if isinstance(store, BucketArrays) and store.bucket is not None:
+        return below(str(store.bucket.where), node.store_path.path)
+    return local_path(str(node.store_path))
 
 
 def array_address(array: zarr.Array[Any]) -> str | None:
     """Where another process would find this array, or None if it lives in memory."""
     if isinstance(array.store_path.store, zarr.storage.MemoryStore):
         return None
-    return local_path(str(array.store_path))
+    return address_of(array)

@@ -10,10 +10,10 @@ Written so that any instant may be the last one:
 """
 
 import math
+import secrets
 import time
 from collections.abc import Collection
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ from dcpred_tasks.scoring.outputs import Values, encode_outputs
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
-from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import resource_errors, write_bytes
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import is_remote, storage_options
+from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 
@@ -42,7 +43,7 @@ _rows_room = KeptRoom()
 
 def planned_artifact(path: str, model_hash: str) -> Artifact:
     """The model that a plan was made with, refused if it is another by now."""
-    artifact = open_artifact(Path(path))
+    artifact = open_artifact(path)
     if artifact.hash != model_hash:
         raise ModelFormatError(
             f"the run was planned with model {model_hash}, but {path} now holds {artifact.hash}; put the"
@@ -61,9 +62,10 @@ def open_model(path: str, model_hash: str) -> Model:
     return model
 
 
-def load_engine(path: str, model_hash: str) -> None:
+def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
-    open_model(path, model_hash)
+    with storage_options(run.storage):
+        open_model(run.model, run.model_hash)
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
@@ -76,13 +78,17 @@ def create_scores(run: ScoreRun, model: Model) -> None:
        have chunks by now.
     3. The group comes last. Whoever sees it sees all arrays, also in the copy of their metadata.
     """
-    planned = planned_scores(run, model)
+    planned, place = planned_scores(run, model), run.place
     for name in (*run.arrays, ""):
-        file = run.scores / name / "zarr.json"
-        if not file.exists():
-            with resource_errors(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(file, zarr_arrays.metadata_file(planned[name] if name else planned))
+        file = metadata_name(name)
+        if place.read(file) is None:
+            place.make_folder(file.removesuffix("/zarr.json"))
+            place.write(file, zarr_arrays.metadata_file(planned[name] if name else planned))
+
+
+def metadata_name(name: str) -> str:
+    """The name, in an output, of the metadata of an array, or of the group (name "")."""
+    return f"scores.zarr/{name}/zarr.json".replace("//", "/")
 
 
 def planned_scores(run: ScoreRun, model: Model) -> zarr.Group:
@@ -107,8 +113,13 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
+    with storage_options(run.storage):
+        return _score_block(run, block, quarantine)
+
+
+def _score_block(run: ScoreRun, block: int, quarantine: bool) -> CommitRecord:
     model = open_model(run.model, run.model_hash)
-    source = zarr_arrays.open_array(run.x)
+    source = zarr_arrays.open_array(run.x, of=run.run)
     writer = _Writer(run, model)
     retrying = Retrying()
     room = rows_room(run, source)
@@ -141,9 +152,9 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
 
 def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
     """Commit a block that nothing can score: without scores, its rows marked as quarantined."""
-    model = open_model(run.model, run.model_hash)
-    writer = _Writer(run, model)
-    with resource_errors(run.scores):
+    with storage_options(run.storage), resource_errors(run.scores):
+        model = open_model(run.model, run.model_hash)
+        writer = _Writer(run, model)
         for start, stop in run.chunks(block):
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
@@ -166,12 +177,13 @@ class _Writer:
     def __init__(self, run: ScoreRun, model: Model) -> None:
         self.run, self.model = run, model
         self.statistics = Statistics(model, run.outputs)
-        self.arrays = {name: zarr_arrays.open_output(run.scores / name) for name in run.arrays}
+        self.arrays = {name: zarr_arrays.open_output(run.array(name), of=run.run) for name in run.arrays}
         self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
         self.counts = np.zeros(max(Status) + 1, np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
         self.digests: list[str] = []
         self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}
+        self.tags: dict[str, list[str]] = {name: [] for name in self.arrays}
 
     def lap(self, phase: str, since: float) -> float:
         now = time.perf_counter()
@@ -185,7 +197,8 @@ class _Writer:
     def note(self, start: int, values: Values) -> None:
         self.digests.append(digest_values(self.run, values))
         for name, array in self.arrays.items():
-            self.sizes[name].append(zarr_arrays.stored_size(array, start))
+            self.sizes[name].append(stored_chunks.stored_size(array, start))
+            self.tags[name].append(stored_chunks.stored_tag(array, start))
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
         """Count and describe the rows of a chunk; `scored` is None for rows that nobody could read."""
@@ -204,6 +217,7 @@ class _Writer:
 
     def record(self, block: int, retries: int = 0, quarantined: str = "") -> CommitRecord:
         first, last = self.run.rows(block)
+        on_store = is_remote(self.run.output)
         return CommitRecord(
             run=self.run.run,
             block=block,
@@ -220,6 +234,8 @@ class _Writer:
             sizes=self.sizes,
             retries=retries,
             quarantined=quarantined,
+            tags=self.tags if on_store else {},
+            attempt=secrets.token_hex(8) if on_store else "",
             statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
         )
 
@@ -242,7 +258,7 @@ def digest_values(run: ScoreRun, values: Values) -> str:
 
 
 def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any]) -> NDArray[Any]:
-    missing = next(zarr_arrays.missing_chunks(source, start, stop), None)
+    missing = next(stored_chunks.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
             f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"
@@ -258,7 +274,7 @@ def _read_what_is_there(source: Any, start: int, stop: int) -> tuple[NDArray[Any
     size = zarr_arrays.chunk_rows(source)
     for first in range(start // size * size, stop, size):
         first, last = max(first, start), min(first + size, stop)
-        if next(zarr_arrays.missing_chunks(source, first, last), None) is not None:
+        if next(stored_chunks.missing_chunks(source, first, last), None) is not None:
             status[first - start : last - start] = Status.CHUNK_MISSING
             continue
         try:

@@ -16,7 +16,8 @@ from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
 from dcpred_tasks.scoring.outputs import STATUS, Values, columns
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import storage_options
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
@@ -72,6 +73,11 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
     """Decode a block and compare it with its commit record. Level fast has found the record to be whole, and
     has named missing chunks, which are passed over here.
     """
+    with storage_options(run.storage):
+        return _verify_block(run, block)
+
+
+def _verify_block(run: ScoreRun, block: int) -> list[Finding]:
     record = read_record(run, block)
     if record is None:
         return []
@@ -104,7 +110,7 @@ def _compared(
             f"{rows} can be read, but they are not what was written there",
         )
     elif {str(code): int(n) for code, n in enumerate(counts) if n} != record.status:
-        file = f"blocks/{run.record_file(record.block).name}"
+        file = run.record_name(record.block)
         yield Finding(
             Kind.ALTERED_RECORD,
             record.block,
@@ -123,6 +129,11 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
     """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that
     were given up are passed over. Raises DamagedChunkError where the input cannot be read.
     """
+    with storage_options(run.storage):
+        return _verify_rows(run, block, start, stop, rows)
+
+
+def _verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
     values, found = _stored(run, _arrays(run), block, start, stop)
     if values is None:
         return found
@@ -161,7 +172,7 @@ def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:
 
 
 def _arrays(run: ScoreRun) -> dict[str, Any]:
-    return {name: zarr_arrays.open_array(run.scores / name) for name in run.arrays}
+    return {name: zarr_arrays.open_array(run.array(name)) for name in run.arrays}
 
 
 def _stored(
@@ -174,7 +185,7 @@ def _stored(
     found: list[Finding] = []
     for name, array in arrays.items():
         key = array.metadata.encode_chunk_key((start // run.chunk_rows, *(0 for _ in array.shape[1:])))
-        if not (run.scores / name / key).is_file():
+        if not stored_chunks.is_there(array, key):
             continue
         try:
             values[name] = Retrying()(partial(zarr_arrays.read_rows, array, start, stop))
@@ -199,9 +210,14 @@ def _disagreements(arrays: dict[str, Any], block: int, start: int, values: Value
 
 def input_is_readable(run: ScoreRun, block: int) -> bool:
     """Whether every input chunk of a block is there and can be decoded."""
+    with storage_options(run.storage):
+        return _input_is_readable(run, block)
+
+
+def _input_is_readable(run: ScoreRun, block: int) -> bool:
     source = zarr_arrays.open_array(run.x)
     for start, stop in run.chunks(block):
-        if next(zarr_arrays.missing_chunks(source, start, stop), None) is not None:
+        if next(stored_chunks.missing_chunks(source, start, stop), None) is not None:
             return False
         try:
             Retrying()(partial(zarr_arrays.read_rows, source, start, stop))

@@ -1,0 +1,149 @@
+"""The lease of an output on an object store: one object that its holder replaces every few seconds.
+
+There is no lock that a system releases when its holder dies: a holder is silent for EXPIRY_SECONDS, by the
+store's own clock, before another one may take over. Each sign of life has other bytes than all before it: a
+tag may be a digest, and equal bytes would let a late takeover through. Nothing is ever deleted, since no
+store deletes on a condition. Correctness never depends on any of this (execution/lease.py).
+"""
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from dcpred.execution.lease import EXPIRY_SECONDS, SIGN_SECONDS
+from dcpred_tasks.errors import ResourceError, RunHeldError
+from dcpred_tasks.storage.place import Place, Stored
+from dcpred_tasks.storage.retry import Retrying
+
+LOCK = "lock"
+CLOCK_SLACK_SECONDS = 2.0  # times of a store are whole seconds
+
+
+@dataclass
+class StoreLease:
+    """What a driver holds."""
+
+    place: Place
+    tag: str = ""
+    """Of what this driver wrote last."""
+    lost: bool = False
+    """Whether another driver took over, or the store has not answered for so long that one may."""
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def check(self) -> None:
+        """Raise RunHeldError if another driver took over."""
+        standing = Retrying()(lambda: self.place.read(LOCK))
+        self.lost = self.lost or standing is None or _told(standing).get("token") != self.token
+        if self.lost:
+            other = (_told(standing).get("holder") if standing else "") or "another driver, which has ended"
+            raise RunHeldError(
+                f"{self.place.address} was taken over by {other}; look with `dcpred status`, or run again"
+                " later"
+            )
+
+    def body(self, holder: str) -> bytes:
+        """Bytes that no other sign has."""
+        return json.dumps({"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}).encode()
+
+    def sign_once(self) -> None:
+        """Replace the last sign. Another's sign in its place means that the lease is lost."""
+        tag = self.place.replace(LOCK, self.body(_own_name()), self.tag)
+        self.lost = self.lost or tag is None
+        self.tag = tag or self.tag
+
+    def give_signs(self, stopped: threading.Event) -> None:
+        last = time.monotonic()
+        while not self.lost and not stopped.wait(SIGN_SECONDS):
+            with suppress(OSError, ResourceError):
+                self.sign_once()
+                last = time.monotonic()
+            # It stops before another driver may start.
+            self.lost = self.lost or time.monotonic() - last > EXPIRY_SECONDS - SIGN_SECONDS
+
+
+def place_holder(place: Place) -> str:
+    """Who holds the lease now, in words; "" where nobody does."""
+    standing = place.read(LOCK)
+    if standing is None or not _told(standing).get("holder") or _silent(place, standing) >= _expiry():
+        return ""
+    return str(_told(standing)["holder"])
+
+
+@contextmanager
+def hold_on_store(place: Place) -> Iterator[StoreLease]:
+    """Hold a place within a `with` statement. Raises RunHeldError where another driver holds it.
+
+    Guarded against:
+
+    1. Drivers A and B find the lease free, or silent for too long, with the same tag.
+    2. A replaces what has that tag, and holds the lease.
+    3. B's replacement finds another tag: B leaves. So does it where a sign of the old holder came in between.
+    4. The reply to 2 is lost. A reads what stands: its own bytes, and holds the lease all the same.
+    """
+    lease = StoreLease(place)
+    _take(lease)
+    stopped = threading.Event()
+    signs = threading.Thread(target=lease.give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
+    signs.start()
+    try:
+        yield lease
+    finally:
+        stopped.set()
+        signs.join()
+        if not lease.lost:
+            with suppress(OSError, ResourceError):  # It expires by itself.
+                place.replace(LOCK, lease.body(""), lease.tag)
+
+
+def _take(lease: StoreLease) -> None:
+    place, data = lease.place, lease.body(_own_name())
+    retrying = Retrying()
+    if retrying(lambda: place.create(LOCK, data)):
+        standing = retrying(lambda: place.read(LOCK))
+        if standing is None or standing.data != data:
+            raise RunHeldError(f"{place.address} was taken over at once; run again later")
+        lease.tag = standing.tag
+        return
+    standing = retrying(lambda: place.read(LOCK))
+    if standing is None:
+        raise RunHeldError(f"{place.address}/{LOCK} was there and is gone; run again later")
+    name = str(_told(standing).get("holder") or "")
+    if name:
+        silent = _silent(place, standing)
+        if silent < _expiry():
+            raise RunHeldError(
+                f"{place.address} is in use by {name}, heard of {max(silent, 0.0):.0f} s ago (a lease ends"
+                f" {_expiry():.0f} s after the last sign); wait for it to end, or stop it, and run again"
+            )
+    tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
+    if tag is None:
+        raise RunHeldError(f"{place.address} is in use by another driver that was faster; run again later")
+    lease.tag = tag
+
+
+def _expiry() -> float:
+    return EXPIRY_SECONDS + CLOCK_SLACK_SECONDS
+
+
+def _silent(place: Place, standing: Stored) -> float:
+    """Seconds since the last sign, by the store's clock."""
+    return place.clock() - standing.time
+
+
+def _told(standing: Stored | None) -> dict[str, object]:
+    """What a lease says; nothing where it is damaged, so that it is free once it is silent."""
+    try:
+        value = json.loads(standing.data) if standing is not None else {}
+    except ValueError:
+        return {"holder": "another process"}
+    return value if isinstance(value, dict) else {"holder": "another process"}
+
+
+def _own_name() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"

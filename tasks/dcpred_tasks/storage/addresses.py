@@ -1,0 +1,195 @@
+"""Addresses of data, models and outputs: paths, and places on object stores.
+
+    path, file:///path                  a local or mounted disk
+    s3://bucket/path                    Amazon S3, and what speaks as it does
+    gs://bucket/path                    Google Cloud Storage
+    az://container/path, abfs://…       Azure Blob Storage; its account is an option or in the environment
+    https://host/path                   any server of files, to read from
+
+Secrets come from the environment or the role of each process, and never through an address or an option:
+those are written into plans, manifests and messages.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from dcpred_tasks.errors import DataError, SettingsError
+
+SCHEMES = ("s3", "gs", "az", "abfs", "https", "http", "memory")
+TELLING = "s3://, gs://, az://, abfs://, https:// or file://"
+# Options that are no secrets, with what they mean.
+OPTIONS = {
+    "endpoint": "address of the server, where it is not the vendor's",
+    "region": "region of the bucket",
+    "allow_http": "true: a server without TLS is allowed",
+    "virtual_hosted_style_request": "true: the bucket is a part of the host's name",
+    "request_payer": "true: who asks pays",
+    "skip_signature": "true: without credentials, for public buckets",
+    "account_name": "account of Azure",
+    "root_certificate": "path of a file of PEM certificates to trust, too",
+    "timeout": "seconds that a request may take",
+}
+FLAGS = ("allow_http", "virtual_hosted_style_request", "request_payer", "skip_signature")
+# What other libraries call these options.
+OTHER_NAMES = {
+    "endpoint_url": "endpoint",
+    "aws_endpoint_url": "endpoint",
+    "region_name": "region",
+    "aws_region": "region",
+    "anon": "skip_signature",
+    "requester_pays": "request_payer",
+    "ssl_ca": "root_certificate",
+    "verify": "root_certificate",
+    "account": "account_name",
+    "use_ssl": "allow_http",
+}
+SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNORECASE)
+# A URL that has been a pathlib.Path lost one of its slashes.
+LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
+
+Options = tuple[tuple[str, str], ...]
+_options: ContextVar[Options] = ContextVar("storage_options", default=())
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """An address on an object store, taken apart."""
+
+    scheme: str
+    bucket: str
+    """The bucket or container; of https the host, with its port."""
+    path: str
+    """Names below it, joined by `/`, without one at either end."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
+
+
+def is_remote(address: str | Path) -> bool:
+    """Whether an address is one of an object store, and no path."""
+    return "://" in local_path(address)
+
+
+def local_path(address: str | Path) -> str:
+    """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic. Raises
+    DataError for a URL that lost a slash.
+    """
+    text = str(address)
+    if LOST_SLASH.match(text):
+        raise DataError(
+            f"{text} was given as a path, but it is an address of a store, which loses a slash in a"
+            " pathlib.Path; pass it as a str"
+        )
+    return text.removeprefix("file://")
+
+
+def absolute(address: str | Path) -> str:
+    """The address as any process would find it. Raises DataError."""
+    path = local_path(address)
+    return str(parse(path)) if "://" in path else os.path.realpath(path)
+
+
+def below(address: str | Path, *names: str) -> str:
+    """The address of what lies below another."""
+    return "/".join([local_path(address).rstrip("/"), *(name for name in names if name)])
+
+
+def parse(address: str) -> StoreAddress:
+    """Take the address of a store apart. Raises DataError in one sentence."""
+    scheme, _, rest = address.partition("://")
+    if scheme not in SCHEMES:
+        raise DataError(f"{_safe(address)} was given as an address, but dcpred knows {TELLING}; use one")
+    if "?" in rest or "#" in rest:
+        raise DataError(
+            f"{_safe(address)} was given as an address, but addresses are kept in plans, so that nothing may"
+            " follow ? or #; leave it out, and put credentials into the environment of every process"
+        )
+    bucket, _, path = rest.partition("/")
+    if "@" in bucket:
+        raise DataError(
+            f"{_safe(address)} was given as an address with a user or password, but addresses are kept in"
+            " plans; leave it out, and put credentials into the environment of every process"
+        )
+    if not bucket:
+        raise DataError(
+            f"{address} was given as an address, but it names no bucket; write {scheme}://BUCKET/PATH"
+        )
+    names = path.strip("/").split("/") if path.strip("/") else []
+    if any(name in ("", ".", "..") for name in names):
+        raise DataError(
+            f"{address} was given as an address, but stores have no empty names, . or .. in a path; write it"
+            " without"
+        )
+    return StoreAddress(scheme, bucket, "/".join(names))
+
+
+def _safe(address: str) -> str:
+    """An address without what may be a secret."""
+    scheme, _, rest = address.partition("://")
+    rest = re.split(r"[?#]", rest)[0]
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def check_options(options: Mapping[str, str]) -> Options:
+    """Options by name, sorted. Raises SettingsError for one that is unknown, a secret, or no such value."""
+    for name, value in options.items():
+        if name in OTHER_NAMES:
+            raise SettingsError(
+                f"storage option {name!r} was given, but dcpred calls it {OTHER_NAMES[name]}; write"
+                f" {OTHER_NAMES[name]}=…"
+            )
+        if name not in OPTIONS:
+            known = ", ".join(OPTIONS)
+            if SECRET.search(name):
+                raise SettingsError(
+                    f"storage option {name!r} was given, but options are kept in plans, unlike secrets; set"
+                    " them in the environment of driver and workers"
+                )
+            raise SettingsError(f"storage option {name!r} was given, but the options are {known}; use those")
+        if name in FLAGS and value not in ("true", "false"):
+            raise SettingsError(
+                f"storage option {name}={value} was given, but it is true or false; write one"
+            )
+        if name == "timeout" and not _is_positive(value):
+            raise SettingsError(
+                f"storage option timeout={value} was given, but it is seconds above 0; write those"
+            )
+        if name == "root_certificate" and not os.path.isfile(value):
+            raise SettingsError(
+                f"storage option root_certificate={value} was given, but there is no such file; name one with"
+                " PEM certificates that driver and workers see"
+            )
+        if name == "endpoint" and ("@" in value or "?" in value or not re.match(r"https?://[^/]", value)):
+            raise SettingsError(
+                f"storage option endpoint={_safe(value)} was given, but it is an address as"
+                " https://host:port, without user, password or query; write it so"
+            )
+    return tuple(sorted(options.items()))
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+def current_options() -> Options:
+    """The storage options of this thread's work."""
+    return _options.get()
+
+
+@contextmanager
+def storage_options(options: Options) -> Iterator[None]:
+    """Options of all stores that are opened within a `with` statement, in this thread."""
+    token = _options.set(options)
+    try:
+        yield
+    finally:
+        _options.reset(token)

@@ -1,0 +1,265 @@
+"""A prefix of an object store as a place (place.py), through obstore.
+
+Measured facts that this module stands between (obstore 0.12, S3, Azure and GCS servers):
+
+- A conditional put whose reply was lost is tried again by obstore and told as AlreadyExistsError or
+  PreconditionError, though our own bytes stand; a 409 is told as AlreadyExistsError though nothing stands. So
+  nothing that a conditional put says is believed but success: what stands is read and compared.
+- A missing bucket is told as a missing object. So a name that is missing is believed only once the bucket
+  has answered a listing.
+- A listing and a get do not write a tag alike: quotes are left out, and a generation is kept apart.
+- A listing of which half a page came is not tried again by obstore.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Any
+
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.storage.addresses import Options, StoreAddress, current_options, parse
+from dcpred_tasks.storage.opened_stores import open_store
+from dcpred_tasks.storage.place import Entry, Stored
+from dcpred_tasks.storage.store_requests import (
+    StoreError,
+    obstore,
+    request,
+    request_threads,
+    told,
+    waited_for,
+)
+
+Condition = Any  # "create", "overwrite", or a tag to be replaced, as obstore takes it
+
+ATTEMPTS = 4
+WAIT_SECONDS = 0.1
+PAGE = 1000  # names in a page of a listing
+PART_BYTES = 16 * 2**20  # larger objects are sent in parts, whose rest a killed process leaves invisible
+# Stores in this process's memory by the name of their bucket, for memory:// addresses: tests put them there.
+IN_MEMORY: dict[str, Any] = {}
+
+
+def open_bucket(address: str) -> "Bucket":
+    """The place at an address of a store. What its bucket has answered is known to the whole process."""
+    if address.startswith("memory://"):
+        where = parse(address)
+        return Bucket(where, IN_MEMORY[where.bucket])
+    return _opened(address, current_options())
+
+
+@lru_cache(maxsize=256)
+def _opened(address: str, options: Options) -> "Bucket":
+    where = parse(address)
+    return Bucket(where, open_store(where.scheme, where.bucket, options))
+
+
+class Bucket:
+    """The objects of a store below a prefix."""
+
+    def __init__(self, where: StoreAddress, store: Any) -> None:
+        self.where, self.store = where, store
+        self.seen = False
+        """Whether the bucket has answered a listing."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bucket) and self.where == other.where
+
+    def __hash__(self) -> int:
+        return hash(self.where)
+
+    @property
+    def address(self) -> str:
+        return str(self.where)
+
+    def read(self, name: str) -> Stored | None:
+        def get() -> Stored:
+            found = obstore().get(self.store, self._key(name))
+            data, meta = bytes(found.bytes()), found.meta
+            return Stored(data, _tag(meta), meta["last_modified"].timestamp())
+
+        try:
+            return request(get, self._at(name))
+        except FileNotFoundError:
+            self.check_there()
+            return None
+
+    @property
+    def lists(self) -> bool:
+        """Whether names can be listed: an ordinary server of files cannot."""
+        return self.where.scheme not in ("http", "https")
+
+    def head(self, name: str) -> Entry | None:
+        """Size, tag and time of one object; None where it is not there."""
+        try:
+            meta = request(partial(obstore().head, self.store, self._key(name)), self._at(name))
+        except FileNotFoundError:
+            self.check_there()
+            return None
+        return Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
+
+    def create(self, name: str, data: bytes) -> bool:
+        for _ in range(ATTEMPTS):
+            try:
+                self._put(name, data, "create")
+                return True
+            except OSError as error:
+                doubt = error
+            standing = self.read(name)
+            if standing is not None:
+                return standing.data == data
+            time.sleep(WAIT_SECONDS)
+        raise doubt
+
+    def replace(self, name: str, data: bytes, tag: str) -> str | None:
+        e_tag, _, generation = tag.partition("/")
+        condition = {"e_tag": f'"{e_tag}"'} | ({"version": generation} if generation else {})
+        for _ in range(ATTEMPTS):
+            try:
+                return self._put(name, data, condition)
+            except OSError as error:
+                doubt = error
+            standing = self.read(name)
+            if standing is not None and standing.data == data:
+                return standing.tag
+            if standing is None or not same_tag(standing.tag, tag):
+                return None
+            time.sleep(WAIT_SECONDS)
+        raise doubt
+
+    def write(self, name: str, data: bytes) -> None:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                self._put(name, data, "overwrite")
+                return
+            except OSError:
+                time.sleep(WAIT_SECONDS)
+        self._put(name, data, "overwrite")
+
+    def remove(self, name: str) -> None:
+        try:
+            request(partial(obstore().delete, self.store, self._key(name)), self._at(name))
+        except FileNotFoundError:
+            self.check_there()
+        except OSError:
+            # A reply that was lost may have been that it is gone.
+            if self.read(name) is not None:
+                raise
+
+    def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
+        ends: list[str | None] = [*(self._key(name) for name in splits), None]
+        starts = [None, *ends[:-1]]
+        parts = [
+            request_threads().submit(self._part, folder, start, stop)
+            for start, stop in zip(starts, ends, strict=True)
+        ]
+        found: dict[str, Entry] = {}
+        for part in parts:
+            listed: dict[str, Entry] = waited_for(part, self.address)
+            found |= listed
+        self.seen = True
+        return found
+
+    def names(self, folder: str) -> set[str]:
+        def directly() -> set[str]:
+            found = obstore().list_with_delimiter(self.store, self._key(folder) or None)
+            return {str(key).rstrip("/").rpartition("/")[2] for key in _keys(found)}
+
+        names = request(directly, self._at(folder))
+        self.seen = True
+        return names
+
+    def is_there(self) -> bool:
+        def first() -> bool:
+            return any(page for page in obstore().list(self.store, self._key("") or None, chunk_size=1))
+
+        there = request(first, self.address)
+        self.seen = True
+        return there
+
+    def clock(self) -> float:
+        """Last-Modified of a probe: whole seconds on S3."""
+        name = f"clock.partial-{os.urandom(6).hex()}"
+        try:
+            self.write(name, os.urandom(8))
+            found = self.read(name)
+        finally:
+            with suppress(OSError):
+                self.remove(name)
+        if found is None:
+            raise StoreError(f"{self._at(name)} was written and is not there")
+        return found.time
+
+    def make_folder(self, name: str) -> None:
+        """There are no folders."""
+
+    def check_there(self) -> None:
+        """Raise ResourceError where the bucket itself is missing, which a get tells as a missing object."""
+        if self.seen or not self.lists:
+            return
+        request(
+            lambda: next(iter(obstore().list(self.store, self._key(""), chunk_size=1)), None), self.address
+        )
+        self.seen = True
+
+    async def look_async(self) -> None:
+        """`check_there`, within an event loop; errors are those of obstore."""
+        if self.lists:
+            async for _ in obstore().list(self.store, self.where.path or None, chunk_size=1):
+                break
+        self.seen = True
+
+    def _part(self, folder: str, start: str | None, stop: str | None) -> dict[str, Entry]:
+        """One page after another of a listing: names after `start`, up to `stop` with it."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return dict(self._entries(folder, start, stop))
+            except obstore().exceptions.BaseError as error:
+                # obstore does not try again where half of a page came.
+                meant = told(error, self._at(folder))
+                if isinstance(meant, DcpredError) or attempt == ATTEMPTS - 1:
+                    raise meant from None
+                time.sleep(WAIT_SECONDS)
+        raise AssertionError
+
+    def _entries(self, folder: str, start: str | None, stop: str | None) -> Iterator[tuple[str, Entry]]:
+        prefix = self._key(folder)
+        for page in obstore().list(self.store, prefix or None, offset=start, chunk_size=PAGE):
+            for meta in page:
+                key = str(meta["path"])
+                if stop is not None and key > stop:
+                    return
+                name = key.removeprefix(f"{self.where.path}/") if self.where.path else key
+                yield name, Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
+
+    def _put(self, name: str, data: bytes, condition: Condition) -> str:
+        put = partial(obstore().put, self.store, self._key(name), data, mode=condition, use_multipart=False)
+        try:
+            return _tag(request(put, self._at(name)))
+        except FileNotFoundError as error:
+            self.check_there()
+            raise StoreError(str(error)) from None
+
+    def _key(self, name: str) -> str:
+        return "/".join(part for part in (self.where.path, name) if part)
+
+    def _at(self, name: str) -> str:
+        return f"{self.address}/{name}".rstrip("/")
+
+
+def _tag(meta: Any) -> str:
+    """Etag without quotes, and the generation where there is one."""
+    e_tag, version = (meta.get("e_tag") or "").strip('"'), meta.get("version") or ""
+    return f"{e_tag}/{version}" if version else e_tag
+
+
+def _keys(found: Any) -> Iterator[str]:
+    """Folders and objects of a listing of one level."""
+    yield from found["common_prefixes"]
+    yield from (meta["path"] for meta in found["objects"])
+
+
+def same_tag(one: str, other: str) -> bool:
+    """Whether two tags name the same contents: a listing tells no generation."""
+    return one.partition("/")[0] == other.partition("/")[0]

@@ -1,0 +1,104 @@
+"""Zarr arrays on object stores: the store that Zarr is given for an address."""
+
+from collections.abc import AsyncGenerator, Awaitable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import ObjectStore
+
+from dcpred_tasks.storage.addresses import Options, current_options, parse
+from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
+from dcpred_tasks.storage.opened_stores import open_store
+from dcpred_tasks.storage.store_requests import obstore, told
+
+T = TypeVar("T")
+
+REMEMBERED = 100_000  # objects whose tags a process keeps; a task asks for its own at once
+
+
+class BucketArrays(ObjectStore[Any]):
+    """Zarr's store over obstore, with our own errors and whole objects.
+
+    A chunk that cannot be reached is a StoreError or a ResourceError, so that it is never taken for one that
+    is damaged; a chunk of a bucket that is not there is no missing chunk.
+    """
+
+    def __init__(self, store: Any, *, read_only: bool = False, bucket: Bucket | None = None) -> None:
+        super().__init__(store, read_only=read_only)
+        self.bucket = bucket
+        self.written: dict[str, tuple[int, str]] = {}
+        """Bytes and tags of the objects that this process wrote last, by key."""
+
+    def with_read_only(self, read_only: bool = False) -> "BucketArrays":
+        return BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        raise TypeError("stores are not sent to other processes: addresses are")
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        found = await self._translated(super().get(key, prototype, byte_range), key)
+        if found is None:
+            await self._check_there()
+        return found
+
+    async def exists(self, key: str) -> bool:
+        there = await self._translated(super().exists(key), key)
+        if not there:
+            await self._check_there()
+        return there
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        data = value.to_bytes()
+        put = obstore().put_async(self.store, key, data, use_multipart=len(data) > PART_BYTES)
+        written = await self._translated(put, key)
+        self.written[key] = len(data), (written.get("e_tag") or "").strip('"')
+        if len(self.written) > REMEMBERED:
+            del self.written[next(iter(self.written))]
+
+    async def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
+        try:
+            async for key in super().list_prefix(prefix):
+                yield key
+        except obstore().exceptions.BaseError as error:
+            raise told(error, self._at(prefix)) from None
+
+    async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
+        try:
+            async for key in super().list_dir(prefix):
+                yield key
+        except obstore().exceptions.BaseError as error:
+            raise told(error, self._at(prefix)) from None
+
+    async def _translated(self, awaitable: Awaitable[T], key: str) -> T:
+        try:
+            return await awaitable
+        except obstore().exceptions.BaseError as error:
+            raise told(error, self._at(key)) from None
+
+    async def _check_there(self) -> None:
+        if self.bucket is not None and not self.bucket.seen:
+            await self._translated(self.bucket.look_async(), "")
+
+    def _at(self, key: str) -> str:
+        root = str(self.bucket.where).rstrip("/") if self.bucket is not None else str(self.store)
+        return f"{root}/{key}".rstrip("/")
+
+
+def arrays_store(address: str, *, read_only: bool) -> tuple[BucketArrays, str]:
+    """The store of the bucket of an address, and the path in it."""
+    where = parse(address)
+    if where.scheme == "memory":
+        root = open_bucket(f"memory://{where.bucket}")
+        return BucketArrays(IN_MEMORY[where.bucket], read_only=read_only, bucket=root), where.path
+    return _store(where.scheme, where.bucket, read_only, current_options()), where.path
+
+
+@lru_cache(maxsize=64)
+def _store(scheme: str, bucket: str, read_only: bool, options: Options) -> BucketArrays:
+    root = open_bucket(f"{scheme}://{bucket}")
+    return BucketArrays(open_store(scheme, bucket, options), read_only=read_only, bucket=root)

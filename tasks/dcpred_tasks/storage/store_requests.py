@@ -1,0 +1,118 @@
+"""Requests to object stores through obstore: made from threads, their errors told in our words.
+
+obstore holds off Ctrl-C while it waits, so that it is called from threads that nobody has to wait for. Its
+errors are no OSErrors, and one class stands for many causes: what they mean is read from them here.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
+from dcpred_tasks.storage.addresses import parse
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.1  # between two looks whether a caller that waits was interrupted
+THREADS = 32
+REFUSED = re.compile(r"status(?: code)?:? 40[13]")  # in the text of errors that have no class of their own
+
+
+def obstore() -> Any:
+    """The package. Raises SettingsError where it is not installed."""
+    try:
+        return import_module("obstore")
+    except ImportError:
+        raise SettingsError(
+            "an address of an object store was given, but the package obstore is not installed; install"
+            ' "dcpred[stores]" where driver and workers run'
+        ) from None
+
+
+class StoreError(OSError):
+    """A request that failed for a while: a lost connection, a time-out, a server that is overloaded."""
+
+
+def told(error: Exception, address: str) -> Exception:
+    """What an error of obstore means, with the first line of what it says: the rest is a dump."""
+    exceptions = obstore().exceptions
+    line = str(error).partition("\n")[0].strip()
+    if isinstance(error, FileNotFoundError | DcpredError):
+        return error
+    text = f"{line} {str(error)[:4000]}"
+    denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+    if denied or REFUSED.search(text):
+        return ResourceError(
+            f"{address} was to be read or written, but the store refuses it ({line}); give this process"
+            " credentials that may, in its environment or role"
+        )
+    if "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text.lower():
+        return _no_bucket(address)
+    if "builder error" in text:
+        return ResourceError(
+            f"{address} was to be reached over a connection without TLS; ask for it with --storage-option"
+            " allow_http=true, or give an endpoint that begins with https://"
+        )
+    if "redirect" in text.lower() or "PermanentRedirect" in text or "AuthorizationHeaderMalformed" in text:
+        return ResourceError(
+            f"{address} was to be reached, but its bucket is in another region ({line}); name it with"
+            " --storage-option region=…"
+        )
+    if "certificate" in text.lower():
+        return ResourceError(
+            f"{address} was to be reached, but its certificate is not trusted ({line}); name the CA with"
+            " --storage-option root_certificate=FILE"
+        )
+    return StoreError(f"{address}: {line}")
+
+
+def _no_bucket(address: str) -> ResourceError:
+    where = parse(address) if "://" in address else None
+    name = f"{where.scheme}://{where.bucket}" if where else address
+    return ResourceError(
+        f"{address} was to be read or written, but there is no bucket {name}; make it or name another"
+    )
+
+
+@lru_cache(maxsize=1)
+def _pool(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="dcpred-store")
+
+
+def request_threads() -> ThreadPoolExecutor:
+    """Threads for requests. A process that forks has to start its own; obstore does not survive that."""
+    return _pool(os.getpid())
+
+
+def _go_on() -> None:
+    """Nothing ends the waiting."""
+
+
+# Called while a request is waited for; what it raises ends the waiting. The driver looks for interrupts.
+while_waiting: Callable[[], None] = _go_on
+
+
+def waited_for(future: Future[T], address: str) -> T:
+    """What a request comes to. The caller can be interrupted meanwhile."""
+    while True:
+        try:
+            return future.result(LOOK_SECONDS)
+        except NotYet:
+            if future.done():
+                raise StoreError(f"{address}: timed out") from None
+            while_waiting()
+
+
+def request(call: Callable[[], T], address: str) -> T:
+    """What a call of obstore returns, its errors translated."""
+    try:
+        return waited_for(request_threads().submit(call), address)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(str(error).partition("\n")[0]) from None
+    except obstore().exceptions.BaseError as error:
+        raise told(error, address) from None

@@ -1,0 +1,177 @@
+"""The chunks of arrays in their stores: which are missing, how large they are, and whether they are still
+those that they were.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ShardingCodecIndexLocation
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.object_arrays import BucketArrays
+from dcpred_tasks.storage.place import Entry
+
+MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
+PROBED_CHUNKS = 16
+
+
+def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill
+    values.
+
+    All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one. Of a
+    server that lists nothing a few are looked up, and the others when they are read.
+    """
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    listed = stop is None and not _lists_nothing(array)
+    stored = sync(_keys(array, prefix)) if listed else None
+    grid = array.shards or array.chunks
+    spans: list[Iterable[int]] = [
+        range(math.ceil(n / size)) for n, size in zip(array.shape, grid, strict=True)
+    ]
+    if stop is not None:
+        spans[0] = range(start // grid[0], math.ceil(stop / grid[0]))
+    elif not listed:
+        spans[0] = _a_few(math.ceil(array.shape[0] / grid[0]))
+    for coordinates in itertools.product(*spans):
+        key = prefix + array.metadata.encode_chunk_key(coordinates)
+        if not (_exists(array, key) if stored is None else key in stored):
+            yield key
+        elif array.shards is not None:
+            yield from _missing_inner_chunks(array, key, coordinates)
+
+
+def _exists(array: zarr.Array[Any], key: str) -> bool:
+    store = array.store_path.store
+    return (store.root / key).exists() if isinstance(store, LocalStore) else bool(sync(store.exists(key)))
+
+
+def is_there(array: zarr.Array[Any], key: str) -> bool:
+    """Whether the chunk of a key below the array is there, and a file where chunks are files."""
+    store, path = array.store_path.store, f"{array.store_path.path}/{key}".lstrip("/")
+    return (store.root / path).is_file() if isinstance(store, LocalStore) else bool(sync(store.exists(path)))
+
+
+def _lists_nothing(array: zarr.Array[Any]) -> bool:
+    store = array.store_path.store
+    return isinstance(store, BucketArrays) and store.bucket is not None and not store.bucket.lists
+
+
+def _a_few(n: int) -> list[int]:
+    return sorted({round(at) for at in np.linspace(0, n - 1, min(PROBED_CHUNKS, n))}) if n else []
+
+
+def check_complete(address: str, array: zarr.Array[Any]) -> None:
+    """Raise DataError where a chunk is missing."""
+    missing = next(missing_chunks(array), None)
+    if missing is not None:
+        raise DataError(
+            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write"
+            " the array again with write_empty_chunks=True if its rows are meant to be empty"
+        )
+
+
+def fingerprint(array: zarr.Array[Any]) -> str:
+    """A digest that changes when an array is written again, without reading all of it: its metadata and the
+    names of its chunks, with their sizes and times of writing on a local store, with sizes and tags on an
+    object store, and with the bytes of a few of them elsewhere.
+    """
+    base = array.store_path.store
+    if isinstance(base, BucketArrays) and base.bucket is not None:
+        return _fingerprint_of_store(array, base)
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    keys = sorted(sync(_keys(array, prefix)))
+    parts = [json.dumps(array.metadata.to_dict(), sort_keys=True, default=str).encode()]
+    if isinstance(base, LocalStore):
+        for key in keys:
+            if key != f"{prefix}zarr.json":
+                state = (base.root / key).stat()
+                parts.append(f"{key.removeprefix(prefix)} {state.st_size} {state.st_mtime_ns}\n".encode())
+        return digest(*parts)
+    parts.append("\n".join(key.removeprefix(prefix) for key in keys).encode())
+    for number in _a_few(len(keys)):
+        data = sync(base.get(keys[number], default_buffer_prototype()))
+        parts.append(b"" if data is None else data.to_bytes())
+    return digest(*parts)
+
+
+def _fingerprint_of_store(array: zarr.Array[Any], store: BucketArrays) -> str:
+    """By one listing; where a server lists nothing, by the heads of a few chunks."""
+    assert store.bucket is not None
+    path = array.store_path.path
+    found: dict[str, Entry] = {}
+    if store.bucket.lists:
+        found = {name: e for name, e in store.bucket.listing(path).items() if not name.endswith("zarr.json")}
+    else:
+        for number in _a_few(math.ceil(array.shape[0] / array.chunks[0])):
+            key = array.metadata.encode_chunk_key((number, *(0 for _ in array.shape[1:])))
+            if (entry := store.bucket.head(f"{path}/{key}".lstrip("/"))) is not None:
+                found[f"{path}/{key}"] = entry
+    lines = [f"{name.removeprefix(f'{path}/')} {e.size} {e.tag}\n" for name, e in sorted(found.items())]
+    metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, default=str)
+    return digest(metadata.encode(), "".join(lines).encode())
+
+
+async def _keys(array: zarr.Array[Any], prefix: str) -> set[str]:
+    return {key async for key in array.store_path.store.list_prefix(prefix)}
+
+
+def _missing_inner_chunks(array: zarr.Array[Any], key: str, coordinates: tuple[int, ...]) -> Iterator[str]:
+    """Read the index of a shard: offset and length of each inner chunk, or 2⁶⁴ − 1 twice."""
+    if array.metadata.zarr_format == 2:
+        return  # only version 3 has shards
+    codec = array.metadata.codecs[0]
+    if not isinstance(codec, ShardingCodec) or array.shards is None:
+        return
+    if [type(c) for c in codec.index_codecs] != [BytesCodec, Crc32cCodec]:
+        return
+    per_shard = [s // c for s, c in zip(array.shards, array.chunks, strict=True)]
+    size = 16 * math.prod(per_shard)
+    at_end = codec.index_location == ShardingCodecIndexLocation.end
+    request = SuffixByteRequest(size + 4) if at_end else RangeByteRequest(0, size + 4)
+    data = sync(array.store_path.store.get(key, default_buffer_prototype(), request))
+    if data is None or len(data) != size + 4:
+        yield f"{key} (truncated shard)"
+        return
+    index = np.frombuffer(data.to_bytes()[:size], "<u8").reshape(*per_shard, 2)
+    for inner in zip(*np.nonzero(index[..., 0] == MISSING_INNER_CHUNK), strict=True):
+        first = [
+            c * s + i * n for c, s, i, n in zip(coordinates, array.shards, inner, array.chunks, strict=True)
+        ]
+        if all(f < n for f, n in zip(first, array.shape, strict=True)):
+            yield f"{key} (inner chunk {'.'.join(str(int(i)) for i in inner)})"
+
+
+def stored_size(array: zarr.Array[Any], row: int) -> int:
+    """Bytes of the first chunk of the row's chunks; 0 where it is not there."""
+    base, grid = array.store_path.store, array.shards or array.chunks
+    key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
+    try:
+        if isinstance(base, LocalStore):
+            return int((Path(base.root) / array.store_path.path / key).stat().st_size)
+        name = f"{array.store_path.path}/{key}".lstrip("/")
+        if isinstance(base, BucketArrays):
+            return base.written[name][0]
+        return int(sync(base.getsize(name)))
+    except (FileNotFoundError, KeyError):
+        return 0
+
+
+def stored_tag(array: zarr.Array[Any], row: int) -> str:
+    """The tag of the same chunk, where this process wrote it to an object store; "" elsewhere."""
+    base, grid = array.store_path.store, array.shards or array.chunks
+    if not isinstance(base, BucketArrays):
+        return ""
+    key = array.metadata.encode_chunk_key((row // grid[0], *(0 for _ in array.shape[1:])))
+    return base.written.get(f"{array.store_path.path}/{key}".lstrip("/"), (0, ""))[1]
