@@ -120,7 +120,7 @@ def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str
 def _scores(place: Place) -> dict[str, Any]:
     ledger = open_ledger(place.address)
     manifest = ledger.whole_manifest()
-    done, _ = list_records(ledger.run)
+    done = list_records(ledger.run)
     group = ledger.run.scores if "zarr.json" in place.names("scores.zarr") else None
     return {
         "kind": "scores",

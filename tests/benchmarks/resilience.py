@@ -82,7 +82,7 @@ def resuming(work: Path, output: Path, counts: list[int]) -> Table:
         asked = time.perf_counter()
         FastCheck(ledger)
         checked = time.perf_counter()
-        assert len(left) == n_blocks - len(list_records(run)[0])
+        assert len(left) == n_blocks - len(list_records(run))
         assert state.done_blocks == n_blocks - len(left)
         size = sum(p.stat().st_size for p in (folder / "blocks").iterdir())
         table.add(

@@ -295,16 +295,7 @@ class RunMachine(RuleBasedStateMachine):
             record = task.score_block(self.run, block)
         assert record.digest == json.loads(self.records[block])["digest"]
         self.conflicts.add(block)
-        assert (
-            len(
-                list(
-                    Path(self.run.output, self.run.record_name(block)).parent.glob(
-                        f"{block:06d}.conflict-*.json"
-                    )
-                )
-            )
-            == 1
-        )
+        assert len(list(Path(self.run.output, "blocks").glob(f"{block:06d}.conflict-*.json"))) == 1
 
     def other_values(self) -> Any:
         """What an attempt in another process may come to, if that rounds otherwise."""

@@ -13,12 +13,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, hold_place
-from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, read_record
+from dcpred.runs.records import KeptRecords, read_records
+from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.addresses import current_options
@@ -44,6 +45,7 @@ class Ledger:
 
     run: ScoreRun
     n_blocks: int
+    kept: KeptRecords = field(default_factory=KeptRecords, compare=False)
 
     @property
     def place(self) -> Place:
@@ -98,13 +100,12 @@ class Ledger:
             )
 
     def pending(self) -> list[int]:
-        done, _ = list_records(self.run)
+        done = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
     def records(self) -> Iterator[CommitRecord]:
-        done, _ = list_records(self.run)
-        for block in sorted(done):
-            record = read_record(self.run, block)
+        for block, data in read_records(self.run, list_records(self.run), self.kept):
+            record = None if data is None else parsed_record(self.run, block, data)
             if record is not None:
                 yield record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dcpred.execution.held_places import place_held_by
 from dcpred.runs.ledger import open_ledger
-from dcpred_tasks.artifacts.commit_records import record_times
+from dcpred_tasks.artifacts.commit_records import list_records
 
 RATE_SECONDS = 600.0  # time that the rate is taken over, so that it follows workers that come and go
 
@@ -41,7 +41,7 @@ def run_status(output: str | Path) -> RunStatus:
     """Raises PlanConflictError where `output` is no output of scoring."""
     ledger = open_ledger(output)
     run = ledger.run
-    times = record_times(run)
+    times = {block: entry.time for block, entry in list_records(run).items()}
     done = sorted(times)
     n_done = sum(stop - start for start, stop in map(run.rows, done))
     finished = ledger.manifest() is not None

@@ -113,6 +113,7 @@ class BlockRun:
                     self._note(block, result, len(pending))
                     continue
                 self.n_done += 1
+                self.ledger.kept.keep(result)
                 if block in known:
                     self.ledger.forget_failure(block)
                 self.n_bad += without_score(result.status)

@@ -6,14 +6,14 @@ difference is visible. The numbered events in `commit` say how.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import Entry, Place, open_place
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ class CommitRecord:
     """On object stores: tags of the output chunks of each array, in their order."""
     attempt: str = ""
     """On object stores: what tells this attempt's record from any other's, where a reply was lost."""
+    tag: str = field(default="", compare=False)
+    """On object stores: the tag of the record itself. It is not written."""
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
@@ -144,21 +146,22 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
     on it.
     """
     place, name = run.place, run.record_name(record.block)
-    data = encoded(_sealed(record))
+    data = record_bytes(record)
     if place.create(name, data):
-        return record
+        return replace(record, tag=place.written_tag(name))
     standing = read_record(run, record.block)
     if standing is None:
         place.write(name, data)
-        return record
+        return replace(record, tag=place.written_tag(name))
     if standing.digest != record.digest:
         place.write(f"{name.removesuffix('.json')}.conflict-{record.digest[:8]}.json", data)
     return standing
 
 
-def _sealed(record: CommitRecord) -> dict[str, Any]:
-    value = {k: v for k, v in asdict(record).items() if v or k not in ON_STORES}
-    return {**value, "checksum": digest_json(value)}
+def record_bytes(record: CommitRecord) -> bytes:
+    """What stands in the file of a record."""
+    value = {k: v for k, v in asdict(record).items() if k != "tag" and (v or k not in ON_STORES)}
+    return encoded({**value, "checksum": digest_json(value)})
 
 
 def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
@@ -182,28 +185,10 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
     return record if record.run == run.run and record.block == block else None
 
 
-def list_records(run: ScoreRun) -> tuple[set[int], list[str]]:
-    """Blocks that have a record, and names of other files beside the records, by one listing."""
-    blocks: set[int] = set()
-    others: list[str] = []
-    for name in run.place.listing("blocks", record_splits(run)):
-        name = name.removeprefix("blocks/")
-        block = _block_of(run, name)
-        if block is None:
-            others.append(name)
-        else:
-            blocks.add(block)
-    return blocks, others
-
-
-def record_times(run: ScoreRun) -> dict[int, float]:
-    """When each block that has a record was committed, in seconds since 1970, by one listing."""
-    times: dict[int, float] = {}
-    for name, entry in run.place.listing("blocks", record_splits(run)).items():
-        block = _block_of(run, name.removeprefix("blocks/"))
-        if block is not None:
-            times[block] = entry.time
-    return times
+def list_records(run: ScoreRun) -> dict[int, Entry]:
+    """Blocks that have a record: its size, tag and time of commit, by one listing."""
+    listing = run.place.listing("blocks", record_splits(run))
+    return {block: entry for name, entry in listing.items() if (block := block_of(run, name)) is not None}
 
 
 def record_splits(run: ScoreRun) -> list[str]:
@@ -213,7 +198,7 @@ def record_splits(run: ScoreRun) -> list[str]:
     return [run.record_name(part * n_blocks // parts) for part in range(1, parts)]
 
 
-def _block_of(run: ScoreRun, name: str) -> int | None:
-    """The block that a file beside the records is the record of."""
-    number = name.removesuffix(".json")
-    return int(number) if number.isdecimal() and f"blocks/{name}" == run.record_name(int(number)) else None
+def block_of(run: ScoreRun, name: str) -> int | None:
+    """The block that a name in an output is the record of."""
+    number = name.removeprefix("blocks/").removesuffix(".json")
+    return int(number) if number.isdecimal() and name == run.record_name(int(number)) else None

@@ -35,6 +35,7 @@ Condition = Any  # "create", "overwrite", or a tag to be replaced, as obstore ta
 
 ATTEMPTS = 4
 WAIT_SECONDS = 0.1
+REMEMBERED = 1000  # names whose tags a process keeps: a task asks for that of its own record at once
 PAGE = 1000  # names in a page of a listing
 PART_BYTES = 16 * 2**20  # larger objects are sent in parts, whose rest a killed process leaves invisible
 # Stores in this process's memory by the name of their bucket, for memory:// addresses: tests put them there.
@@ -62,6 +63,7 @@ class Bucket:
         self.where, self.store = where, store
         self.seen = False
         """Whether the bucket has answered a listing."""
+        self._tags: dict[str, str] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bucket) and self.where == other.where
@@ -108,6 +110,7 @@ class Bucket:
                 doubt = error
             standing = self.read(name)
             if standing is not None:
+                self._remember(name, standing.tag)
                 return standing.data == data
             time.sleep(WAIT_SECONDS)
         raise doubt
@@ -194,6 +197,9 @@ class Bucket:
     def make_folder(self, name: str) -> None:
         """There are no folders."""
 
+    def written_tag(self, name: str) -> str:
+        return self._tags.get(name, "")
+
     def check_there(self) -> None:
         """Raise ResourceError where the bucket itself is missing, which a get tells as a missing object."""
         if self.seen or not self.lists:
@@ -236,10 +242,18 @@ class Bucket:
     def _put(self, name: str, data: bytes, condition: Condition) -> str:
         put = partial(obstore().put, self.store, self._key(name), data, mode=condition, use_multipart=False)
         try:
-            return _tag(request(put, self._at(name)))
+            tag = _tag(request(put, self._at(name)))
+            self._remember(name, tag)
+            return tag
         except FileNotFoundError as error:
             self.check_there()
             raise StoreError(str(error)) from None
+
+    def _remember(self, name: str, tag: str) -> None:
+        self._tags[name] = tag
+        if len(self._tags) > REMEMBERED:
+            with suppress(KeyError):  # another thread was faster
+                del self._tags[next(iter(self._tags))]
 
     def _key(self, name: str) -> str:
         return "/".join(part for part in (self.where.path, name) if part)

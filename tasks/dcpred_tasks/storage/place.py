@@ -93,6 +93,9 @@ class Place(Protocol):
     def make_folder(self, name: str) -> None:
         """Make a folder, where they are made."""
 
+    def written_tag(self, name: str) -> str:
+        """The tag of what this process wrote there last, on a store; else ""."""
+
 
 def read_document(place: Place, name: str) -> dict[str, Any] | None:
     """A JSON object, None where nothing stands there. Raises ValueError where it is none."""
@@ -207,6 +210,9 @@ class Folder:
                 return probe.stat().st_mtime
             finally:
                 probe.unlink(missing_ok=True)
+
+    def written_tag(self, name: str) -> str:
+        return ""
 
     def make_folder(self, name: str) -> None:
         with resource_errors(self.path / name):
