@@ -505,7 +505,7 @@ def test_model_and_input_are_opened_once(
 
         monkeypatch.setattr(f"{module}.{name}", noted)
 
-    noting("dcpred_tasks.artifacts.model_artifact", "read_json", lambda path: path.name)
+    noting("dcpred_tasks.artifacts.model_artifact", "read_document", lambda _place, name: name)
     noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
     noting("dcpred_tasks.storage.zarr_arrays", "open_array", str)
     plan_run(model, f"{data}/X", tmp_path / "out")

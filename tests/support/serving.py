@@ -22,7 +22,7 @@ def serve(estimator: DCPredClassifier | DCPredRegressor) -> ServedModel:
 
 def read_models_once(patch: pytest.MonkeyPatch) -> None:
     """For tests of outputs that score hundreds of times with one model, whose files nobody touches."""
-    read, kept = Artifact.model, dict[tuple[Path, str, bool], Model]()
+    read, kept = Artifact.model, dict[tuple[str, str, bool], Model]()
 
     def model(artifact: Artifact, *, support: bool = False) -> Model:
         key = artifact.path, artifact.hash, support

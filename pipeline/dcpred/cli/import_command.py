@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, json_option, reports_errors
+from dcpred.cli.options import emit, json_option, reports_errors, storage_option
 from dcpred.datasets.importing import import_data
 from dcpred.execution.progress import reporter
 
@@ -31,6 +31,7 @@ from dcpred.execution.progress import reporter
 )
 @json_option
 @reports_errors
+@storage_option
 def import_command(
     source: str,
     dest: str,

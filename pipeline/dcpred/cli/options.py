@@ -50,6 +50,15 @@ def cluster_options(command: F) -> F:
     )(command)
 
 
+def scratch_option(command: F) -> F:
+    return click.option(
+        "--scratch",
+        type=PATH,
+        metavar="DIR",
+        help="Directory that driver and workers share, for the work in progress [default: beside MODEL].",
+    )(command)
+
+
 def storage_option(command: F) -> F:
     """Options of object stores, which hold for all addresses of a command."""
 

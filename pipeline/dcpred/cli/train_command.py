@@ -1,6 +1,6 @@
 """dcpred train"""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -8,17 +8,20 @@ import click
 
 from dcpred.cli import rendering, tuned_rendering
 from dcpred.cli.options import (
-    PATH,
+    ADDRESS,
     check_cluster_options,
     cluster_options,
     data_options,
     emit,
     json_option,
     reports_errors,
+    scratch_option,
+    storage_option,
 )
 from dcpred.cli.settings_options import read_settings, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
+from dcpred.training.publishing import trained_beside
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import SHORT
 from dcpred.tuning.tune import tune
@@ -38,7 +41,7 @@ class _TrainCommand(click.Command):
 
 @click.command("train", cls=_TrainCommand)
 @click.argument("data")
-@click.argument("model", type=PATH)
+@click.argument("model", type=ADDRESS)
 @click.option(
     "--set",
     "assignments",
@@ -49,11 +52,13 @@ class _TrainCommand(click.Command):
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file of settings.")
 @data_options
 @cluster_options
+@scratch_option
 @json_option
 @reports_errors
+@storage_option
 def train_command(
     data: str,
-    model: Path,
+    model: str | Path,
     task: str | None,
     assignments: tuple[str, ...],
     config: Path | None,
@@ -62,6 +67,7 @@ def train_command(
     sample_weight: str | None,
     workers: int | None,
     scheduler: str | None,
+    scratch: Path | None,
     as_json: bool,
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
@@ -75,9 +81,12 @@ def train_command(
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
+    say = reporter()
     if config is None and not assignments:
-        tuned = tune(*addresses, model, pool, start=settings, weight=weight, extent=SHORT, say=reporter())
+        with trained_beside(model, scratch) as here:
+            tuned = tune(*addresses, here, pool, start=settings, weight=weight, extent=SHORT, say=say)
         emit(asdict(tuned), as_json, tuned_rendering.tuned)
         return
-    report = train(*addresses, model, settings, pool, weight=weight, say=reporter())
-    emit(asdict(report), as_json, rendering.trained)
+    with trained_beside(model, scratch) as here:
+        report = train(*addresses, here, settings, pool, weight=weight, say=say)
+    emit(asdict(replace(report, model=str(model))), as_json, rendering.trained)

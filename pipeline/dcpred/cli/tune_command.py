@@ -8,16 +8,19 @@ import click
 
 from dcpred.cli import tuned_rendering
 from dcpred.cli.options import (
-    PATH,
+    ADDRESS,
     check_cluster_options,
     cluster_options,
     data_options,
     emit,
     json_option,
     reports_errors,
+    scratch_option,
+    storage_option,
 )
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
+from dcpred.training.publishing import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
 from dcpred.tuning.tree_search import LONG, SHORT
 from dcpred.tuning.tune import parse_budget, tune
@@ -27,7 +30,7 @@ from dcpred_tasks.training.settings import Settings
 
 @click.command("tune")
 @click.argument("data")
-@click.argument("model", type=PATH)
+@click.argument("model", type=ADDRESS)
 @click.option(
     "--budget",
     metavar="COST",
@@ -38,15 +41,20 @@ from dcpred_tasks.training.settings import Settings
 )
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
 @click.option(
-    "--plot", type=PATH, metavar="FILE", help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib)."
+    "--plot",
+    type=ADDRESS,
+    metavar="FILE",
+    help="Draw the frontier, too (.png, .svg or .pdf; needs matplotlib).",
 )
 @data_options
 @cluster_options
+@scratch_option
 @json_option
 @reports_errors
+@storage_option
 def tune_command(
     data: str,
-    model: Path,
+    model: str | Path,
     budget: str | None,
     short: bool,
     plot: Path | None,
@@ -56,6 +64,7 @@ def tune_command(
     sample_weight: str | None,
     workers: int | None,
     scheduler: str | None,
+    scratch: Path | None,
     as_json: bool,
 ) -> None:
     """Choose settings for a Zarr data set by validation, within a cost, and train with them.
@@ -71,10 +80,10 @@ def tune_command(
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
-    report = asdict(
-        tune(
+    with trained_beside(model, scratch) as here:
+        tuned = tune(
             *addresses,
-            model,
+            here,
             pool,
             start=Settings(task=task or "classification"),
             weight=weight,
@@ -82,7 +91,7 @@ def tune_command(
             extent=SHORT if short else LONG,
             say=reporter(),
         )
-    )
+    report = asdict(tuned)
     emit(report, as_json, tuned_rendering.tuned)
     if plot:
         draw_frontier(report, plot)

@@ -13,7 +13,6 @@ of the file.
 
 import csv
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -29,12 +28,13 @@ import zarr
 from dcpred.datasets.csv_reader import read_csv
 from dcpred.datasets.not_finite import NotFinite, NotFiniteSurvey
 from dcpred.datasets.parquet_numpy import read_npy, read_npz, read_parquet
+from dcpred.datasets.store_files import GROUP_FILE, local_source, new_data_set, temporary_folder
 from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Batch, Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
-from dcpred_tasks.storage.addresses import local_path
-from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS, new_directory, resource_errors
-from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array, create_group
+from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
+from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array
 
 DATASET_VERSION = 1
 CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression
@@ -89,15 +89,15 @@ def import_data(
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
-    path, place = Path(local_path(source)), Path(local_path(dest))
+    place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(
             f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk"
         )
     _check_place(place)
-    suffix = _check_source(path)
-    _check_options(path.name, suffix, {"x": x, "y": y, "target": target, "features": features})
-    with _reading(path), _scratch(place) as scratch:
+    with local_source(source) as path, _reading(path), temporary_folder(place) as scratch:
+        suffix = _check_source(path)
+        _check_options(path.name, suffix, {"x": x, "y": y, "target": target, "features": features})
         if suffix in SVMLIGHT:
             table = read_svmlight(path, features)
         elif suffix in OPTIONS["target"]:
@@ -105,8 +105,9 @@ def import_data(
         else:
             table = read_npy(path) if suffix == ".npy" else read_npz(path, x, y, scratch)
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
-        with new_directory(place) as partial:
-            not_finite = _write(table, partial, path.name, rows, progress)
+        told = {"dcpred_dataset": DATASET_VERSION, "source": path.name}
+        with new_data_set(place, told) as group:
+            not_finite = _write(table, group, path.name, rows, progress)
             _check_place(place)
     return Imported(
         path=dest,
@@ -130,14 +131,12 @@ def default_chunk_rows(n_features: int, itemsize: int) -> int:
 # -- Before anything is read ---------------------------------------------------------------------------------
 
 
-def _check_place(place: Path) -> None:
-    if ":/" in str(place):
+def _check_place(place: Place) -> None:
+    on_disk = isinstance(place, Folder)
+    taken = os.path.lexists(place.address) if on_disk else place.read(GROUP_FILE) is not None
+    if taken:
         raise DataError(
-            f"data were to be imported into {place}, but only local directories are written; name one"
-        )
-    if os.path.lexists(place):
-        raise DataError(
-            f"data were to be imported into {place}, but that exists; remove it or name another place"
+            f"data were to be imported into {place.address}, but that exists; remove it or name another place"
         )
 
 
@@ -185,28 +184,17 @@ def _reading(path: Path) -> Iterator[None]:
         raise damaged(path, error) from error
 
 
-@contextmanager
-def _scratch(place: Path) -> Iterator[Path]:
-    """A directory beside `place`, removed at the end. What cannot be written to shows before a long pass."""
-    beside = next(parent for parent in place.absolute().parents if parent.exists())
-    with resource_errors(place):
-        folder = tempfile.TemporaryDirectory(prefix=f"{place.name}.partial-", dir=beside)
-    with folder:
-        yield Path(folder.name)
-
-
 # -- Writing -------------------------------------------------------------------------------------------------
 
 
 def _write(
     table: Table,
-    partial: Path,
+    group: zarr.Group,
     source: str,
     chunk_rows: int,
     progress: Callable[[int, int | None], None] | None,
 ) -> NotFinite:
     """Write all chunks; returns which rows were not finite."""
-    group = create_group(partial, {"dcpred_dataset": DATASET_VERSION, "source": source})
     n = table.n_samples
     X = _new_array(group, "X", (n, table.n_features), table.dtype, chunk_rows, "feature_names", table.names)
     y = None

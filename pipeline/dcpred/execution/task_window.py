@@ -43,6 +43,7 @@ from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
 from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.guard import Failure, in_turn
+from dcpred_tasks.storage.addresses import current_options, with_options
 
 IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2  # Dask retries of a task that raised; transient I/O is already retried inside the task
@@ -146,7 +147,7 @@ class Window(Generic[T]):
     def _submit(self, bundle: Bundle, workers: list[str] | None = None) -> None:
         future = self.client.submit(
             in_turn,
-            *(partial(self.body, *self.tasks[number]) for number in bundle),
+            *(partial(with_options, current_options(), self.body, *self.tasks[number]) for number in bundle),
             pure=False,
             retries=RETRIES,
             priority=-bundle[0],
@@ -285,7 +286,7 @@ def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterat
     begin, deadline = time.monotonic(), float("inf")
     in_flight: dict[Future, str] = {}  # the worker of each attempt
     for worker in client.nthreads():
-        future = client.submit(body, *task, pure=False, workers=[worker])
+        future = client.submit(with_options, current_options(), body, *task, pure=False, workers=[worker])
         in_flight[future] = worker
         future.add_done_callback(finished.put)
     try:

@@ -22,7 +22,6 @@ from dcpred.runs.records import KeptRecords, read_records
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
-from dcpred_tasks.storage.addresses import current_options
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
     Folder,
@@ -73,7 +72,7 @@ class Ledger:
             yield lease
 
     def write_plan(self) -> None:
-        write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **described(self.run)})
+        write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **asdict(self.run)})
 
     def check(self) -> None:
         """Raise PlanConflictError where the directory belongs to something else; write nothing."""
@@ -165,11 +164,6 @@ class Ledger:
         self.place.remove(MANIFEST)
 
 
-def described(run: ScoreRun) -> dict[str, Any]:
-    """The fields of a run for a plan or a manifest; on a disk there are no options of stores."""
-    return {name: value for name, value in asdict(run).items() if value or name != "storage"}
-
-
 def open_ledger(output: str | Path) -> Ledger:
     """The ledger of an output that is there. Raises PlanConflictError where there is none."""
     place = open_place(output)
@@ -179,9 +173,8 @@ def open_ledger(output: str | Path) -> Ledger:
             f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; name another"
         )
     try:
-        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name != "storage"}
-        here = {"outputs": tuple(values["outputs"]), "output": place.address, "storage": current_options()}
-        run = ScoreRun(**{**values, **here})
+        values = {f.name: plan[f.name] for f in fields(ScoreRun)}
+        run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": place.address})
         if not _possible(run):
             raise ValueError
         return Ledger(run, -(-run.n_rows // run.block_rows))

@@ -2,11 +2,11 @@
 
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dcpred.plan import BlockPlan
-from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger, described
+from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
 from dcpred.runs.statistics import describe_run
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
@@ -57,7 +57,7 @@ def make_manifest(
     value = {
         "format": FORMAT,
         "version": VERSION,
-        **described(ledger.run),
+        **asdict(ledger.run),
         "n_blocks": plan.n_blocks,
         **totals(ledger.records()),
         **describe_run(ledger.run, ledger.records()),

@@ -31,7 +31,7 @@ from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, current_options
+from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
@@ -74,7 +74,6 @@ def plan_run(
         n_rows=plan.n_rows,
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
-        storage=current_options(),
     )
     return run, plan, model
 

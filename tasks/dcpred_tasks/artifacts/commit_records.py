@@ -38,8 +38,6 @@ class ScoreRun:
     """Rows of an output chunk."""
     block_rows: int
     """Rows of a block, a whole number of output chunks; the last block may have fewer."""
-    storage: tuple[tuple[str, str], ...] = ()
-    """Options of stores, by name (storage/addresses.py)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:

@@ -44,7 +44,8 @@ FORMAT = "dcpred-model"
 VERSION = 3
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
-STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")  # of a model that was written to an object store
+# The group of a model on an object store.
+STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
     "shift": ModelArray(ACC_DTYPE, ("feature",)),

@@ -12,11 +12,12 @@ those are written into plans, manifests and messages.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from dcpred_tasks.errors import DataError, SettingsError
 
@@ -52,6 +53,7 @@ SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNOR
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
 
+T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]
 _options: ContextVar[Options] = ContextVar("storage_options", default=())
 
@@ -183,6 +185,12 @@ def _is_positive(text: str) -> bool:
 def current_options() -> Options:
     """The storage options of this thread's work."""
     return _options.get()
+
+
+def with_options(options: Options, body: Callable[..., T], *task: Any) -> T:
+    """body(*task), with the storage options of the driver."""
+    with storage_options(options):
+        return body(*task)
 
 
 @contextmanager

@@ -101,6 +101,10 @@ class Bucket:
             return None
         return Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
 
+    def parts(self, name: str) -> Iterator[bytes]:
+        """An object in parts, for what is too large for memory. Raises FileNotFoundError."""
+        return (bytes(part) for part in obstore().get(self.store, self._key(name)).stream())
+
     def create(self, name: str, data: bytes) -> bool:
         for _ in range(ATTEMPTS):
             try:

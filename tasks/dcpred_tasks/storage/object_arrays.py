@@ -60,6 +60,11 @@ class BucketArrays(ObjectStore[Any]):
         if len(self.written) > REMEMBERED:
             del self.written[next(iter(self.written))]
 
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Nothing: so Zarr makes a group of every folder above a new array, up to the bucket itself. dcpred
+        writes the metadata of its groups, last.
+        """
+
     async def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
         try:
             async for key in super().list_prefix(prefix):

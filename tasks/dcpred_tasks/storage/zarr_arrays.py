@@ -218,6 +218,13 @@ def metadata_file(node: zarr.Group | zarr.Array[Any]) -> bytes:
     return data.to_bytes()
 
 
+def unwritten_group(address: str, attributes: dict[str, Any]) -> zarr.Group:
+    """A group on a store whose arrays can be made, and whose own metadata are not written."""
+    source = _source(address, read_only=False)
+    assert isinstance(source, StorePath)
+    return zarr.Group(zarr.AsyncGroup(metadata=memory_group(attributes).metadata, store_path=source))
+
+
 def create_group(address: str | Path, attributes: dict[str, Any] | None = None) -> zarr.Group:
     """A new group; the address must be free."""
     return zarr.create_group(_source(local_path(address), read_only=False), attributes=attributes or {})

@@ -31,7 +31,7 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import is_remote, storage_options
+from dcpred_tasks.storage.addresses import is_remote
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
@@ -64,8 +64,7 @@ def open_model(path: str, model_hash: str) -> Model:
 
 def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
-    with storage_options(run.storage):
-        open_model(run.model, run.model_hash)
+    open_model(run.model, run.model_hash)
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
@@ -113,11 +112,6 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     """Score one block and commit it. Raises MissingChunkError, DamagedChunkError, unless rows of such chunks
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
-    with storage_options(run.storage):
-        return _score_block(run, block, quarantine)
-
-
-def _score_block(run: ScoreRun, block: int, quarantine: bool) -> CommitRecord:
     model = open_model(run.model, run.model_hash)
     source = zarr_arrays.open_array(run.x, of=run.run)
     writer = _Writer(run, model)
@@ -152,9 +146,9 @@ def _score_block(run: ScoreRun, block: int, quarantine: bool) -> CommitRecord:
 
 def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
     """Commit a block that nothing can score: without scores, its rows marked as quarantined."""
-    with storage_options(run.storage), resource_errors(run.scores):
-        model = open_model(run.model, run.model_hash)
-        writer = _Writer(run, model)
+    model = open_model(run.model, run.model_hash)
+    writer = _Writer(run, model)
+    with resource_errors(run.scores):
         for start, stop in run.chunks(block):
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)

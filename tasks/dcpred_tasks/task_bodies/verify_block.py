@@ -17,7 +17,6 @@ from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
 from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import storage_options
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
@@ -73,11 +72,6 @@ def verify_block(run: ScoreRun, block: int) -> list[Finding]:
     """Decode a block and compare it with its commit record. Level fast has found the record to be whole, and
     has named missing chunks, which are passed over here.
     """
-    with storage_options(run.storage):
-        return _verify_block(run, block)
-
-
-def _verify_block(run: ScoreRun, block: int) -> list[Finding]:
     record = read_record(run, block)
     if record is None:
         return []
@@ -129,11 +123,6 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
     """Score rows of an output chunk (start to stop) again by the plain definition, and compare. Rows that
     were given up are passed over. Raises DamagedChunkError where the input cannot be read.
     """
-    with storage_options(run.storage):
-        return _verify_rows(run, block, start, stop, rows)
-
-
-def _verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[int, ...]) -> list[Finding]:
     values, found = _stored(run, _arrays(run), block, start, stop)
     if values is None:
         return found
@@ -210,11 +199,6 @@ def _disagreements(arrays: dict[str, Any], block: int, start: int, values: Value
 
 def input_is_readable(run: ScoreRun, block: int) -> bool:
     """Whether every input chunk of a block is there and can be decoded."""
-    with storage_options(run.storage):
-        return _input_is_readable(run, block)
-
-
-def _input_is_readable(run: ScoreRun, block: int) -> bool:
     source = zarr_arrays.open_array(run.x)
     for start, stop in run.chunks(block):
         if next(stored_chunks.missing_chunks(source, start, stop), None) is not None:

@@ -1,0 +1,100 @@
+"""Data sets and their sources on object stores: a group that appears when it is whole, and a file that is
+fetched before it is read.
+"""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.storage.addresses import is_remote, local_path
+from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
+from dcpred_tasks.storage.bucket import Bucket
+from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.store_requests import request
+from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadata_file, unwritten_group
+
+GROUP_FILE = "zarr.json"
+CLAIM = "importing.json"  # there while a data set is written to a store
+
+
+@contextmanager
+def local_source(source: str) -> Iterator[Path]:
+    """A file on this machine with the bytes of `source`, and its name. One on a store is fetched into the
+    folder for temporary files.
+    """
+    if not is_remote(source):
+        yield Path(local_path(source))
+        return
+    address, _, name = source.rstrip("/").rpartition("/")
+    place = open_place(address)
+    assert isinstance(place, Bucket)
+    with tempfile.TemporaryDirectory(prefix="dcpred-import-") as folder:
+        path = Path(folder) / name
+        try:
+            with resource_errors(path), path.open("wb") as file:
+                for part in request(partial(place.parts, name), source):
+                    file.write(part)
+        except FileNotFoundError:
+            raise DataError(
+                f"{source} was to be imported, but it does not exist; name a file that is there"
+            ) from None
+        yield path
+
+
+@contextmanager
+def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Group]:
+    """A group to fill, which is one when everything in it is written.
+
+    On a store, where nothing can be renamed, the metadata of the group are created last. Guarded against:
+
+    1. Imports A and B find the place free.
+    2. A creates the claim; B's create finds it, and B is refused before it writes.
+    3. A is killed. The claim stays, and says to whoever comes that what is there is not whole.
+    """
+    if isinstance(place, Folder):
+        with new_directory(place.path) as partial_folder:
+            yield create_group(partial_folder, attributes)
+        return
+    if not place.create(CLAIM, secrets.token_bytes(16)):
+        raise DataError(
+            f"data were to be imported into {place.address}, but another import writes there, or was cut off;"
+            " name another place, or remove what is there"
+        )
+    try:
+        yield unwritten_group(place.address, attributes)
+        if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
+            raise DataError(
+                f"data were to be imported into {place.address}, but a data set came there meanwhile; name"
+                " another place"
+            )
+    except BaseException:
+        with suppress(OSError, DcpredError):
+            for name in place.listing():
+                place.remove(name)
+        raise
+    place.remove(CLAIM)
+
+
+@contextmanager
+def temporary_folder(place: Place) -> Iterator[Path]:
+    """A directory beside a folder that is to be, so that it shows early whether it can be written to; on a
+    store among temporary files. It is removed at the end.
+    """
+    if isinstance(place, Folder):
+        beside = next(parent for parent in place.path.parents if parent.exists())
+        with resource_errors(place.path):
+            folder = tempfile.mkdtemp(prefix=f"{place.path.name}.partial-", dir=beside)
+    else:
+        folder = tempfile.mkdtemp(prefix="dcpred-import-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,79 @@
+"""A model trained on a disk that workers share, and brought to where it is to lie.
+
+The scratch of training stays on a POSIX file system: its pieces are many and small, its offsets are mapped
+into memory. A model for an object store is trained below `--scratch DIR` and copied from there; what was
+trained stays in DIR, so that a second call finds it.
+"""
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, open_artifact
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.storage.addresses import absolute, is_remote
+from dcpred_tasks.storage.atomic_files import decoded, encoded, new_directory, resource_errors
+from dcpred_tasks.storage.digests import digest
+from dcpred_tasks.storage.place import Place, open_place, read_document
+from dcpred_tasks.storage.retry import Retrying
+
+
+@contextmanager
+def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
+    """The path to train at, for a model that is to lie at `model`; it is copied there when the `with`
+    statement ends without an error.
+
+    scratch  a directory that driver and workers share; None: the model is trained where it is to lie
+
+    Raises SettingsError where a store needs a scratch directory, PlanConflictError where another model lies
+    at `model`.
+    """
+    if scratch is None:
+        if is_remote(model):
+            raise SettingsError(
+                f"a model was to be trained for {absolute(model)}, but the work in progress of training needs"
+                " a directory that driver and workers share; name one with --scratch DIR"
+            )
+        yield Path(model)
+        return
+    target = open_place(model)
+    name = absolute(model).rstrip("/").rpartition("/")[2] or "model"
+    here = scratch.absolute() / f"{name}-{digest(target.address.encode())[:8]}"
+    if not here.exists() and target.read(MODEL_FILE) is not None:
+        raise PlanConflictError(
+            f"a model was to be written to {target.address}, but one is there that was not trained in"
+            f" {scratch}; remove it or name another place"
+        )
+    with resource_errors(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+    yield here
+    publish(here, target)
+
+
+def publish(model: Path, target: Place) -> None:
+    """Copy a model, byte for byte, so that whoever sees one sees all of it. Raises DataError where another
+    one is there.
+    """
+    trained = open_artifact(model)
+    if (standing := read_document(target, MODEL_FILE)) is not None:
+        if standing.get("hash") != trained.hash:
+            raise DataError(
+                f"a model was to be written to {target.address}, but another one is there; remove it or name"
+                " another place"
+            )
+        return
+    if not is_remote(target.address):
+        with new_directory(Path(target.address)) as partial:
+            shutil.copytree(model, partial, dirs_exist_ok=True)
+        return
+    group, retrying = f"arrays-{secrets.token_hex(6)}.zarr", Retrying()
+    assert STORE_GROUP.fullmatch(group)
+    source = Path(trained.group)
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        name, data = f"{group}/{file.relative_to(source)}", file.read_bytes()
+        retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
+    told = decoded((model / MODEL_FILE).read_bytes(), model)
+    if not target.create(MODEL_FILE, encoded({**told, "arrays": group})):
+        publish(model, target)  # One is there now: the same, or an error.
