@@ -44,8 +44,20 @@ class BlockPlan:
         return f"{self.n_rows:,} rows in {blocks}; about {self.task_bytes / MIB:,.0f} MiB of memory per task"
 
 
-def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n_outputs: int) -> BlockPlan:
-    """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows."""
+def plan_scoring(
+    n_rows: int,
+    n_features: int,
+    itemsize: int,
+    input_rows: int,
+    n_outputs: int,
+    ahead: int = 0,
+    behind: int = 0,
+) -> BlockPlan:
+    """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
+
+    ahead, behind  chunks that a task holds beside the one at hand: read before they are needed, and still
+                   being written
+    """
     row_bytes = n_features * itemsize
     fit = max(HELD_BYTES // max(row_bytes, 1), 1)
     chunk_rows = _whole_chunks(min(fit, MAX_CHUNK_ROWS), n_rows, input_rows)
@@ -55,7 +67,9 @@ def plan_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n
     # The plain definition holds float64 rows of one tile, their copies while they are sorted by leaf, and
     # float32 rows. The engine takes a few MiB.
     work = tile * n_features * (8 + 8 + 8 + 4)
-    return BlockPlan(n_rows, chunk_rows, block_rows, chunk_rows * (row_bytes + 12 * n_outputs + 16) + work)
+    outputs = 12 * n_outputs + 16
+    held = chunk_rows * ((1 + ahead) * row_bytes + (1 + behind) * outputs)
+    return BlockPlan(n_rows, chunk_rows, block_rows, held + work)
 
 
 def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:

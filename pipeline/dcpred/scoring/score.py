@@ -31,7 +31,8 @@ from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, is_remote
+from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
 from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
@@ -61,7 +62,13 @@ def plan_run(
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
     plan = plan_scoring(
-        X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
+        X.shape[0],
+        X.shape[1],
+        np.dtype(X.dtype).itemsize,
+        zarr_arrays.chunk_rows(X),
+        model.n_outputs,
+        ahead=AHEAD if is_remote(x) else 0,
+        behind=BEHIND if is_remote(output) else 0,
     )
     x, place = absolute(x), absolute(output)
     run = ScoreRun(

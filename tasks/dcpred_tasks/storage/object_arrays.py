@@ -8,6 +8,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
+from dcpred_tasks.errors import MissingChunkError
 from dcpred_tasks.storage.addresses import Options, current_options, parse
 from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
 from dcpred_tasks.storage.opened_stores import open_store
@@ -15,6 +16,8 @@ from dcpred_tasks.storage.store_requests import obstore, told
 
 T = TypeVar("T")
 
+# Names that Zarr looks for to see what is there.
+METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 REMEMBERED = 100_000  # objects whose tags a process keeps; a task asks for its own at once
 
 
@@ -22,7 +25,8 @@ class BucketArrays(ObjectStore[Any]):
     """Zarr's store over obstore, with our own errors and whole objects.
 
     A chunk that cannot be reached is a StoreError or a ResourceError, so that it is never taken for one that
-    is damaged; a chunk of a bucket that is not there is no missing chunk.
+    is damaged; a chunk of a bucket that is not there is no missing chunk; and a missing chunk is an error,
+    where Zarr's own stores let it read as fill values.
     """
 
     def __init__(self, store: Any, *, read_only: bool = False, bucket: Bucket | None = None) -> None:
@@ -43,6 +47,11 @@ class BucketArrays(ObjectStore[Any]):
         found = await self._translated(super().get(key, prototype, byte_range), key)
         if found is None:
             await self._check_there()
+            if key.rpartition("/")[2] not in METADATA:
+                raise MissingChunkError(
+                    f"chunk {self._at(key)} was to be read, but it is missing, which would read as fill"
+                    " values; restore it and run again"
+                )
         return found
 
     async def exists(self, key: str) -> bool:

@@ -72,6 +72,13 @@ def _a_few(n: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, n - 1, min(PROBED_CHUNKS, n))}) if n else []
 
 
+def reads_as_fill(array: zarr.Array[Any]) -> bool:
+    """Whether a missing chunk is silently read as fill values: not so from an object store, but for inner
+    chunks of a shard.
+    """
+    return not isinstance(array.store_path.store, BucketArrays) or array.shards is not None
+
+
 def check_complete(address: str, array: zarr.Array[Any]) -> None:
     """Raise DataError where a chunk is missing."""
     missing = next(missing_chunks(array), None)

@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore, StorePath
 
-from dcpred_tasks.errors import DamagedChunkError, DataError
+from dcpred_tasks.errors import DamagedChunkError, DataError, MissingChunkError
 from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
@@ -179,6 +179,8 @@ def read_rows(
             return rows
     try:
         return np.asarray(array[start:stop])
+    except MissingChunkError:
+        raise
     except DECODING_ERRORS as error:
         where = _first_damaged(array, start, stop)
         raise DamagedChunkError(

@@ -13,6 +13,7 @@ import math
 import secrets
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -35,6 +36,7 @@ from dcpred_tasks.storage.addresses import is_remote
 from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
+from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND, WrittenBehind, begun_ahead
 
 LISTED_ROWS = 100  # most bad rows that a commit record names
 
@@ -119,11 +121,17 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     room = rows_room(run, source)
     lost: list[str] = []
     last = run.rows(block)[1]
-    with resource_errors(run.scores):
-        for start, stop in run.chunks(block):
+    from_store, to_store = is_remote(run.x), is_remote(run.output)
+    reads = (
+        partial(retrying, partial(_read, run, source, start, stop, None if from_store else room))
+        for start, stop in run.chunks(block)
+    )
+    ahead = begun_ahead(reads, AHEAD if from_store else 0)
+    with resource_errors(run.scores), WrittenBehind[_Note](BEHIND if to_store else 0) as written:
+        for (start, stop), read in zip(run.chunks(block), ahead, strict=True):
             clock = time.perf_counter()
             try:
-                X, given_up = retrying(partial(_read, run, source, start, stop, room)), None
+                X, given_up = read(), None
             except (MissingChunkError, DamagedChunkError) as error:
                 if not quarantine:
                     raise
@@ -137,9 +145,11 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
             clock = writer.lap("score", clock)
             writer.observe(start, scored.status, scored)
             clock = writer.lap("statistics", clock)
-            retrying(partial(writer.write, start, scored.values))
-            writer.note(start, scored.values)
-            writer.lap("write", clock)
+            written.add(partial(retrying, partial(writer.write, start, scored.values)))
+            clock = writer.lap("write", clock)
+        clock = time.perf_counter()
+        writer.notes = written.finish()
+        writer.lap("write", clock)
         record = writer.record(block, retries=retrying.count, quarantined="; ".join(lost[:1]))
         return retrying(partial(commit, run, record))
 
@@ -154,8 +164,7 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
             values = encode_outputs(model, run.outputs, decision, status)
             writer.observe(start, status)
-            writer.write(start, values)
-            writer.note(start, values)
+            writer.notes.append(writer.write(start, values))
         return commit(run, writer.record(block, quarantined=reason))
 
 
@@ -163,6 +172,15 @@ def rows_room(run: ScoreRun, source: zarr.Array[Any]) -> NDArray[Any]:
     """Memory for the rows of an output chunk, which the next task of this thread takes."""
     shape, dtype = (run.chunk_rows, *source.shape[1:]), np.dtype(source.dtype)
     return _rows_room(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What a commit record will say of an output chunk: its digest, and sizes and tags by array."""
+
+    digest: str
+    sizes: dict[str, int]
+    tags: dict[str, str]
 
 
 class _Writer:
@@ -175,24 +193,20 @@ class _Writer:
         self.seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
         self.counts = np.zeros(max(Status) + 1, np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
-        self.digests: list[str] = []
-        self.sizes: dict[str, list[int]] = {name: [] for name in self.arrays}
-        self.tags: dict[str, list[str]] = {name: [] for name in self.arrays}
+        self.notes: list[_Note] = []
 
     def lap(self, phase: str, since: float) -> float:
         now = time.perf_counter()
         self.seconds[phase] += now - since
         return now
 
-    def write(self, start: int, values: Values) -> None:
+    def write(self, start: int, values: Values) -> "_Note":
+        """Write an output chunk, status last."""
         for name, array in self.arrays.items():
             zarr_arrays.write_rows(array, start, values[name])
-
-    def note(self, start: int, values: Values) -> None:
-        self.digests.append(digest_values(self.run, values))
-        for name, array in self.arrays.items():
-            self.sizes[name].append(stored_chunks.stored_size(array, start))
-            self.tags[name].append(stored_chunks.stored_tag(array, start))
+        sizes = {name: stored_chunks.stored_size(array, start) for name, array in self.arrays.items()}
+        tags = {name: stored_chunks.stored_tag(array, start) for name, array in self.arrays.items()}
+        return _Note(digest_values(self.run, values), sizes, tags)
 
     def observe(self, start: int, status: NDArray[np.uint8], scored: ScoredRows | None = None) -> None:
         """Count and describe the rows of a chunk; `scored` is None for rows that nobody could read."""
@@ -217,7 +231,7 @@ class _Writer:
             block=block,
             start=first,
             stop=last,
-            digest=digest("".join(self.digests).encode()),
+            digest=digest("".join(note.digest for note in self.notes).encode()),
             status={str(code): int(n) for code, n in enumerate(self.counts) if n},
             bad_rows=self.bad_rows,
             read_seconds=self.seconds["read"],
@@ -225,10 +239,10 @@ class _Writer:
             write_seconds=self.seconds["write"],
             process=process_name(),
             peak_memory_bytes=peak_memory_bytes(),
-            sizes=self.sizes,
+            sizes={name: [note.sizes[name] for note in self.notes] for name in self.arrays},
             retries=retries,
             quarantined=quarantined,
-            tags=self.tags if on_store else {},
+            tags={name: [note.tags[name] for note in self.notes] for name in self.arrays if on_store},
             attempt=secrets.token_hex(8) if on_store else "",
             statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
         )
@@ -251,8 +265,10 @@ def digest_values(run: ScoreRun, values: Values) -> str:
     return digest(*(values[name] for name in run.arrays))
 
 
-def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any]) -> NDArray[Any]:
-    missing = next(stored_chunks.missing_chunks(source, start, stop), None)
+def _read(run: ScoreRun, source: Any, start: int, stop: int, room: NDArray[Any] | None) -> NDArray[Any]:
+    missing = None
+    if stored_chunks.reads_as_fill(source):
+        missing = next(stored_chunks.missing_chunks(source, start, stop), None)
     if missing is not None:
         raise MissingChunkError(
             f"rows {start:,} to {stop:,} were to be scored, but chunk {missing} of {run.x} is missing, which"

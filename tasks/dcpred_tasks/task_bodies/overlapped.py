@@ -1,0 +1,74 @@
+"""Reads that are begun before they are needed, and writes that are not waited for at once: a store's replies
+take longer than the work on a chunk. On a disk both happen where they are called for.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import lru_cache
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+AHEAD, BEHIND = 4, 6  # chunks that are read before they are needed, and chunks that are being written
+
+
+@lru_cache(maxsize=1)
+def _threads(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2 * (AHEAD + BEHIND), thread_name_prefix="dcpred-chunks")
+
+
+def begun_ahead(jobs: Iterable[Callable[[], T]], ahead: int) -> Iterator[Callable[[], T]]:
+    """For each job, in their order, what gives its result or raises its error. `ahead` jobs are begun before
+    they are needed, in other threads; none where it is 0.
+    """
+    if not ahead:
+        yield from jobs
+        return
+    begun: deque[Future[T]] = deque()
+    try:
+        for job in jobs:
+            begun.append(_threads(os.getpid()).submit(job))
+            if len(begun) > ahead:
+                yield begun.popleft().result
+        while begun:
+            yield begun.popleft().result
+    finally:
+        for future in begun:
+            future.cancel()
+
+
+class WrittenBehind(Generic[T]):
+    """Jobs that are done in other threads, at most `behind` at once; at once, in this one, where it is 0. No
+    job goes on after the `with` statement.
+    """
+
+    def __init__(self, behind: int) -> None:
+        self.behind = behind
+        self.results: list[T] = []
+        """What jobs came to, in the order in which they were given; all of them after `finish`."""
+        self._begun: deque[Future[T]] = deque()
+
+    def add(self, job: Callable[[], T]) -> None:
+        """Raises the error of an earlier job."""
+        if not self.behind:
+            self.results.append(job())
+            return
+        if len(self._begun) == self.behind:
+            self.results.append(self._begun.popleft().result())
+        self._begun.append(_threads(os.getpid()).submit(job))
+
+    def finish(self) -> list[T]:
+        while self._begun:
+            self.results.append(self._begun.popleft().result())
+        return self.results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        wait(self._begun)
