@@ -1,0 +1,1 @@
+"""Object stores on loopback that tests start as processes of their own."""

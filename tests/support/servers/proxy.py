@@ -1,0 +1,130 @@
+"""A proxy that spoils requests to an object store, on loopback.
+
+    python proxy.py PORT TARGET_PORT FAULTS [SEED]
+
+FAULTS is a JSON list of {"match": regex of "METHOD path", "fault": …, "share": …}; the first that matches and
+is drawn is done:
+
+    drop before, drop after    the connection ends before the request went on, or after it took place
+    503 before, 503 after      any status, likewise
+    half                       half of the reply comes
+    delay:0.05                 seconds
+    strip                      headers of conditions are taken off, as by a store that does not heed them
+
+A PUT to /.faults replaces the list, a GET of it tells how often each fault was done.
+"""
+
+import http.client
+import json
+import random
+import re
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
+HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+
+faults: list[dict[str, Any]] = []
+done: Counter[str] = Counter()
+lock = threading.Lock()
+random_numbers = random.Random(0)
+target = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def drawn(self) -> str:
+        line = f"{self.command} {self.path}"
+        with lock:
+            for one in faults:
+                if re.search(one["match"], line) and random_numbers.random() < one.get("share", 1.0):
+                    done[one["fault"]] += 1
+                    return str(one["fault"])
+            done[self.command] += 1
+        return ""
+
+    def handle_one(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0) or 0))
+        if self.path == "/.faults":
+            return self.control(body)
+        fault = self.drawn()
+        if fault.startswith("delay:"):
+            time.sleep(float(fault.partition(":")[2]))
+        kind, _, when = fault.partition(" ")
+        if when == "before":
+            return self.spoil(kind)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
+        if kind == "strip":
+            headers = {name: value for name, value in headers.items() if name.lower() not in CONDITIONS}
+        link = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
+        link.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+        reply = link.getresponse()
+        data = reply.read()
+        link.close()
+        if when == "after":
+            return self.spoil(kind)
+        self.send_response(reply.status)
+        for name, value in reply.getheaders():
+            if name.lower() not in HOP:
+                self.send_header(name, value)
+        size = reply.getheader("Content-Length") if self.command == "HEAD" else str(len(data))
+        self.send_header("Content-Length", size or "0")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if kind == "half" else data)
+        if kind == "half":
+            self.hang_up()
+        return None
+
+    def control(self, body: bytes) -> None:
+        if self.command == "PUT":
+            with lock:
+                faults[:] = json.loads(body)
+        data = json.dumps(done).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def spoil(self, kind: str) -> None:
+        if kind == "drop":
+            return self.hang_up()
+        code = {"409": "ConditionalRequestConflict", "403": "AccessDenied", "429": "SlowDown"}
+        data = f"<Error><Code>{code.get(kind, 'ServiceUnavailable')}</Code></Error>".encode()
+        self.send_response(int(kind))
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+        return None
+
+    def hang_up(self) -> None:
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = handle_one
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_: object) -> None:
+        """Connections that clients give up are no news."""
+
+
+if __name__ == "__main__":
+    target = int(sys.argv[2])
+    faults[:] = json.loads(sys.argv[3])
+    random_numbers.seed(int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
