@@ -38,11 +38,12 @@ import psutil
 from common import Table, data_folder, letter, write_group
 
 from dcpred import plan
+from dcpred.execution import store_lease
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import retry, zarr_arrays
 from dcpred_tasks.task_bodies import score_block
 from dcpred_tasks.training.settings import make_settings
@@ -57,7 +58,9 @@ N_TRAIN = 15_000  # rows that the model is trained on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
-Attack = Callable[["Arena", Path], "Toll"]
+LEASE_SECONDS, SIGN_SECONDS = 1.5, 0.3  # of a lease on a store, which no system releases
+Place = str | Path
+Attack = Callable[["Arena", Any], "Toll"]
 
 
 @dataclass
@@ -85,15 +88,17 @@ class Tally:
 class Arena:
     """Model, data, what a run in peace gives, and the chance."""
 
-    model: Path
-    data: Path
+    model: str | Path
+    data: str | Path
     chance: random.Random
     workers: Workers | None = None
     most_hits: int = MOST_HITS  # of signals to one run
     seconds: float = 1.0  # of a run in peace by a driver of its own
     worker_seconds: float = 1.0  # and by workers that are there already
+    # of drivers; there is one where outputs lie on an object store
+    environment: dict[str, str] = field(default_factory=dict)
 
-    def args(self, output: Path) -> tuple[Path, str, Path]:
+    def args(self, output: Place) -> tuple[str | Path, str, Place]:
         return self.model, f"{self.data}/X", output
 
 
@@ -106,9 +111,17 @@ def small_plan() -> None:
     )
 
 
-def _drive(args: tuple[Path, str, Path], fault: str, seed: int) -> None:
+def short_lease() -> None:
+    store_lease.EXPIRY_SECONDS, store_lease.SIGN_SECONDS = LEASE_SECONDS, SIGN_SECONDS
+    store_lease.CLOCK_SLACK_SECONDS = 1.0
+
+
+def _drive(args: tuple[Place, str, Place], fault: str, seed: int, environment: dict[str, str]) -> None:
     """A driver of its own process, that scores by itself."""
     small_plan()
+    os.environ.update(environment)
+    if environment:
+        short_lease()
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if fault == "full-disk":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -144,8 +157,9 @@ def _spoil_reads(chance: random.Random) -> None:
     score_block.zarr_arrays.read_rows = read  # type: ignore[assignment]
 
 
-def _run_driver(arena: Arena, output: Path, fault: str = "") -> Any:
-    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, arena.chance.randrange(2**31)))
+def _run_driver(arena: Arena, output: Place, fault: str = "") -> Any:
+    seed = arena.chance.randrange(2**31)
+    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, seed, arena.environment))
     process.start()
     return process
 
@@ -169,18 +183,25 @@ def _signalled(process: Any, number: int) -> bool:
     return False
 
 
-def _finish(arena: Arena, output: Path, toll: Toll, code: int) -> Toll:
+def _finish(arena: Arena, output: Place, toll: Toll, code: int) -> Toll:
     """Run again until the run says that it is complete."""
     while code != 0:
         toll.resumes += 1
         if toll.resumes > 4 * MOST_HITS:
             raise SystemExit(f"a run did not come to its end: exit code {code}, {output}")
+        if code == RunHeldError.exit_code and arena.environment:
+            time.sleep(LEASE_SECONDS)
         code = _end(_run_driver(arena, output))
     return toll
 
 
+def in_peace(arena: Arena, output: Place) -> Toll:
+    """Nothing but what the store does."""
+    return _finish(arena, output, Toll(), _end(_run_driver(arena, output)))
+
+
 def hit_driver(number: int) -> Attack:
-    def attack(arena: Arena, output: Path) -> Toll:
+    def attack(arena: Arena, output: Place) -> Toll:
         toll, code = Toll(), 1
         for _ in range(arena.chance.randint(1, arena.most_hits)):
             process = _run_driver(arena, output)
@@ -198,14 +219,14 @@ def hit_driver(number: int) -> Attack:
 
 
 def faulty(fault: str) -> Attack:
-    def attack(arena: Arena, output: Path) -> Toll:
+    def attack(arena: Arena, output: Place) -> Toll:
         code = _end(_run_driver(arena, output, fault))
         return _finish(arena, output, Toll(hits=1), code)
 
     return attack
 
 
-def two_drivers(arena: Arena, output: Path) -> Toll:
+def two_drivers(arena: Arena, output: Place) -> Toll:
     first = _run_driver(arena, output)
     time.sleep(arena.chance.uniform(0, arena.seconds / 2))
     second = _run_driver(arena, output)
@@ -215,19 +236,21 @@ def two_drivers(arena: Arena, output: Path) -> Toll:
     return _finish(arena, output, Toll(hits=1), _end(second))
 
 
-def stop_driver(arena: Arena, output: Path) -> Toll:
+def stop_driver(arena: Arena, output: Place) -> Toll:
     first = _run_driver(arena, output)
     time.sleep(arena.chance.uniform(0, arena.seconds))
     _signalled(first, signal.SIGSTOP)
-    if arena.chance.random() < 1 / 2:
-        (output / "lock").unlink(missing_ok=True)
+    if arena.environment:
+        time.sleep(arena.chance.uniform(0, 2 * LEASE_SECONDS))
+    elif arena.chance.random() < 1 / 2:
+        Path(output, "lock").unlink(missing_ok=True)
     code = _end(_run_driver(arena, output))
     _signalled(first, signal.SIGCONT)
     return _finish(arena, output, Toll(hits=1), min(code, _end(first), key=lambda c: c != 0))
 
 
 def hit_worker(number: int) -> Attack:
-    def attack(arena: Arena, output: Path) -> Toll:
+    def attack(arena: Arena, output: Place) -> Toll:
         assert arena.workers is not None
         ended: list[BaseException | None] = []
 
@@ -251,8 +274,10 @@ def hit_worker(number: int) -> Attack:
                 raise SystemExit("a run did not come to its end")
             if ended[-1] is None:
                 return toll
-            if not isinstance(ended[-1], DcpredError):
+            if not isinstance(ended[-1], DcpredError | (OSError if arena.environment else DcpredError)):
                 raise ended[-1]
+            if isinstance(ended[-1], RunHeldError):
+                time.sleep(LEASE_SECONDS)
             toll.resumes += 1
         raise SystemExit(f"a run did not come to its end: {ended[-1]}")
 
@@ -398,7 +423,7 @@ def _seconds_by_workers(arena: Arena) -> float:
     assert arena.workers is not None
     for name in ("first", "second"):
         begin = time.monotonic()
-        score(*arena.args(arena.data.with_name(name)), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
+        score(*arena.args(f"{arena.data}-{name}"), lambda: nullcontext(arena.workers))  # type: ignore[arg-type]
     return time.monotonic() - begin
 
 

@@ -1,0 +1,142 @@
+"""Scoring on an object store under attack: drivers and workers are killed, stopped and doubled, and requests
+are spoiled, until every run has come to its end.
+
+    python tests/benchmarks/chaos_stores.py [--store s3|gs|az] [--runs 300] [--share 0.08] [--seed 0]
+                                            [--work DIR] [--quick]
+
+Model, data and output lie in a bucket of a server on loopback (moto, a small Google server, Azurite), behind
+a proxy that spoils so many of all requests: connections that end before or after a request took place, 503
+before and after, 429, 409 to puts, half replies. The attacks are those of chaos.py that have a meaning there;
+leases are short, since no system releases them. Each output is compared, byte by byte, with a run that was
+left in peace on a disk.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import chaos
+from chaos import ATTACKS, N_BLOCKS, Arena, Tally, contents, prepare, show, small_plan
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from dcpred.execution.workers import connect
+from dcpred.training.publishing import publish
+from dcpred_tasks.storage.place import Place, open_place
+from support.stores import azure_server, gcs_server, s3_server, spoiled
+
+SERVERS = {"s3": s3_server, "gs": gcs_server, "az": azure_server}
+CHOSEN = ("kill-driver", "term-driver", "kill-worker", "two-drivers", "stop-driver", "peace")
+OFTEN = {"kill-driver": 3, "two-drivers": 2, "stop-driver": 2, "kill-worker": 2}
+KINDS = ("drop before", "drop after", "503 before", "503 after", "429 before", "half")
+
+
+def faults(share: float) -> list[dict[str, object]]:
+    """Each kind as often as any other; conflicts only of puts, since nothing else is answered so."""
+    kinds: list[dict[str, object]] = [{"match": "^PUT .*json", "fault": "409 before", "share": share / 3}]
+    # What is drawn by one rule is not asked of the next: shares are of what is left.
+    left = 1.0
+    for kind in KINDS:
+        own = share / len(KINDS)
+        kinds.append({"match": "", "fault": kind, "share": own / left})
+        left -= own
+    return kinds
+
+
+def upload(folder: Path, place: Place) -> None:
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        place.write(str(file.relative_to(folder)), file.read_bytes())
+
+
+def stored(place: Place) -> dict[str, bytes]:
+    """As chaos.contents, from a store."""
+    names = [name for name in place.listing("scores.zarr") if name != "scores.zarr/zarr.json"]
+    found = {name: place.read(name) for name in names}
+    return {name.removeprefix("scores.zarr/"): one.data for name, one in found.items() if one is not None}
+
+
+def examine(place: Place, right: dict[str, bytes], tally: Tally) -> None:
+    """Count what is lost or wrong, in output chunks, and blocks that were committed with two values."""
+    names = place.names("blocks")
+    tally.twice += sum(".conflict-" in name for name in names)
+    records = {name for name in names if name.endswith(".json") and ".conflict-" not in name}
+    found = stored(place)
+    tally.lost += N_BLOCKS - len(records) + len(right.keys() - found.keys())
+    tally.wrong += sum(found[name] != data for name, data in right.items() if name in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", choices=SERVERS, default="s3")
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--share", type=float, default=0.08, help="of requests that are spoiled")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-stores"))
+    parser.add_argument(
+        "--quick", action="store_true", help="one run under each attack; a model of 1,000 rows"
+    )
+    args = parser.parse_args()
+    small_plan()
+    shutil.rmtree(args.work, ignore_errors=True)
+    args.work.mkdir(parents=True)
+    local = prepare(args.work, 1_000 if args.quick else chaos.N_TRAIN)
+    local.chance = random.Random(args.seed)
+    peace = args.work / "peace"
+    chaos._end(chaos._run_driver(local, peace))
+    # The group names the run, whose hash knows the tags of its input.
+    right = {name: data for name, data in contents(peace).items() if name != "zarr.json"}
+    tallies = {name: Tally() for name in CHOSEN}
+    with ExitStack() as stack:
+        server = stack.enter_context(SERVERS[args.store]())
+        proxy = stack.enter_context(spoiled(server, seed=args.seed))
+        os.environ.update(proxy.environment)
+        chaos.short_lease()
+        publish(Path(local.model), open_place(proxy.address("model")))
+        upload(Path(local.data), open_place(proxy.address("data.zarr")))
+        arena = Arena(proxy.address("model"), proxy.address("data.zarr"), local.chance)
+        arena.environment = proxy.environment
+        arena.most_hits = 1 if args.quick else chaos.MOST_HITS
+        begin = time.monotonic()
+        chaos._end(chaos._run_driver(arena, proxy.address("first")))
+        arena.seconds = time.monotonic() - begin
+        arena.workers = stack.enter_context(connect(2))
+        arena.worker_seconds = chaos._seconds_by_workers(arena)
+        weights = [OFTEN.get(name, 1) for name in CHOSEN]
+        order = list(CHOSEN)
+        order += [] if args.quick else arena.chance.choices(CHOSEN, weights, k=args.runs - len(CHOSEN))
+        for number, name in enumerate(order):
+            output = proxy.address(f"run-{number}")
+            tally, begin = tallies[name], time.monotonic()
+            proxy.set_faults(*faults(args.share))
+            toll = ATTACKS[name](arena, output) if name != "peace" else chaos.in_peace(arena, output)
+            proxy.set_faults()
+            tally.runs, tally.hits, tally.resumes = (
+                tally.runs + 1,
+                tally.hits + toll.hits,
+                tally.resumes + toll.resumes,
+            )
+            tally.seconds.append(time.monotonic() - begin)
+            harm = (tally.lost, tally.wrong, tally.twice)
+            place = open_place(output)
+            examine(place, right, tally)
+            if (tally.lost, tally.wrong, tally.twice) == harm:
+                for stale in place.listing():
+                    place.remove(stale)
+            if number % 20 == 19:
+                print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
+        spoilt = {name: n for name, n in proxy.counts().items() if " " in name or name == "half"}
+    show(tallies)
+    print("\nspoiled:", ", ".join(f"{name} {n:,}" for name, n in sorted(spoilt.items())))
+    if any(t.lost or t.wrong or t.twice for t in tallies.values()):
+        raise SystemExit(1)
+    shutil.rmtree(args.work)
+
+
+if __name__ == "__main__":
+    main()
