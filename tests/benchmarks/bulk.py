@@ -27,7 +27,7 @@ from common import Table, covtype, data_folder, write_group
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from dcpred.execution.workers import Workers, connect, run_all
+from dcpred.execution.workers import Pool, Workers, connect, run_all
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.score import plan_run, score
@@ -41,7 +41,14 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.chunk_files import chunk_files
-from dcpred_tasks.task_bodies.score_block import _Writer, create_scores, open_model, rows_room, score_block
+from dcpred_tasks.task_bodies.score_block import (
+    _Writer,
+    create_scores,
+    digest_values,
+    open_model,
+    rows_room,
+    score_block,
+)
 from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {
@@ -73,6 +80,21 @@ def make_rows(path: Path, n_rows: int) -> None:
         rows = X[np.arange(start, min(start + CHUNK_ROWS, n_rows)) % len(X)].copy()
         rows[:, :10] += rng.integers(-2, 3, (len(rows), 10), dtype=np.int16)
         array[start : start + len(rows)] = rows
+
+
+def prepare(model: Path, work: Path, rows: int, limit: int, pool: Pool) -> Path:
+    """Train the model and make the rows, where they are not there yet; the address of the rows."""
+    data = work / f"rows-{rows}.zarr"
+    if not model.exists():
+        X, y = covtype(data_folder())
+        group = write_group(work / "train.zarr", X[:limit], y[:limit])
+        train(f"{group}/X", f"{group}/y", model, make_settings(SETTINGS), pool)
+    if not data.exists():
+        partial_data = data.with_suffix(".partial")
+        shutil.rmtree(partial_data, ignore_errors=True)
+        make_rows(partial_data, rows)
+        partial_data.rename(data)
+    return data
 
 
 def read_block(run: ScoreRun, block: int) -> int:
@@ -207,10 +229,12 @@ def _steps_of_chunk(
     for value in values.values():
         zstd.encode(np.ascontiguousarray(value))
     laps.end("compress")
-    writer.write(start, values)
+    for name, array in writer.arrays.items():
+        zarr_arrays.write_rows(array, start, values[name])
     laps.end("write files")
-    writer.note(start, values)
+    digest_values(run, values)
     laps.end("digest")
+    writer.notes.append(writer.write(start, values))
 
 
 def constant_leaves(model: Model) -> Model:
@@ -293,16 +317,8 @@ def main() -> None:
     args.workers = 1 if args.quick else args.workers
     args.work.mkdir(parents=True, exist_ok=True)
     pool = partial(connect, args.workers, None)
-    model, data = args.model or args.work / "model", args.work / f"rows-{rows}.zarr"
-    if not model.exists():
-        X, y = covtype(data_folder())
-        group = write_group(args.work / "train.zarr", X[:limit], y[:limit])
-        train(f"{group}/X", f"{group}/y", model, make_settings(SETTINGS), pool)
-    if not data.exists():
-        partial_data = data.with_suffix(".partial")
-        shutil.rmtree(partial_data, ignore_errors=True)
-        make_rows(partial_data, rows)
-        partial_data.rename(data)
+    model = args.model or args.work / "model"
+    data = prepare(model, args.work, rows, limit, pool)
     output = args.work / "scores"
     run, plan, _ = plan_run(model, f"{data}/X", output)
     tasks = [(run, block) for block in range(plan.n_blocks)]

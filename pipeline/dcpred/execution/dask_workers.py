@@ -86,11 +86,11 @@ class DaskWorkers:
 
 
 @contextmanager
-def connected(n_workers: int | None, scheduler: str | None) -> Iterator[Workers]:
+def connected(n_workers: int | None, scheduler: str | None, threads: int = 1) -> Iterator[Workers]:
     """As workers.connect."""
     with dask.config.set(CONFIG):
         if scheduler is None:
-            with _local_cluster(n_workers) as (client, revive):
+            with _local_cluster(n_workers, threads) as (client, revive):
                 yield DaskWorkers(client, revive)
             return
         if not ADDRESS.fullmatch(scheduler):
@@ -112,14 +112,15 @@ def connected(n_workers: int | None, scheduler: str | None) -> Iterator[Workers]
 
 
 @contextmanager
-def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[], object]]]:
-    # One thread each: Zarr keeps one I/O thread per process, and training holds the interpreter for long.
+def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client, Callable[[], object]]]:
+    # One thread each on disks: Zarr keeps one I/O thread per process, and training holds the interpreter for
+    # long.
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
         # Nothing interrupts the start: half a cluster cannot be closed in order.
         with listening() as asked, _interrupts_blocked():
             try:
-                cluster = stack.enter_context(_processes(n_workers))
+                cluster = stack.enter_context(_processes(n_workers, threads))
                 client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception:
                 if asked.is_set():  # a signal to a whole service reaches the workers, too
@@ -130,10 +131,10 @@ def _local_cluster(n_workers: int | None) -> Iterator[tuple[Client, Callable[[],
         yield client, partial(cluster.scale, n_workers)
 
 
-def _processes(n_workers: int) -> LocalCluster:
+def _processes(n_workers: int, threads: int) -> LocalCluster:
     return LocalCluster(
         n_workers=n_workers,
-        threads_per_worker=1,
+        threads_per_worker=threads,
         processes=True,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces

@@ -34,6 +34,9 @@ class Workers(Protocol):
 
 
 Pool = Callable[[], AbstractContextManager[Workers]]
+# Threads of a local process that reads from stores or writes there, each with a task of its own: a task waits
+# for replies most of its time.
+STORE_THREADS = 4
 
 
 class InlineWorkers:
@@ -74,12 +77,14 @@ def run_all(
 
 
 @contextmanager
-def connect(n_workers: int | None = None, scheduler: str | None = None) -> Iterator[Workers]:
-    """n_workers local processes of one thread each [default: one per core], or a running cluster. Raises
+def connect(
+    n_workers: int | None = None, scheduler: str | None = None, threads: int = 1
+) -> Iterator[Workers]:
+    """n_workers local processes [default: one per core] of so many threads each, or a running cluster. Raises
     SchedulerError.
     """
     # Dask takes half a second to import, and what one task does needs none of it.
-    with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler) as workers:
+    with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler, threads) as workers:
         yield workers
 
 

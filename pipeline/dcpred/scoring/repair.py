@@ -22,11 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
-from dcpred.execution.workers import Pool, Workers, connect, run_all
+from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
-from dcpred.scoring.score import STRICT, plan_run, score
+from dcpred.scoring.score import STRICT, plan_run, score, score_pool
 from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
 from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
@@ -63,7 +63,7 @@ def repair(
     planned, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
-    with (pool or connect)() as workers:
+    with (pool or score_pool(x, output))() as workers:
         with ledger.claimed():
             _withdraw_what_is_wrong(
                 ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say

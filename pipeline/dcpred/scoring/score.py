@@ -7,13 +7,14 @@ same plan again does only what is missing; a finished run writes nothing.
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dcpred.execution.held_places import HeldPlace, check_place_free
 from dcpred.execution.progress import SILENT, Reporter, counted
-from dcpred.execution.workers import Pool, Workers, connect, this_process
+from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, plan_scoring
 from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger
@@ -126,7 +127,7 @@ def score(
     else:
         check_place_free(place)
     if pool is None:
-        pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else connect
+        pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else score_pool(x, output)
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
@@ -145,6 +146,14 @@ def score(
             lease.check()
             ledger.finish(manifest)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+
+
+def score_pool(
+    x: str, output: str | Path, n_workers: int | None = None, scheduler: str | None = None
+) -> Pool:
+    """The workers for scoring X into an output: of more threads where either lies on a store."""
+    threads = STORE_THREADS if is_remote(x) or is_remote(output) else 1
+    return partial(connect, n_workers, scheduler, threads)
 
 
 def _score_all(

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
@@ -36,7 +37,7 @@ NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
 PROBED_CHUNKS = 16
-WRITE_ALL = {"array.write_empty_chunks": True}
+WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any])
 
 
@@ -74,9 +75,9 @@ def _source(path: str, *, read_only: bool = True) -> str | StorePath:
 
 @lru_cache(maxsize=64)
 def _opened_once(path: str, of: str, options: Options, *, read_only: bool) -> zarr.Array[Any]:
-    with zarr.config.set({} if read_only else WRITE_ALL):
-        mode: Literal["r", "r+"] = "r" if read_only else "r+"
-        return _sound(zarr.open_array(_source(path, read_only=read_only), mode=mode, zarr_format=3))
+    mode: Literal["r", "r+"] = "r" if read_only else "r+"
+    array = _sound(zarr.open_array(_source(path, read_only=read_only), mode=mode, zarr_format=3))
+    return array if read_only else array.with_config(WRITE_ALL)
 
 
 def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
@@ -94,8 +95,8 @@ def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]
     """The array that its metadata tell of. A task opens four arrays, which takes Zarr 0.3 ms each; and tasks
     of one run open the same ones.
     """
-    with zarr.config.set({} if read_only else WRITE_ALL):
-        return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=read_only)), json.loads(metadata))
+    array = zarr.Array.from_dict(StorePath(LocalStore(path, read_only=read_only)), json.loads(metadata))
+    return array if read_only else array.with_config(WRITE_ALL)
 
 
 def _sound(node: Node) -> Node:
@@ -287,15 +288,15 @@ def open_consolidated(address: str | Path) -> zarr.Group | None:
 
 def open_output(address: str | Path, of: str = "") -> zarr.Array[Any]:
     """An existing array of a run to write into. `write_empty_chunks` is not stored with an array: it is set
-    here again. Raises DataError where Zarr does not take it.
+    here again, and not in Zarr's settings, which all threads share. Raises DataError where Zarr does not take
+    it.
     """
     path = local_path(address)
-    with zarr.config.set(WRITE_ALL):
-        if is_remote(path):
-            array = _opened_once(path, of, current_options(), read_only=False)
-        else:
-            known = _known(path, read_only=False)
-            array = zarr.open_array(path, mode="r+") if known is None else known
+    if is_remote(path):
+        array = _opened_once(path, of, current_options(), read_only=False)
+    else:
+        known = _known(path, read_only=False)
+        array = zarr.open_array(path, mode="r+").with_config(WRITE_ALL) if known is None else known
     if not array.config.write_empty_chunks:
         raise DataError(
             f"{address} was opened without write_empty_chunks; this Zarr version is not supported"
