@@ -1,21 +1,26 @@
 """Damage of every kind at random places of finished outputs: how much of it `dcpred verify` finds, and false
 alarms.
 
-    python tests/benchmarks/damage.py [--trials 100] [--work DIR] [--seed 0] [--quick]
+    python tests/benchmarks/damage.py [--trials 100] [--store s3|gs|az] [--work DIR] [--seed 0] [--quick]
 
 Outputs of two and three classes, of a regression, with rows that are not finite, with labels alone, and with
 rows given up, of 20 blocks each. In each trial an output is copied and verified (a finding is a false alarm),
 then damaged and verified at every level that promises to find that damage. Level sample scores all rows again
 where it alone promises something, else one. Exit code 1 if anything is missed, or any alarm false.
+
+With --store outputs are scored into a bucket of a server on loopback; a copy on a disk is damaged, brought
+back object by object, and verified there.
 """
 
 import argparse
+import os
 import shutil
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import numpy as np
+from chaos_stores import SERVERS
 from common import Table
 from injuries import INJURIES, Injury
 
@@ -26,8 +31,10 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import VerifyReport, verify
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
+from support.stores import StoreServer
 
 KINDS = (
     ("two classes", 2),
@@ -45,7 +52,27 @@ def inline() -> nullcontext[InlineWorkers]:
     return nullcontext(InlineWorkers())
 
 
-def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
+def fetch(place: Place, folder: Path) -> Path:
+    """The objects of a place as files."""
+    for name in place.listing():
+        standing, path = place.read(name), folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(standing.data if standing else b"")
+    return folder
+
+
+def bring(folder: Path, place: Place) -> None:
+    """Make the objects of a place those files; what is equal is not written again, as by a real hand."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    for name in place.listing().keys() - files.keys():
+        place.remove(name)
+    for name, path in files.items():
+        standing, data = place.read(name), path.read_bytes()
+        if standing is None or standing.data != data:
+            place.write(name, data)
+
+
+def make_outputs(work: Path, rng: np.random.Generator, store: StoreServer | None) -> list[Path]:
     plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, CHUNK_ROWS, 20
     outputs = []
     for name, classes in KINDS:
@@ -82,12 +109,12 @@ def make_outputs(work: Path, rng: np.random.Generator) -> list[Path]:
         score(
             folder / "model",
             f"{folder}/data.zarr/X",
-            folder / "out",
+            output := store.address(name.replace(" ", "-")) if store else folder / "out",
             inline,
             outputs=wanted,
             tolerance=tolerance,
         )
-        outputs.append(folder / "out")
+        outputs.append(fetch(open_place(output), folder / "out") if store else folder / "out")
     return outputs
 
 
@@ -109,27 +136,41 @@ def main() -> None:
     )
     parser.add_argument("--work", type=Path, default=Path("benchmark-damage"))
     parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
+    parser.add_argument("--store", choices=SERVERS, help="where outputs lie [default: on a disk]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="one trial")
     args = parser.parse_args()
     trials = 1 if args.quick else args.trials
     rng = np.random.default_rng(args.seed)
     shutil.rmtree(args.work, ignore_errors=True)
-    outputs = make_outputs(args.work, rng)
+    with ExitStack() as stack:
+        store = stack.enter_context(SERVERS[args.store]()) if args.store else None
+        os.environ.update(store.environment if store else {})
+        attack(args.work, trials, rng, store)
+    shutil.rmtree(args.work)
+
+
+def attack(work: Path, trials: int, rng: np.random.Generator, store: StoreServer | None) -> None:
+    outputs = make_outputs(work, rng, store)
     table = Table("damage", "fast", "sample", "full", "false alarms")
     missed = n_false = n_clean = 0
     for injury in INJURIES:
         found: Counter[str] = Counter()
         false, rows = 0, N_ROWS if injury.levels == ("sample",) else 1
         for _ in range(trials):
-            copy = args.work / "copy"
+            copy, chosen = work / "copy", outputs[rng.integers(len(outputs))]
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(outputs[rng.integers(len(outputs))], copy)
-            false += sum(alarms(verify(copy, level, inline, rows=rows)) > 0 for level in injury.levels)
+            shutil.copytree(chosen, copy)
+            there = store.address(chosen.parent.name.replace(" ", "-")) if store else copy
+            false += sum(alarms(verify(there, level, inline, rows=rows)) > 0 for level in injury.levels)
             injury.inflict(copy, rng)
+            if store:
+                bring(copy, open_place(there))
             found.update(
-                level for level in injury.levels if is_found(injury, verify(copy, level, inline, rows=rows))
+                level for level in injury.levels if is_found(injury, verify(there, level, inline, rows=rows))
             )
+            if store:
+                bring(chosen, open_place(there))
         shown = [
             f"{found[level]} of {trials}" if level in injury.levels else "–"
             for level in ("fast", "sample", "full")
@@ -141,7 +182,6 @@ def main() -> None:
     table.show()
     if missed or n_false:
         raise SystemExit(f"{missed} were missed, and {n_false} were false alarms")
-    shutil.rmtree(args.work)
 
 
 if __name__ == "__main__":
