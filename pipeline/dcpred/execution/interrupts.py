@@ -9,13 +9,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from dcpred_tasks.errors import InterruptedRunError
+from dcpred_tasks.storage.bucket import silent_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SILENT_SECONDS = 4.0  # that a store has for what is in flight, and then for a request
 
 _asked = threading.Event()
 _listening = 0
@@ -64,6 +67,20 @@ def interrupted(done: int, total: int) -> InterruptedRunError:
     )
 
 
+def _end_where_a_store_is_silent() -> None:
+    """End the process where what is in flight waits for a store that does not answer: nothing is lost by it,
+    and a person who interrupts does not wait for time-outs.
+    """
+    time.sleep(SILENT_SECONDS)
+    address = silent_store(SILENT_SECONDS)
+    if address:
+        told = (
+            f"dcpred: {address} does not answer, so that nothing is waited for; run the same command again\n"
+        )
+        os.write(sys.stderr.fileno(), told.encode())
+        os._exit(InterruptedRunError.exit_code)
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     """Answer a signal. It interrupts whatever Python runs in the main thread.
 
@@ -76,6 +93,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
     """
     if _asked.is_set():
         os._exit(InterruptedRunError.exit_code)
+    threading.Thread(target=_end_where_a_store_is_silent, daemon=True, name="dcpred-interrupt").start()
     if not _listening:
         raise KeyboardInterrupt
     _asked.set()

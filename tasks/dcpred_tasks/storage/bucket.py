@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
+from weakref import WeakSet
 
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage.addresses import Options, StoreAddress, current_options, parse
@@ -40,6 +41,7 @@ PAGE = 1000  # names in a page of a listing
 PART_BYTES = 16 * 2**20  # larger objects are sent in parts, whose rest a killed process leaves invisible
 # Stores in this process's memory by the name of their bucket, for memory:// addresses: tests put them there.
 IN_MEMORY: dict[str, Any] = {}
+_in_use: "WeakSet[Bucket]" = WeakSet()
 
 
 def open_bucket(address: str) -> "Bucket":
@@ -53,7 +55,26 @@ def open_bucket(address: str) -> "Bucket":
 @lru_cache(maxsize=256)
 def _opened(address: str, options: Options) -> "Bucket":
     where = parse(address)
-    return Bucket(where, open_store(where.scheme, where.bucket, options))
+    bucket = Bucket(where, open_store(where.scheme, where.bucket, options))
+    _in_use.add(bucket)
+    return bucket
+
+
+def silent_store(seconds: float) -> str:
+    """The address of a store of this process that does not answer within so many seconds; "" where all do."""
+    asked = {bucket: request_threads().submit(_asked, bucket) for bucket in list(_in_use)}
+    end = time.monotonic() + seconds
+    for bucket, future in asked.items():
+        try:
+            future.result(max(end - time.monotonic(), 0.0))
+        except TimeoutError:
+            return bucket.address
+    return ""
+
+
+def _asked(bucket: "Bucket") -> None:
+    with suppress(Exception):  # any answer will do
+        obstore().head(bucket.store, bucket._key("lock"))
 
 
 class Bucket:

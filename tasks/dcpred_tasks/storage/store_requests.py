@@ -89,14 +89,6 @@ def request_threads() -> ThreadPoolExecutor:
     return _pool(os.getpid())
 
 
-def _go_on() -> None:
-    """Nothing ends the waiting."""
-
-
-# Called while a request is waited for; what it raises ends the waiting. The driver looks for interrupts.
-while_waiting: Callable[[], None] = _go_on
-
-
 def waited_for(future: Future[T], address: str) -> T:
     """What a request comes to. The caller can be interrupted meanwhile."""
     while True:
@@ -105,7 +97,6 @@ def waited_for(future: Future[T], address: str) -> T:
         except NotYet:
             if future.done():
                 raise StoreError(f"{address}: timed out") from None
-            while_waiting()
 
 
 def request(call: Callable[[], T], address: str) -> T:
