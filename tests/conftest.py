@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from dcpred.execution.workers import Pool, connect
+from support import stores
 from support.data import Classes, make_blobs, make_group
+from support.stores import Proxy, StoreServer
 
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
@@ -62,3 +64,36 @@ def two_workers() -> Iterator[Pool]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[StoreServer]:
+    with stores.s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[StoreServer]:
+    with stores.gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[StoreServer]:
+    if stores.azurite() is None:
+        pytest.skip("Azurite is not there; install it by npm, and name its main.js by DCPRED_AZURITE")
+    with stores.azure_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with stores.secure_server(tmp_path_factory.mktemp("certificates")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(s3: StoreServer) -> Iterator[Proxy]:
+    """The same server behind a proxy, whose faults the test sets."""
+    with stores.spoiled(s3) as proxy:
+        yield proxy

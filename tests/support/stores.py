@@ -1,4 +1,8 @@
-"""Object stores for tests: servers of other people on loopback, each ended by who started it."""
+"""Object stores for tests: servers of other people on loopback, each ended by who started it.
+
+Credentials are always given in the environment: without any, obstore would look for them outside of this
+machine. Azurite comes from npm: where DCPRED_AZURITE names its main.js, Azure is tested, too.
+"""
 
 import base64
 import hashlib
@@ -8,18 +12,26 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-SERVERS = Path(__file__).parent / "servers"
-START_SECONDS = 60.0
+import pytest
+import trustme
+
+from dcpred_tasks.storage import bucket, object_arrays, opened_stores
+from dcpred_tasks.storage.addresses import check_options, storage_options
+
+TESTS = Path(__file__).parents[1]
+START_SECONDS = 60.0  # no test passes or fails by it unless a server does not start
 BUCKET = "bucket"
 # Credentials that every server here takes, and that no message may show.
 ACCESS_KEY, SECRET_KEY = "dcpredtestid", "dcpredtestsecret"
@@ -39,41 +51,51 @@ class StoreServer:
     scheme: str
     port: int
     environment: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    """Storage options that it needs."""
 
     def address(self, *names: str) -> str:
         return "/".join([f"{self.scheme}://{BUCKET}", *names])
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def forget_stores() -> None:
+    """Close the stores of this process, which were opened with the environment of then."""
+    for function in (opened_stores.open_store, bucket._opened, object_arrays._store):
+        function.cache_clear()
 
 
 @contextmanager
-def process(command: Sequence[str], port: int, env: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A server process until the `with` statement ends."""
+def used(server: StoreServer, **more: str) -> Iterator[StoreServer]:
+    """This process, and those that it starts, use a server within a `with` statement."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
+                patch.delenv(name)
+        for name, value in {**server.environment, **more}.items():
+            patch.setenv(name, value)
+        forget_stores()
+        try:
+            with storage_options(check_options(server.options)):
+                yield server
+        finally:
+            forget_stores()
+
+
+@contextmanager
+def started(module: str, *arguments: str) -> Iterator[int]:
+    """The port of a server process, which runs until the `with` statement ends."""
+    command = [sys.executable, "-m", f"support.servers.{module}", *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(env or {})}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=TESTS
     ) as server:
         try:
-            _wait_for(server, port)
-            yield
+            assert server.stdout is not None
+            told = server.stdout.readline()
+            if not told:
+                raise RuntimeError(f"server {module} did not start")
+            yield int(told)
         finally:
             server.kill()
-
-
-def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise RuntimeError(f"the server ended with {server.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError("the server did not start")
 
 
 def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = {}) -> bytes:
@@ -89,8 +111,7 @@ def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[s
 
 @contextmanager
 def s3_server() -> Iterator[StoreServer]:
-    port = free_port()
-    with process([sys.executable, str(SERVERS / "s3.py"), str(port)], port):
+    with started("s3") as port:
         ask(port, "PUT", f"/{BUCKET}")
         yield StoreServer("s3", port, s3_environment(port))
 
@@ -107,9 +128,29 @@ def s3_environment(port: int) -> dict[str, str]:
 
 
 @contextmanager
+def secure_server(folder: Path) -> Iterator[StoreServer]:
+    """An S3 server behind TLS, whose certificate is of a CA that nobody else knows: its own, in `folder`."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    files = [folder / "certificate.pem", folder / "key.pem", folder / "authority.pem"]
+    certificate.cert_chain_pems[0].write_to_path(files[0])
+    certificate.private_key_pem.write_to_path(files[1])
+    authority.cert_pem.write_to_path(files[2])
+    with started("s3", str(files[0]), str(files[1])) as port:
+        link = http.client.HTTPSConnection(
+            "127.0.0.1", port, context=ssl.create_default_context(cafile=files[2]), timeout=30
+        )
+        link.request("PUT", f"/{BUCKET}", headers={"Content-Length": "0"})
+        assert link.getresponse().status == 200
+        link.close()
+        environment = s3_environment(port) | {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}"}
+        del environment["AWS_ALLOW_HTTP"]
+        yield StoreServer("s3", port, environment, {"root_certificate": str(files[2])})
+
+
+@contextmanager
 def gcs_server() -> Iterator[StoreServer]:
-    port = free_port()
-    with process([sys.executable, str(SERVERS / "gcs.py"), str(port)], port):
+    with started("gcs") as port:
         yield StoreServer("gs", port, gcs_environment(port))
 
 
@@ -132,13 +173,41 @@ def azurite() -> str | None:
 
 @contextmanager
 def azure_server() -> Iterator[StoreServer]:
-    port, script = free_port(), azurite()
+    script = azurite()
     assert script is not None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     places = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
     quiet = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    with process(["node", script, *places, *quiet], port):
-        _make_container(port)
-        yield StoreServer("az", port, azure_environment(port))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            ["node", script, *places, *quiet],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+        ) as server,
+    ):
+        try:
+            _wait_for(server, port)
+            _make_container(port)
+            yield StoreServer("az", port, azure_environment(port))
+        finally:
+            server.kill()
+
+
+def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise RuntimeError(f"the server ended with {server.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError("the server did not start")
 
 
 def azure_environment(port: int) -> dict[str, str]:
@@ -188,7 +257,5 @@ class Proxy(StoreServer):
 
 @contextmanager
 def spoiled(server: StoreServer, *faults: Fault, seed: int = 0) -> Iterator[Proxy]:
-    port = free_port()
-    command = [sys.executable, str(SERVERS / "proxy.py"), str(port), str(server.port)]
-    with process([*command, json.dumps(faults), str(seed)], port):
+    with started("proxy", str(server.port), json.dumps(faults), str(seed)) as port:
         yield Proxy(server.scheme, port, ENVIRONMENTS[server.scheme](port))

@@ -1,10 +1,10 @@
-"""The XML interface of Google Cloud Storage as far as obstore speaks it, on loopback (python gcs.py PORT).
+"""The XML interface of Google Cloud Storage as far as obstore speaks it, on loopback.
 
-Objects have generations: 0 stands for one that is not there. Everything happens under one lock.
+Objects have generations: 0 stands for one that is not there. Everything happens under one lock. A page of a
+listing has few names, so that every listing has many.
 """
 
 import hashlib
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-lock = threading.Lock()
+from support.servers import announce
+
+BUCKET, PAGE = "bucket", 7
 
 
 @dataclass
@@ -27,15 +29,15 @@ class Held:
         return f'"{hashlib.md5(self.data).hexdigest()}"'
 
 
+lock = threading.Lock()
 objects: dict[str, Held] = {}
-BUCKET = "bucket"
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Nothing is logged."""
 
     def answer(self, status: int, data: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -46,91 +48,99 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def key(self) -> str:
-        return unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+    def refuse(self, status: int, code: str) -> None:
+        self.answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
 
-    def missing_bucket(self) -> bool:
-        if unquote(urlsplit(self.path).path).lstrip("/").partition("/")[0] == BUCKET:
-            return False
-        self.answer(404, b"<Error><Code>NoSuchBucket</Code><Message>bucket does not exist</Message></Error>")
-        return True
+    def names(self) -> tuple[str, str]:
+        """Bucket and key of the path."""
+        bucket, _, key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")
+        return bucket, key
 
     def do_PUT(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.missing_bucket():
-            return
+        bucket, key = self.names()
+        if bucket != BUCKET:
+            return self.refuse(404, "NoSuchBucket")
         with lock:
-            held, wanted = objects.get(self.key()), self.headers.get("x-goog-if-generation-match")
+            held, wanted = objects.get(key), self.headers.get("x-goog-if-generation-match")
             if wanted is not None and int(wanted) != (held.generation if held else 0):
-                return self.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
-            new = Held(data, time.time_ns(), time.time())
-            objects[self.key()] = new
+                return self.refuse(412, "PreconditionFailed")
+            new = objects[key] = Held(data, time.time_ns(), time.time())
         return self.answer(200, b"", {"ETag": new.etag, "x-goog-generation": str(new.generation)})
 
     def do_GET(self) -> None:
-        if self.missing_bucket():
-            return None
-        if not self.key():
+        bucket, key = self.names()
+        if bucket != BUCKET:
+            return self.refuse(404, "NoSuchBucket")
+        if not key:
             return self.listing()
         with lock:
-            held = objects.get(self.key())
+            held = objects.get(key)
         if held is None:
-            return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return self.refuse(404, "NoSuchKey")
         headers = {
             "ETag": held.etag,
             "x-goog-generation": str(held.generation),
             "Last-Modified": formatdate(held.time, usegmt=True),
         }
-        span = self.headers.get("Range", "").removeprefix("bytes=")
-        if not span:
+        size, asked = len(held.data), self.headers.get("Range", "").removeprefix("bytes=")
+        if not asked:
             return self.answer(200, held.data, headers)
-        first, _, last = span.partition("-")
-        size = len(held.data)
-        start, stop = (
-            (int(first), min(int(last or size - 1) + 1, size)) if first else (max(size - int(last), 0), size)
-        )
+        first, _, last = asked.partition("-")
+        start = int(first) if first else max(size - int(last), 0)
+        stop = min(int(last) + 1, size) if first and last else size
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         return self.answer(206, held.data[start:stop], headers)
 
     do_HEAD = do_GET
 
     def do_DELETE(self) -> None:
+        bucket, key = self.names()
         with lock:
-            gone = objects.pop(self.key(), None)
-        self.answer(404 if gone is None else 204)
+            gone = objects.pop(key, None) if bucket == BUCKET else None
+        return self.answer(204) if gone is not None else self.refuse(404, "NoSuchKey")
 
     def listing(self) -> None:
+        """Version 2 of listing: names after a token or start, in pages, those of folders as one."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token", query.get("start-after", ""))
-        most = int(query.get("max-keys", 1000))
+        after, token = query.get("start-after", ""), query.get("continuation-token", "")
         with lock:
-            found = sorted(name for name in objects if name.startswith(prefix) and name > after)
-            held = {name: objects[name] for name in found}
-        folders: dict[str, None] = {}
-        lines: list[str] = []
-        for name in found:
-            rest = name.removeprefix(prefix)
-            if delimiter and delimiter in rest:
-                folders[prefix + rest.partition(delimiter)[0] + delimiter] = None
+            held = {name: objects[name] for name in sorted(objects) if name.startswith(prefix)}
+        found: dict[str, str] = {}  # what is told of each name or folder, in ascending order
+        for name, one in held.items():
+            folder, inside, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else ("", "", "")
+            shown = prefix + folder + inside if inside else name
+            if name <= after or shown <= token:
                 continue
-            when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(held[name].time))
-            lines.append(
+            if inside:
+                found[shown] = f"<CommonPrefixes><Prefix>{escape(shown)}</Prefix></CommonPrefixes>"
+                continue
+            when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.time))
+            found[name] = (
                 f"<Contents><Key>{escape(name)}</Key><LastModified>{when}</LastModified>"
-                f"<ETag>{escape(held[name].etag)}</ETag><Size>{len(held[name].data)}</Size></Contents>"
+                f"<ETag>{escape(one.etag)}</ETag><Size>{len(one.data)}</Size></Contents>"
             )
-            if len(lines) == most:
-                break
-        truncated = len(lines) == most and name != found[-1]
-        more = f"<NextContinuationToken>{escape(name)}</NextContinuationToken>" if truncated else ""
-        common = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in folders)
+        page = list(found)[:PAGE]
+        more = len(found) > len(page)
+        end = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        lines = "".join(found[name] for name in page)
         text = (
-            '<?xml version="1.0"?><ListBucketResult>'
-            f"<IsTruncated>{str(truncated).lower()}</IsTruncated>{more}{''.join(lines)}{common}"
-            "</ListBucketResult>"
+            f'<?xml version="1.0"?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>'
+            f"{end}{lines}</ListBucketResult>"
         )
         self.answer(200, text.encode(), {"Content-Type": "application/xml"})
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_: object) -> None:
+        """Connections that clients give up are no news."""
+
+
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    server = Server(("127.0.0.1", 0), Handler)
+    announce(server.server_port)
+    server.serve_forever()

@@ -1,9 +1,10 @@
 """A proxy that spoils requests to an object store, on loopback.
 
-    python proxy.py PORT TARGET_PORT FAULTS [SEED]
+    python -m support.servers.proxy TARGET_PORT FAULTS [SEED]
 
-FAULTS is a JSON list of {"match": regex of "METHOD path", "fault": …, "share": …}; the first that matches and
-is drawn is done:
+FAULTS is a JSON list of {"match": regex of "METHOD path key", "fault": …, "share": …, "times": …}; the first
+that matches, is drawn (share, 1 where it is left out) and was not done so many times yet is done. `key` is
+the name of the key that a request to S3 is signed with, so that processes can be told apart:
 
     drop before, drop after    the connection ends before the request went on, or after it took place
     503 before, 503 after      any status, likewise
@@ -11,7 +12,8 @@ is drawn is done:
     delay:0.05                 seconds
     strip                      headers of conditions are taken off, as by a store that does not heed them
 
-A PUT to /.faults replaces the list, a GET of it tells how often each fault was done.
+A PUT to /.faults replaces the list, a GET of it tells how often each fault was done, and how many requests of
+each method went through.
 """
 
 import http.client
@@ -26,8 +28,11 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from support.servers import announce
+
 CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
 HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+CODES = {"403": "AccessDenied", "409": "ConditionalRequestConflict", "429": "SlowDown"}
 
 faults: list[dict[str, Any]] = []
 done: Counter[str] = Counter()
@@ -40,19 +45,24 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Nothing is logged."""
 
     def drawn(self) -> str:
-        line = f"{self.command} {self.path}"
+        """The fault that is to be done to this request; "" for none."""
+        key = re.search(r"Credential=([^/]*)/", self.headers.get("Authorization", ""))
+        line = f"{self.command} {self.path} {key[1] if key else ''}"
         with lock:
             for one in faults:
-                if re.search(one["match"], line) and random_numbers.random() < one.get("share", 1.0):
+                left = one.get("times", 1) > 0
+                if left and re.search(one["match"], line) and random_numbers.random() < one.get("share", 1.0):
+                    if "times" in one:
+                        one["times"] -= 1
                     done[one["fault"]] += 1
                     return str(one["fault"])
             done[self.command] += 1
         return ""
 
-    def handle_one(self) -> None:
+    def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0) or 0))
         if self.path == "/.faults":
             return self.control(body)
@@ -86,10 +96,10 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def control(self, body: bytes) -> None:
-        if self.command == "PUT":
-            with lock:
+        with lock:
+            if self.command == "PUT":
                 faults[:] = json.loads(body)
-        data = json.dumps(done).encode()
+            data = json.dumps(done).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -98,8 +108,7 @@ class Handler(BaseHTTPRequestHandler):
     def spoil(self, kind: str) -> None:
         if kind == "drop":
             return self.hang_up()
-        code = {"409": "ConditionalRequestConflict", "403": "AccessDenied", "429": "SlowDown"}
-        data = f"<Error><Code>{code.get(kind, 'ServiceUnavailable')}</Code></Error>".encode()
+        data = f"<Error><Code>{CODES.get(kind, 'ServiceUnavailable')}</Code></Error>".encode()
         self.send_response(int(kind))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -112,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = handle_one
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = pass_on
 
 
 class Server(ThreadingHTTPServer):
@@ -124,7 +133,9 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
-    target = int(sys.argv[2])
-    faults[:] = json.loads(sys.argv[3])
-    random_numbers.seed(int(sys.argv[4]) if len(sys.argv) > 4 else 0)
-    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    target = int(sys.argv[1])
+    faults[:] = json.loads(sys.argv[2])
+    random_numbers.seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    server = Server(("127.0.0.1", 0), Handler)
+    announce(server.server_port)
+    server.serve_forever()

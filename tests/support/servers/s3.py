@@ -1,4 +1,7 @@
-"""An S3 server on loopback: moto behind a lock, since it looks and writes in two steps (s3.py PORT)."""
+"""An S3 server on loopback: moto behind a lock, since it looks and writes in two steps.
+
+python -m support.servers.s3 [CERTIFICATE KEY]     PEM files, for TLS
+"""
 
 import logging
 import sys
@@ -8,6 +11,8 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug import serving
 
+from support.servers import announce
+
 lock, inner = threading.Lock(), DomainDispatcherApplication(create_backend_app)
 
 
@@ -16,8 +21,17 @@ def locked(environment: Any, start: Any) -> list[bytes]:
         return list(inner(environment, start))
 
 
+class Server(serving.ThreadedWSGIServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_: object) -> None:
+        """Connections that clients give up are no news."""
+
+
 if __name__ == "__main__":
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    serving.run_simple(
-        "127.0.0.1", int(sys.argv[1]), locked, threaded=True, request_handler=MotoRequestHandler
-    )
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+    files = tuple(sys.argv[1:3]) or None
+    server = Server("127.0.0.1", 0, locked, MotoRequestHandler, ssl_context=files)
+    announce(server.port)
+    server.serve_forever()

@@ -1,0 +1,393 @@
+"""What every kind of place must do: a folder, and prefixes of stores by servers of other people.
+
+The conditional operations are tried under faults of requests, too. `MUTATIONS` are sources that were made
+wrong: each must be found by one of these tests.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.storage.bucket import IN_MEMORY, same_tag
+from dcpred_tasks.storage.place import Folder, Place, open_place
+from support.stores import StoreServer, used
+
+ODD = ("a b", "ä", "100%", "a%20b", "a+b", "a=b&c", "x'y", "(1)", "~", "a.b-c_d", "c/0/0", ".hidden")
+THREADS, TIMES = 8, 3
+# What may happen to a request that takes place in the end, or did already.
+FAULTS = (
+    "drop before",
+    "drop after",
+    "503 before",
+    "503 after",
+    "500 after",
+    "429 before",
+    "409 before",
+    "409 after",
+    "half",
+    "delay:0.3",
+)
+
+
+def on(server: StoreServer) -> Iterator[Place]:
+    """A place of its own on a server."""
+    with used(server):
+        yield open_place(server.address(secrets.token_hex(4), "run"))
+
+
+class PlaceContract:
+    """Fixture `place`: a place where nothing is yet, whose address ends with /run. Folders are made before
+    something is written to them, as where they are needed.
+    """
+
+    def test_what_is_created_stands(self, place: Place) -> None:
+        place.make_folder("")
+        assert place.read("a.json") is None
+        assert place.create("a.json", b"one")
+        standing = place.read("a.json")
+        assert standing is not None
+        assert standing.data == b"one"
+        assert same_tag(place.written_tag("a.json") or standing.tag, standing.tag)
+
+    def test_a_name_is_created_once(self, place: Place) -> None:
+        place.make_folder("blocks")
+        assert place.create("blocks/0.json", b"one")
+        assert not place.create("blocks/0.json", b"other")
+        assert data(place, "blocks/0.json") == b"one"
+
+    def test_a_name_is_free_once_it_is_removed(self, place: Place) -> None:
+        place.make_folder("")
+        assert place.create("a", b"one")
+        place.remove("a")
+        assert place.read("a") is None
+        assert place.create("a", b"other")
+
+    def test_what_has_the_tag_is_replaced(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("a", b"one")
+        tag = tag_of(place, "a")
+        new = place.replace("a", b"other", tag)
+        assert new is not None
+        assert not same_tag(new, tag)
+        assert tag_of(place, "a") == new
+        assert data(place, "a") == b"other"
+
+    def test_what_has_another_tag_is_not(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("a", b"one")
+        old = tag_of(place, "a")
+        place.write("a", b"two")
+        assert place.replace("a", b"three", old) is None
+        assert data(place, "a") == b"two"
+
+    def test_what_is_gone_is_not_replaced(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("a", b"one")
+        old = tag_of(place, "a")
+        place.remove("a")
+        assert place.replace("a", b"three", old) is None
+        assert place.read("a") is None
+
+    def test_writing_needs_no_condition(self, place: Place) -> None:
+        place.make_folder("")
+        for one in (b"one", b"", b"\0" * 100_000):
+            place.write("a", one)
+            assert data(place, "a") == one
+
+    def test_removing_what_is_not_there_is_fine(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("a", b"one")
+        for _ in range(2):
+            place.remove("a")
+        assert place.read("a") is None
+
+    def test_listing(self, place: Place) -> None:
+        place.make_folder("blocks")
+        place.make_folder("blocks2")
+        names = sorted(f"blocks/{i:03d}.json" for i in range(25))
+        for name in [*names, "blocks2/0", "plan.json"]:
+            place.write(name, name.encode())
+        whole = place.listing("blocks")
+        assert sorted(whole) == names
+        assert {entry.size for entry in whole.values()} == {len(names[0])}
+        assert all(same_tag(entry.tag, tag_of(place, name)) for name, entry in whole.items())
+        assert place.listing("nothing") == {}
+        assert sorted(place.listing()) == sorted([*names, "blocks2/0", "plan.json"])
+
+    def test_a_listing_in_parts_is_the_same(self, place: Place) -> None:
+        place.make_folder("blocks")
+        names = sorted(f"blocks/{i:03d}.json" for i in range(20))
+        for name in names:
+            place.write(name, b"x")
+        whole = place.listing("blocks")
+        for splits in ([names[7]], names[::5], ["blocks/0", names[3], "blocks/0035", "blocks/z"], names):
+            assert place.listing("blocks", splits) == whole
+
+    def test_names_in_a_folder(self, place: Place) -> None:
+        for i in range(9):
+            place.make_folder(f"scores.zarr/{i}")
+            place.write(f"scores.zarr/{i}/c", b"")
+            place.write(f"{i}.json", b"")
+        assert place.names("") == {"scores.zarr", *(f"{i}.json" for i in range(9))}
+        assert place.names("scores.zarr") == {str(i) for i in range(9)}
+        assert place.names("nothing") == set()
+
+    def test_whether_anything_is_there(self, place: Place) -> None:
+        assert not place.is_there()
+        beside = open_place(f"{place.address}2")
+        beside.make_folder("")
+        beside.write("a", b"")
+        assert not place.is_there()
+        place.make_folder("b")
+        place.write("b/c", b"")
+        assert place.is_there()
+
+    def test_the_clock_is_that_of_times(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("a", b"")
+        before = place.read("a")
+        assert before is not None
+        now = place.clock()
+        place.write("b", b"")
+        after = place.read("b")
+        assert after is not None
+        assert before.time <= now <= after.time
+        assert place.names("") == {"a", "b"}
+
+    def test_odd_names(self, place: Place) -> None:
+        place.make_folder("c/0")
+        for name in ODD:
+            assert place.create(name, name.encode())
+        assert {name: data(place, name) for name in ODD} == {name: name.encode() for name in ODD}
+        assert set(place.listing()) == {*ODD}
+        for name in ODD:
+            assert place.replace(name, b"other", tag_of(place, name)) is not None
+            place.remove(name)
+        assert all(name.endswith(".guard") for name in place.listing())  # a folder's locks last
+
+    def test_one_of_many_creates(self, place: Place) -> None:
+        place.make_folder("")
+        bodies = [secrets.token_bytes(8) for _ in range(THREADS)]
+        for i in range(TIMES):
+            won = at_once([partial(place.create, f"{i}", body) for body in bodies])
+            assert sum(won) == 1
+            assert data(place, f"{i}") == bodies[won.index(True)]
+
+    def test_no_update_is_lost(self, place: Place) -> None:
+        place.make_folder("")
+        place.write("counter", b"0 ")
+
+        def count() -> None:
+            for _ in range(TIMES):
+                while True:
+                    standing = place.read("counter")
+                    assert standing is not None
+                    number = int(standing.data.split()[0]) + 1
+                    if place.replace(
+                        "counter", b"%d %s" % (number, secrets.token_bytes(8).hex().encode()), standing.tag
+                    ):
+                        break
+
+        at_once([count] * 4)
+        assert int(data(place, "counter").split()[0]) == 4 * TIMES
+
+
+class StoreContract(PlaceContract):
+    """Besides of stores on servers; fixture `server`."""
+
+    @pytest.fixture
+    def place(self, server: StoreServer) -> Iterator[Place]:
+        yield from on(server)
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            lambda place: place.read("a"),
+            lambda place: place.create("a", b""),
+            lambda place: place.replace("a", b"", "0" * 32 + "/1"),
+            lambda place: place.write("a", b""),
+            lambda place: place.remove("a"),
+            lambda place: place.listing(),
+            lambda place: place.names(""),
+            lambda place: place.is_there(),
+            lambda place: place.clock(),
+        ],
+    )
+    def test_a_missing_bucket_is_no_missing_name(
+        self, server: StoreServer, operation: Callable[[Place], object]
+    ) -> None:
+        missing = f"{server.scheme}://missing"
+        with used(server), pytest.raises(ResourceError, match=f"there is no bucket {missing}; make it"):
+            operation(open_place(f"{missing}/run"))
+
+
+FIRST_PUT = {"match": "^PUT .*/run/a", "times": 1}
+
+
+class SpoiledContract:
+    """The conditional operations where one request is spoiled: they say what stands.
+
+    Fixture `proxy`: a server behind the proxy. `place` is on it.
+    """
+
+    @pytest.fixture
+    def place(self, proxy: Proxy) -> Iterator[Place]:
+        proxy.set_faults()
+        yield from on(proxy)
+        proxy.set_faults()
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_operations(self, proxy: Proxy, place: Place, fault: str) -> None:
+        check_create(proxy, place, fault)
+        check_replace(proxy, place, fault)
+
+        proxy.set_faults({**FIRST_PUT, "fault": fault})
+        place.write("a", b"four")
+        assert data(place, "a") == b"four"
+        proxy.set_faults({"match": "^GET .*run(/|%2F)?", "fault": fault, "times": 1})
+        if not fault.startswith("409"):  # no server answers so to what changes nothing
+            assert data(place, "a") == b"four"
+            proxy.set_faults({"match": "^GET .*prefix", "fault": fault, "times": 1})
+            assert set(place.listing()) == {"a"}
+        proxy.set_faults({"match": "^DELETE ", "fault": fault, "times": 1})
+        if not fault.startswith("409 before"):
+            place.remove("a")
+            assert place.read("a") is None
+
+    @pytest.mark.parametrize("fault", ["drop before", "503 before", "409 before", "drop after", "503 after"])
+    def test_what_stands_where_no_answer_comes(self, proxy: Proxy, place: Place, fault: str) -> None:
+        """Told as an error for a while where nothing stands, and where it does, as a success."""
+        proxy.set_faults({"match": "^PUT ", "fault": fault})
+        for name, create in (
+            ("a", lambda: place.create("a", b"one")),
+            ("b", lambda: place.write("b", b"one")),
+        ):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(bucket_module, "WAIT_SECONDS", 0.0)
+                try:
+                    told: object = create()
+                except StoreError:
+                    told = "failed"
+            proxy.set_faults()
+            standing = place.read(name)
+            if fault.endswith("before"):
+                assert (told, standing) == ("failed", None)
+            elif name == "a":
+                assert told is True
+                assert standing is not None
+            proxy.set_faults({"match": "^PUT ", "fault": fault})
+
+    @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
+    def test_a_missing_right_is_told_as_that(self, proxy: Proxy, place: Place, method: str) -> None:
+        place.write("a", b"one")
+        proxy.set_faults({"match": f"^{method} ", "fault": "403 before"})
+        operations = {
+            "PUT": [lambda: place.create("a", b""), lambda: place.write("a", b""), place.clock],
+            "GET": [lambda: place.read("a"), lambda: place.read("b"), place.listing, place.is_there],
+            "DELETE": [lambda: place.remove("a")],
+        }
+        for operation in operations[method]:
+            with pytest.raises(ResourceError, match="the store refuses it"):
+                operation()
+
+
+class TestSpoiledS3(SpoiledContract):
+    @pytest.fixture
+    def proxy(self, s3_proxy: Proxy) -> Proxy:
+        return s3_proxy
+
+
+class TestSpoiledGoogle(SpoiledContract):
+    @pytest.fixture(scope="class")
+    def proxy(self, gcs: StoreServer) -> Iterator[Proxy]:
+        with spoiled(gcs) as proxy:
+            yield proxy
+
+
+class TestSpoiledAzure(SpoiledContract):
+    @pytest.fixture(scope="class")
+    def proxy(self, azure: StoreServer) -> Iterator[Proxy]:
+        with spoiled(azure) as proxy:
+            yield proxy
+
+
+def check_create(proxy: Proxy, place: Place, fault: str) -> None:
+    """One who gets a free name is told so, and nobody else, whatever became of the reply."""
+    proxy.set_faults({**FIRST_PUT, "fault": fault})
+    assert place.create("a", b"one")
+    proxy.set_faults({**FIRST_PUT, "fault": fault})
+    assert not place.create("a", b"other")
+    assert data(place, "a") == b"one"
+
+
+def check_replace(proxy: Proxy, place: Place, fault: str) -> None:
+    old = tag_of(place, "a")
+    proxy.set_faults({**FIRST_PUT, "fault": fault})
+    new = place.replace("a", b"two", old)
+    assert new is not None
+    assert new == tag_of(place, "a")
+    proxy.set_faults({**FIRST_PUT, "fault": fault})
+    assert place.replace("a", b"three", old) is None
+    assert data(place, "a") == b"two"
+
+
+class TestFolder(PlaceContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        return Folder(tmp_path / "run")
+
+
+class TestMemory(PlaceContract):
+    @pytest.fixture
+    def place(self) -> Iterator[Place]:
+        name = secrets.token_hex(4)
+        IN_MEMORY[name] = __import__("obstore").store.MemoryStore()
+        yield open_place(f"memory://{name}/run")
+        del IN_MEMORY[name]
+
+
+class TestS3(StoreContract):
+    @pytest.fixture
+    def server(self, s3: StoreServer) -> StoreServer:
+        return s3
+
+
+class TestGoogle(StoreContract):
+    @pytest.fixture
+    def server(self, gcs: StoreServer) -> StoreServer:
+        return gcs
+
+
+class TestAzure(StoreContract):
+    @pytest.fixture
+    def server(self, azure: StoreServer) -> StoreServer:
+        return azure
+
+
+class TestOverTLS(StoreContract):
+    @pytest.fixture
+    def server(self, s3_secure: StoreServer) -> StoreServer:
+        return s3_secure
+
+
+def data(place: Place, name: str) -> bytes:
+    standing = place.read(name)
+    assert standing is not None
+    return standing.data
+
+
+def tag_of(place: Place, name: str) -> str:
+    standing = place.read(name)
+    assert standing is not None
+    return standing.tag
+
+
+def at_once(bodies: list[Callable[[], Any]]) -> list[Any]:
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return [future.result() for future in [pool.submit(body) for body in bodies]]
