@@ -94,6 +94,18 @@ def s3_secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]
 
 @pytest.fixture(scope="session")
 def s3_proxy(s3: StoreServer) -> Iterator[Proxy]:
-    """The same server behind a proxy, whose faults the test sets."""
+    """The same server behind a proxy, whose faults a test sets, and takes away again."""
     with stores.spoiled(s3) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def gcs_proxy(gcs: StoreServer) -> Iterator[Proxy]:
+    with stores.spoiled(gcs) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def azure_proxy(azure: StoreServer) -> Iterator[Proxy]:
+    with stores.spoiled(azure) as proxy:
         yield proxy

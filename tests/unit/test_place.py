@@ -1,7 +1,7 @@
 """What every kind of place must do: a folder, and prefixes of stores by servers of other people.
 
-The conditional operations are tried under faults of requests, too. `MUTATIONS` are sources that were made
-wrong: each must be found by one of these tests.
+The conditional operations are tried under faults of requests, too. Of each rule that they rest on, a test
+takes it out of the source, and finds the contract broken.
 """
 
 import secrets
@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from dcpred_tasks.errors import ResourceError
-from dcpred_tasks.storage.bucket import IN_MEMORY, same_tag
+from dcpred_tasks.storage import bucket as bucket_module
+from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
 from dcpred_tasks.storage.place import Folder, Place, open_place
-from support.stores import StoreServer, used
+from dcpred_tasks.storage.store_requests import StoreError
+from support.mutations import mutated
+from support.stores import Proxy, StoreServer, used
 
 ODD = ("a b", "ä", "100%", "a%20b", "a+b", "a=b&c", "x'y", "(1)", "~", "a.b-c_d", "c/0/0", ".hidden")
 THREADS, TIMES = 8, 3
@@ -255,14 +258,14 @@ class SpoiledContract:
             assert data(place, "a") == b"four"
             proxy.set_faults({"match": "^GET .*prefix", "fault": fault, "times": 1})
             assert set(place.listing()) == {"a"}
-        proxy.set_faults({"match": "^DELETE ", "fault": fault, "times": 1})
+        proxy.set_faults({"match": "^(DELETE|POST) ", "fault": fault, "times": 1})
         if not fault.startswith("409 before"):
             place.remove("a")
             assert place.read("a") is None
 
     @pytest.mark.parametrize("fault", ["drop before", "503 before", "409 before", "drop after", "503 after"])
     def test_what_stands_where_no_answer_comes(self, proxy: Proxy, place: Place, fault: str) -> None:
-        """Told as an error for a while where nothing stands, and where it does, as a success."""
+        """An error for a while where nothing stands, and where it does, a success."""
         proxy.set_faults({"match": "^PUT ", "fault": fault})
         for name, create in (
             ("a", lambda: place.create("a", b"one")),
@@ -283,14 +286,14 @@ class SpoiledContract:
                 assert standing is not None
             proxy.set_faults({"match": "^PUT ", "fault": fault})
 
-    @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
+    @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE|POST"])
     def test_a_missing_right_is_told_as_that(self, proxy: Proxy, place: Place, method: str) -> None:
         place.write("a", b"one")
-        proxy.set_faults({"match": f"^{method} ", "fault": "403 before"})
+        proxy.set_faults({"match": f"^({method}) ", "fault": "403 before"})
         operations = {
             "PUT": [lambda: place.create("a", b""), lambda: place.write("a", b""), place.clock],
             "GET": [lambda: place.read("a"), lambda: place.read("b"), place.listing, place.is_there],
-            "DELETE": [lambda: place.remove("a")],
+            "DELETE|POST": [lambda: place.remove("a")],
         }
         for operation in operations[method]:
             with pytest.raises(ResourceError, match="the store refuses it"):
@@ -304,17 +307,15 @@ class TestSpoiledS3(SpoiledContract):
 
 
 class TestSpoiledGoogle(SpoiledContract):
-    @pytest.fixture(scope="class")
-    def proxy(self, gcs: StoreServer) -> Iterator[Proxy]:
-        with spoiled(gcs) as proxy:
-            yield proxy
+    @pytest.fixture
+    def proxy(self, gcs_proxy: Proxy) -> Proxy:
+        return gcs_proxy
 
 
 class TestSpoiledAzure(SpoiledContract):
-    @pytest.fixture(scope="class")
-    def proxy(self, azure: StoreServer) -> Iterator[Proxy]:
-        with spoiled(azure) as proxy:
-            yield proxy
+    @pytest.fixture
+    def proxy(self, azure_proxy: Proxy) -> Proxy:
+        return azure_proxy
 
 
 def check_create(proxy: Proxy, place: Place, fault: str) -> None:
@@ -374,6 +375,61 @@ class TestOverTLS(StoreContract):
     @pytest.fixture
     def server(self, s3_secure: StoreServer) -> StoreServer:
         return s3_secure
+
+
+@pytest.fixture
+def s3_place(s3: StoreServer) -> Iterator[Place]:
+    yield from on(s3)
+
+
+def test_without_reading_back_a_creator_is_not_told(s3_proxy: Proxy) -> None:
+    for place in on(s3_proxy):
+        with (
+            mutated(Bucket, "create", "doubt = error", "return False"),
+            pytest.raises(AssertionError),
+        ):
+            check_create(s3_proxy, place, "drop after")
+    s3_proxy.set_faults()
+
+
+def test_without_reading_back_a_replacement_is_not_told(s3_proxy: Proxy) -> None:
+    for place in on(s3_proxy):
+        check_create(s3_proxy, place, "drop after")
+        with (
+            mutated(Bucket, "replace", "doubt = error", "return None"),
+            pytest.raises(AssertionError),
+        ):
+            check_replace(s3_proxy, place, "drop after")
+    s3_proxy.set_faults()
+
+
+def test_believing_what_stands_many_creators_win(s3_place: Place) -> None:
+    with mutated(Bucket, "create", "standing.data == data", "True"), pytest.raises(AssertionError):
+        PlaceContract().test_one_of_many_creates(s3_place)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        PlaceContract.test_a_name_is_created_once,
+        PlaceContract.test_what_has_another_tag_is_not,
+        PlaceContract.test_one_of_many_creates,
+        PlaceContract.test_no_update_is_lost,
+    ],
+)
+def test_without_conditions_names_are_written_over(
+    s3_place: Place, test: Callable[[PlaceContract, Place], None]
+) -> None:
+    with mutated(Bucket, "_put", "mode=condition", 'mode="overwrite"'), pytest.raises(AssertionError):
+        test(PlaceContract(), s3_place)
+
+
+def test_without_a_look_a_missing_bucket_is_a_missing_name(s3: StoreServer) -> None:
+    with (
+        used(s3),
+        mutated(Bucket, "check_there", "if self.seen", "if True"),
+    ):
+        assert open_place("s3://missing/run").read("a") is None
 
 
 def data(place: Place, name: str) -> bytes:

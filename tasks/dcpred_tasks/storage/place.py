@@ -1,8 +1,8 @@
 """Where models, outputs and ledgers lie: a folder of a disk, or a prefix of an object store.
 
 Commit records, manifest, plan, lease and model.json are read and written by these operations and nothing
-else, so that a run keeps its promises wherever its output lies. `check_place` in tests/unit/test_place.py is
-what every kind of place must do.
+else, so that a run keeps its promises wherever its output lies. `PlaceContract` in tests/unit/test_place.py
+is what every kind of place must do.
 """
 
 import fcntl
