@@ -23,6 +23,7 @@ from dcpred_tasks.storage.retry import Retrying
 
 LOCK = "lock"
 CLOCK_SLACK_SECONDS = 2.0  # times of a store are whole seconds
+LEAVE_SECONDS = 3.0  # that who leaves waits for a store which does not answer
 
 
 @dataclass
@@ -95,8 +96,8 @@ def hold_on_store(place: Place) -> Iterator[StoreLease]:
         yield lease
     finally:
         stopped.set()
-        signs.join()
-        if not lease.lost:
+        signs.join(LEAVE_SECONDS)
+        if not lease.lost and not signs.is_alive():
             with suppress(OSError, ResourceError):  # It expires by itself.
                 place.replace(LOCK, lease.body(""), lease.tag)
 

@@ -69,7 +69,10 @@ class Ledger:
                 place.make_folder(folder)
             if place.read(PLAN) is None:
                 self.write_plan()
-            yield lease
+            try:
+                yield lease
+            finally:
+                self.kept.forget()
 
     def write_plan(self) -> None:
         write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **asdict(self.run)})

@@ -37,6 +37,12 @@ class KeptRecords:
         self.file.write(data)
         self.at[record.block] = record.tag, offset, len(data)
 
+    def forget(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.at = None, {}
+
     def find(self, block: int, entry: Entry) -> bytes | None:
         tag, offset, length = self.at.get(block, ("", 0, 0))
         if self.file is None or not tag or not same_tag(tag, entry.tag):

@@ -42,6 +42,7 @@ from dcpred_tasks.storage.atomic_files import exactly_decoded
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Entry, Folder, read_document
+from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import metadata_name
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
 
@@ -234,6 +235,8 @@ class FastCheck:
             manifest = exactly_decoded(standing.data if standing else b"", MANIFEST)
             seal = manifest.pop("checksum", None)
             wrong = [] if seal == digest_json(manifest) else ["its checksum"]
+        except StoreError:
+            raise  # A store that does not answer has altered nothing.
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:

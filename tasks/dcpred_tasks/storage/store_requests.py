@@ -6,11 +6,13 @@ errors are no OSErrors, and one class stands for many causes: what they mean is 
 
 import os
 import re
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
@@ -79,17 +81,57 @@ def _no_bucket(address: str) -> ResourceError:
     )
 
 
+class RequestThreads:
+    """Threads for requests, at most THREADS, which nobody waits for at the end of the process: a store that
+    does not answer would hold it up for minutes.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = self._started = 0
+        self._here = threading.local()
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is one of these threads. If it waited for another, all could wait for none."""
+        return bool(getattr(self._here, "yes", False))
+
+    def submit(self, call: Callable[..., T], *args: Any) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._lock:
+            self._idle -= 1
+            if self._idle < 0 and self._started < THREADS:
+                self._started += 1
+                self._idle += 1
+                threading.Thread(target=self._serve, name="dcpred-store", daemon=True).start()
+        self._calls.put((future, partial(call, *args)))
+        return future
+
+    def _serve(self) -> None:
+        self._here.yes = True
+        while True:
+            future, call = self._calls.get()
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+            del future, call
+            with self._lock:
+                self._idle += 1
+
+
 @lru_cache(maxsize=1)
-def _pool(pid: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="dcpred-store")
+def _pool(pid: int) -> RequestThreads:
+    return RequestThreads()
 
 
-def request_threads() -> ThreadPoolExecutor:
-    """Threads for requests. A process that forks has to start its own; obstore does not survive that."""
+def request_threads() -> RequestThreads:
+    """Those of this process. A process that forks has to start its own; obstore does not survive that."""
     return _pool(os.getpid())
 
 
-def waited_for(future: Future[T], address: str) -> T:
+def waited_for(future: "Future[T]", address: str) -> T:
     """What a request comes to. The caller can be interrupted meanwhile."""
     while True:
         try:
@@ -101,8 +143,9 @@ def waited_for(future: Future[T], address: str) -> T:
 
 def request(call: Callable[[], T], address: str) -> T:
     """What a call of obstore returns, its errors translated."""
+    threads = request_threads()
     try:
-        return waited_for(request_threads().submit(call), address)
+        return call() if threads.here else waited_for(threads.submit(call), address)
     except FileNotFoundError as error:
         raise FileNotFoundError(str(error).partition("\n")[0]) from None
     except obstore().exceptions.BaseError as error:

@@ -19,6 +19,7 @@ from dcpred_tasks.scoring.outputs import STATUS, Values, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
+from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import digest_values, planned_artifact
 
 # How far a decision value may be off, as a share of the size of what is summed for it. The engine is tested
@@ -178,6 +179,8 @@ def _stored(
             continue
         try:
             values[name] = Retrying()(partial(zarr_arrays.read_rows, array, start, stop))
+        except StoreError:
+            raise  # A store that does not answer has damaged nothing.
         except (DamagedChunkError, OSError) as error:
             reason = error.__cause__ if isinstance(error, DamagedChunkError) else error
             file = f"scores.zarr/{name}/{key}"
@@ -205,6 +208,8 @@ def input_is_readable(run: ScoreRun, block: int) -> bool:
             return False
         try:
             Retrying()(partial(zarr_arrays.read_rows, source, start, stop))
+        except StoreError:
+            raise
         except (DamagedChunkError, OSError):
             return False
     return True

@@ -1,0 +1,572 @@
+"""Scoring on an object store: the promises that it keeps on a disk, with workers that share nothing with the
+driver but the store. All requests go through a proxy that spoils some of them.
+"""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner, Result
+
+import dcpred
+from dcpred.cli import main
+from dcpred.execution import store_lease
+from dcpred.execution.workers import Pool
+from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import plan_run, score
+from dcpred.training.publishing import publish
+from dcpred.training.train import train
+from dcpred.verification.verify import verify
+from dcpred_tasks.errors import (
+    DataError,
+    DcpredError,
+    IncompleteError,
+    ResourceError,
+    RunHeldError,
+    SchedulerError,
+)
+from dcpred_tasks.storage import opened_stores, retry, zarr_arrays
+from dcpred_tasks.storage.bucket import Bucket
+from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.store_requests import StoreError
+from dcpred_tasks.task_bodies import score_block as task
+from dcpred_tasks.task_bodies.verify_block import Kind
+from dcpred_tasks.training.settings import make_settings
+from support import processes
+from support.data import make_blobs, make_group
+from support.far_workers import WORKER_KEY, far_workers
+from support.held_driver import held_driver
+from support.mutations import mutated
+from support.pools import inline
+from support.stores import SECRET_KEY, Proxy, forget_stores, used
+
+N_ROWS, N_BLOCKS = 1_950, 10
+BAD_ROWS = {3: np.nan, 777: np.inf, 1_949: -np.inf}
+QUARANTINE = Tolerance(quarantine=True)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Model, data and a finished output on a disk, and the same model and data on a store."""
+
+    folder: Path
+    root: str
+
+    @property
+    def model(self) -> str:
+        return f"{self.root}/model"
+
+    @property
+    def data(self) -> str:
+        return f"{self.root}/data.zarr"
+
+    @property
+    def x(self) -> str:
+        return f"{self.data}/X"
+
+    def chunks(self) -> dict[str, bytes]:
+        """The bytes of the output arrays on the disk, by name."""
+        return score_bytes(files(self.folder / "out"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Blocks of two output chunks of 100 rows each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
+        patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def store(s3_proxy: Proxy) -> Iterator[Proxy]:
+    with used(s3_proxy):
+        yield s3_proxy
+
+
+@pytest.fixture(autouse=True)
+def proxy(store: Proxy) -> Iterator[Proxy]:
+    """The store, whose requests nobody spoils before and after a test."""
+    store.set_faults()
+    yield store
+    store.set_faults()
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None, store: Proxy) -> Known:
+    folder = tmp_path_factory.mktemp("known")
+    blobs = make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2)
+    train_rows = make_group(folder / "train.zarr", blobs.X[:900], blobs.y[:900])
+    settings = make_settings({"landmarks": 6, "products": 8, "n_leaves": 4})
+    train(f"{train_rows}/X", f"{train_rows}/y", folder / "model", settings, inline)
+    X = blobs.X.copy()
+    for row, value in BAD_ROWS.items():
+        X[row, 1] = value
+    make_group(folder / "data.zarr", X, blobs.y, chunk_rows=50)
+    score(folder / "model", f"{folder / 'data.zarr'}/X", folder / "out", inline)
+    made = Known(folder, store.address("known", folder.name + os.urandom(3).hex()))
+    publish(folder / "model", open_place(made.model))
+    upload(folder / "data.zarr", open_place(made.data))
+    return made
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory, store: Proxy) -> Iterator[Pool]:
+    with far_workers(tmp_path_factory.mktemp("far"), dict(os.environ)) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def finished(known: Known, workers: Pool) -> dict[str, bytes]:
+    """What lies in a finished output on the store."""
+    place = open_place(f"{known.root}/finished")
+    report = score(known.model, known.x, place.address, workers)
+    assert report.n_rows == N_ROWS
+    return stored(place)
+
+
+@pytest.fixture
+def output(known: Known) -> Place:
+    """A place for an output, where nothing is yet."""
+    return open_place(f"{known.root}/{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def done(output: Place, finished: dict[str, bytes]) -> Place:
+    """A finished output of its own."""
+    for name, data in finished.items():
+        output.write(name, data)
+    return output
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests and operations that fail are not waited for."""
+    monkeypatch.setattr(opened_stores, "RETRIES", 0)
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    forget_stores()
+    yield
+    forget_stores()
+
+
+def upload(folder: Path, place: Place) -> None:
+    for name, data in files(folder).items():
+        place.write(name, data)
+
+
+def download(place: Place, folder: Path) -> Path:
+    for name, data in stored(place).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def stored(place: Place) -> dict[str, bytes]:
+    return {name: read(place, name) for name in place.listing()}
+
+
+def read(place: Place, name: str) -> bytes:
+    standing = place.read(name)
+    assert standing is not None
+    return standing.data
+
+
+def score_bytes(found: dict[str, bytes]) -> dict[str, bytes]:
+    """Chunks and metadata of the output arrays. The group names the run, whose hash knows tags or times of
+    its input.
+    """
+    return {
+        name: data
+        for name, data in found.items()
+        if name.startswith("scores.zarr/") and name != "scores.zarr/zarr.json"
+    }
+
+
+def command(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="dcpred")
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def as_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    value = json.loads(command(*arguments, "--json", code=code).stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+def check_whole(place: Place, known: Known) -> None:
+    """Nothing lost, nothing wrong, no block with two values."""
+    found = stored(place)
+    assert score_bytes(found) == known.chunks()
+    assert {n for n in found if n.startswith("blocks/")} == {f"blocks/{b:06d}.json" for b in range(N_BLOCKS)}
+    assert verify(place.address, "full", inline).ok
+
+
+# The same as on a disk
+
+
+def test_scores_are_those_of_a_disk(known: Known, finished: dict[str, bytes]) -> None:
+    on_disk = files(known.folder / "out")
+    assert score_bytes(finished) == known.chunks()
+    assert {*finished} == {*on_disk}
+    for name in finished:
+        assert known.folder.name not in finished[name].decode("latin-1").replace(known.root, "")
+    one, other = json.loads(on_disk["manifest.json"]), json.loads(finished["manifest.json"])
+    for key in ("model_hash", "n_rows", "n_blocks", "status", "outputs", "chunk_rows", "block_rows"):
+        assert one[key] == other[key]
+
+
+def test_a_finished_run_writes_nothing(known: Known, done: Place, finished: dict[str, bytes]) -> None:
+    report = score(known.model, known.x, done.address, inline)
+    assert report.n_rows == N_ROWS
+    assert stored(done) == finished
+
+
+@pytest.mark.parametrize("level", ["fast", "full", "sample"])
+def test_it_verifies(done: Place, workers: Pool, level: str) -> None:
+    report = verify(done.address, level, workers, rows=200)
+    assert (report.ok, report.findings, report.verified_blocks) == (True, [], N_BLOCKS)
+    assert report.sampled_rows == (200 if level == "sample" else 0)
+
+
+def test_commands_take_addresses(known: Known, done: Place) -> None:
+    assert as_json("status", done.address)["done_rows"] == N_ROWS
+    errors = as_json("errors", done.address)
+    assert [row["row"] for row in errors["rows"]] == [*BAD_ROWS]
+    assert as_json("verify", done.address, "--level", "fast")["ok"]
+    assert as_json("inspect", done.address)["n_rows"] == N_ROWS
+    assert as_json("inspect", known.model)["hash"] == as_json("inspect", known.folder / "model")["hash"]
+    assert as_json("inspect", known.data)
+    on_store = as_json("evaluate", known.model, known.data)
+    on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr")
+    assert on_store["accuracy"] == on_disk["accuracy"]
+
+
+def test_a_model_is_served_from_a_store(known: Known) -> None:
+    X = zarr.open_group(known.folder / "data.zarr", mode="r")["X"][10:60]
+    one, other = dcpred.load_model(known.model), dcpred.load_model(known.folder / "model")
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_an_output_may_be_copied_to_a_disk(done: Place, tmp_path: Path, level: str) -> None:
+    folder = download(done, tmp_path / "copy")
+    assert as_json("verify", folder, "--level", level)["ok"]
+    (folder / "scores.zarr/status/c/3").unlink()
+    assert not as_json("verify", folder, "--level", level, code=4)["ok"]
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_an_output_may_be_copied_from_a_disk(known: Known, output: Place, level: str) -> None:
+    upload(known.folder / "out", output)
+    assert as_json("verify", output.address, "--level", level)["ok"]
+    output.remove("scores.zarr/status/c/3")
+    assert not as_json("verify", output.address, "--level", level, code=4)["ok"]
+
+
+def test_scores_of_a_store_may_lie_on_a_disk(known: Known, tmp_path: Path) -> None:
+    score(known.model, known.x, tmp_path / "out", inline)
+    assert score_bytes(files(tmp_path / "out")) == known.chunks()
+
+
+def test_an_attempt_is_told_from_any_other(
+    known: Known, output: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two attempts at a block agree in all that they measured, one of them made the record."""
+    run, _, model = plan_run(known.model, known.x, output.address)
+    task.create_scores(run, model)
+    monkeypatch.setattr(task.time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(task, "peak_memory_bytes", lambda: 0)
+    told: list[bool] = []
+    create = Bucket.create
+    monkeypatch.setattr(Bucket, "create", lambda *asked: told.append(create(*asked)) or told[-1])
+    for _ in range(2):
+        task.score_block(run, 0, False)
+    assert told == [True, False]
+    output.remove(run.record_name(0))
+    with mutated(task._Writer, "record", "secrets.token_hex(8)", '"same"'):
+        for _ in range(2):
+            task.score_block(run, 0, False)
+    assert told[2:] == [True, True]
+
+
+# Damage and repair
+
+
+def cut(place: Place, name: str) -> None:
+    place.write(name, read(place, name)[:-3])
+
+
+def alter(place: Place, name: str) -> None:
+    data = bytearray(read(place, name))
+    data[len(data) // 2] ^= 1
+    place.write(name, bytes(data))
+
+
+def remove(place: Place, name: str) -> None:
+    place.remove(name)
+
+
+DAMAGE = {
+    "scores.zarr/label/c/1": (remove, Kind.MISSING_CHUNK),
+    "scores.zarr/decision/c/3/0": (cut, Kind.CHUNK_SIZE),
+    "scores.zarr/status/c/5": (alter, Kind.DAMAGED_CHUNK),
+    "blocks/000004.json": (remove, Kind.MISSING_RECORD),
+    "blocks/000006.json": (cut, Kind.ALTERED_RECORD),
+    "blocks/000008.json": (alter, Kind.ALTERED_RECORD),
+}
+
+
+def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) -> None:
+    for name, (harm, _) in DAMAGE.items():
+        harm(done, name)
+    for level in ("fast", "full"):
+        report = verify(done.address, level, workers)
+        assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
+    with pytest.raises(IncompleteError, match="is not as it was written"):
+        score(known.model, known.x, done.address, inline)
+    report = repair(known.model, known.x, done.address, workers)
+    assert report.scored_blocks == 6
+    check_whole(done, known)
+    assert repair(known.model, known.x, done.address, inline).scored_blocks == 0
+
+
+def test_a_chunk_that_is_written_again_is_only_suspected(known: Known, done: Place) -> None:
+    """Another tag of the same bytes, as some stores give, is no damage."""
+    name = "scores.zarr/decision/c/3/0"
+    done.write(name, read(done, name))
+    record = json.loads(read(done, "blocks/000001.json"))
+    assert record["tags"]["decision"][1]
+    assert verify(done.address, "fast", inline).ok
+
+
+# Requests that are spoiled
+
+
+def spoiling(share: float) -> list[dict[str, Any]]:
+    """Every kind of fault of so many of all requests; 409 of puts, since nothing else is answered so."""
+    kinds = ("drop before", "drop after", "503 before", "503 after", "429 before", "half")
+    faults: list[dict[str, Any]] = [{"match": "^PUT .*json", "fault": "409 before", "share": share / 3}]
+    left = 1.0
+    for kind in kinds:  # what one rule does not draw is asked of the next
+        faults.append({"match": "", "fault": kind, "share": share / len(kinds) / left})
+        left -= share / len(kinds)
+    return faults
+
+
+def test_spoiled_requests_cost_nothing_but_time(
+    known: Known, output: Place, workers: Pool, proxy: Proxy
+) -> None:
+    before = proxy.counts()
+    proxy.set_faults(*spoiling(0.08))
+    score(known.model, known.x, output.address, workers)
+    proxy.set_faults()
+    after = proxy.counts()
+    assert sum(after.get(name, 0) - before.get(name, 0) for name in after if " " in name) > 10
+    check_whole(output, known)
+
+
+def test_a_store_that_is_not_there_for_a_while_damages_nothing(
+    known: Known, output: Place, proxy: Proxy, impatient: None
+) -> None:
+    """A 503 is no damaged chunk, whatever may be given up."""
+    proxy.set_faults({"match": "^GET .*data.zarr/X/c/", "fault": "503 before"})
+    with pytest.raises(IncompleteError, match="503"):
+        score(known.model, known.x, output.address, inline, tolerance=QUARANTINE)
+    assert output.names("blocks") == set()
+    proxy.set_faults()
+    report = score(known.model, known.x, output.address, inline, tolerance=QUARANTINE)
+    assert report.status == {"1": N_ROWS - len(BAD_ROWS), "2": len(BAD_ROWS)}
+    check_whole(output, known)
+
+
+@pytest.mark.parametrize("fault", ["503 before", "drop before", "403 before"])
+def test_what_cannot_be_read_is_not_missing(
+    known: Known, done: Place, proxy: Proxy, impatient: None, fault: str
+) -> None:
+    wanted = ResourceError if fault.startswith("403") else StoreError
+    X = zarr_arrays.open_array(known.x)
+    operations: list[tuple[str, Callable[[], object]]] = [
+        ("^(GET|HEAD) .*X/c/", lambda: zarr_arrays.read_rows(X, 0, 100)),
+        ("^GET .*(list-type|prefix)", lambda: plan_run(known.model, known.x, done.address)),
+        ("^GET .*zarr.json", lambda: zarr_arrays.open_array(known.x)),
+        ("^GET .*model.json", lambda: dcpred.load_model(known.model)),
+        ("^GET .*arrays", lambda: dcpred.load_model(known.model)),
+        ("^GET .*(list-type|prefix)", lambda: verify(done.address, "fast", inline)),
+        ("^GET .*blocks", lambda: verify(done.address, "fast", inline)),
+        ("^GET .*scores.zarr/[a-z]+/c/", lambda: verify(done.address, "full", inline)),
+        ("^GET .*manifest", lambda: verify(done.address, "fast", inline)),
+        ("^GET .*plan.json", lambda: open_ledger(done.address)),
+    ]
+    for match, operation in operations:
+        proxy.set_faults({"match": match, "fault": fault})
+        try:
+            told = operation()
+        except wanted:
+            continue
+        raise AssertionError(f"{match}: {told}")
+
+
+def test_a_missing_bucket_holds_no_absent_rows(known: Known, output: Place) -> None:
+    for asked in (
+        (known.model, "s3://missing/data.zarr/X", output.address),
+        ("s3://missing/model", known.x, output.address),
+        (known.model, known.x, "s3://missing/out"),
+    ):
+        with pytest.raises(ResourceError, match=r"there is no bucket s3://missing"):
+            score(*asked, inline)
+    assert output.names("") == set()
+
+
+def test_missing_chunks_of_the_input_are_told(known: Known, output: Place, workers: Pool) -> None:
+    data = open_place(f"{output.address}-data.zarr")
+    upload(known.folder / "data.zarr", data)
+    data.remove("X/c/4/0")
+    alter(data, "X/c/10/0")
+    with pytest.raises(DataError, match=r"chunk .*X/c/4/0 .*is missing"):
+        score(known.model, f"{data.address}/X", output.address, inline)
+    assert output.names("") == set()
+    report = score(known.model, f"{data.address}/X", output.address, workers, tolerance=QUARANTINE)
+    assert (report.status["5"], report.status["6"]) == (50, 50)
+
+
+# Preflight and leases
+
+
+def test_a_store_without_conditions_is_no_place_for_outputs(
+    known: Known, output: Place, proxy: Proxy, tmp_path: Path
+) -> None:
+    proxy.set_faults({"match": "^PUT ", "fault": "strip"})
+    told = command("score", known.model, known.data, output.address, "--workers", 1, code=3).stderr
+    assert "does not heed the conditions of writing" in told
+    assert output.names("") == set()
+    score(known.model, known.x, tmp_path / "out", inline)
+    assert score_bytes(files(tmp_path / "out")) == known.chunks()
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_workers_without_rights_are_refused(
+    known: Known, output: Place, workers: Pool, proxy: Proxy, method: str
+) -> None:
+    proxy.set_faults({"match": f"^{method} .* {WORKER_KEY}$", "fault": "403 before"})
+    with pytest.raises(SchedulerError, match=r"cannot read and write .*refuses it.*credentials that may"):
+        score(known.model, known.x, output.address, workers)
+    assert output.names("") == set()
+
+
+def test_workers_that_may_not_read_the_input_give_nothing_up(
+    known: Known, output: Place, workers: Pool, proxy: Proxy
+) -> None:
+    proxy.set_faults({"match": f"^GET .*data.zarr.* {WORKER_KEY}$", "fault": "403 before"})
+    with pytest.raises(DcpredError, match="refuses it"):
+        score(known.model, known.x, output.address, workers, tolerance=QUARANTINE)
+    assert output.names("blocks") == set()
+
+
+def test_a_killed_driver_is_followed_when_its_lease_has_expired(
+    known: Known, output: Place, tmp_path: Path, workers: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments: list[str | Path] = [known.model, known.data, output.address, "--workers", "1"]
+    with held_driver(tmp_path, arguments, free=4) as driver:
+        driver.wait_until_held()
+        processes.wait_until(lambda: len(output.names("blocks")) == 4, driver.process)
+        with pytest.raises(RunHeldError, match="is in use by process"):
+            score(known.model, known.x, output.address, workers)
+        driver.process.kill()
+        driver.process.wait()
+        with pytest.raises(RunHeldError, match="is in use by process"):
+            score(known.model, known.x, output.address, workers)
+    monkeypatch.setattr(store_lease, "EXPIRY_SECONDS", 0.0)
+    processes.wait_until(lambda: store_lease.place_holder(output) == "")
+    report = score(known.model, known.x, output.address, workers)
+    assert report.scored_blocks == N_BLOCKS - 4
+    check_whole(output, known)
+
+
+def test_a_driver_that_lost_its_lease_stops(
+    known: Known, output: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = task.score_block
+
+    def overtaken(run: Any, block: int, quarantine: bool) -> Any:
+        if block == 2:
+            output.write(store_lease.LOCK, json.dumps({"holder": "another", "token": "other"}).encode())
+            processes.wait_until(lambda: lost)
+        return real(run, block, quarantine)
+
+    lost: list[bool] = []
+    monkeypatch.setattr(store_lease, "SIGN_SECONDS", 0.02)
+    give = store_lease.StoreLease.give_signs
+    monkeypatch.setattr(
+        store_lease.StoreLease, "give_signs", lambda lease, stopped: (give(lease, stopped), lost.append(True))
+    )
+    monkeypatch.setattr("dcpred.scoring.blocks.score_block", overtaken)
+    with pytest.raises(RunHeldError, match="was taken over by another"):
+        score(known.model, known.x, output.address, inline)
+    assert "manifest.json" not in output.names("")
+    assert len(output.names("blocks")) < N_BLOCKS
+    assert json.loads(read(output, store_lease.LOCK))["holder"] == "another"
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize(
+    ("number", "silent"), [("SIGINT", "^GET .*{}/plan.json"), ("SIGTERM", "^PUT .*{}/probe")]
+)
+def test_signals_are_answered_while_a_store_is_silent(
+    known: Known, output: Place, proxy: Proxy, number: str, silent: str
+) -> None:
+    """Its time-out lies beyond the patience of this test."""
+    before = proxy.counts().get("delay:3600", 0)
+    proxy.set_faults({"match": silent.format(output.address.rpartition("/")[2]), "fault": "delay:3600"})
+    script = "from dcpred.cli import run; run()"
+    arguments = ["score", known.model, known.data, output.address, "--storage-option", "timeout=3000"]
+    with processes.started(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as driver:
+        processes.wait_until(lambda: proxy.counts().get("delay:3600", 0) > before, driver)
+        os.kill(driver.pid, getattr(signal, number))
+        end = processes.finish(driver)
+    assert end.returncode == 75, end.stderr
+    assert "interrupted" in end.stderr
+    assert "Traceback" not in end.stderr
+
+
+# Secrets
+
+
+def test_no_secret_is_told(known: Known, done: Place, proxy: Proxy, impatient: None) -> None:
+    """Beside runs and refusals, whose texts tests/cluster/test_store_refusals.py looks through."""
+    assert not any(SECRET_KEY.encode() in data for data in stored(done).values())
+    run, _, _ = plan_run(known.model, known.x, done.address)
+    for value in (run, open_ledger(done.address), done.address):
+        assert SECRET_KEY.encode() not in pickle.dumps(value)
+        assert SECRET_KEY not in repr(value)
+    for value in (done, opened_stores.open_store("s3", "bucket", ()), zarr_arrays.open_array(known.x)):
+        assert SECRET_KEY not in repr(value) + str(value)
+    assert SECRET_KEY.encode() not in pickle.dumps(opened_stores.open_store("s3", "bucket", ()))
+    for fault in ("403 before", "409 before", "503 before", "drop before", "half", "500 before"):
+        proxy.set_faults({"match": "", "fault": fault})
+        with pytest.raises((DcpredError, OSError)) as told:
+            verify(done.address, "fast", inline)
+        assert SECRET_KEY not in str(told.getrepr(showlocals=False, style="long"))
+        assert SECRET_KEY not in repr(told.value)

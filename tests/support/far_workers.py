@@ -1,0 +1,46 @@
+"""Two workers that share nothing with the driver but a store: another working directory, other folders for
+what is temporary and cached, credentials of their own.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from dcpred.execution.workers import Pool, connect
+from support import processes
+
+# The key that their requests are signed with, by which the proxy tells them from the driver.
+WORKER_KEY = "farworker"
+SCRIPT = """
+import sys
+from dcpred.execution.workers import connect
+
+if __name__ == "__main__":
+    with connect(2) as workers:
+        print(workers.client.scheduler.address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@contextmanager
+def far_workers(folder: Path, environment: Mapping[str, str]) -> Iterator[Pool]:
+    """folder  where they live; nobody else knows it"""
+    script = folder / "workers.py"
+    script.write_text(SCRIPT)
+    for name in ("work", "temporary", "cache"):
+        (folder / name).mkdir()
+    own = {"TMPDIR": str(folder / "temporary"), "DCPRED_CACHE_DIR": str(folder / "cache")}
+    with processes.started(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=folder / "work",
+        env={**environment, **own, "AWS_ACCESS_KEY_ID": WORKER_KEY},
+    ) as cluster:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        assert address, "the workers did not start"
+        yield partial(connect, None, address)
