@@ -21,16 +21,15 @@ from dcpred_tasks.training.settings import Settings
 def inspect_path(path: str | Path) -> dict[str, Any]:
     """A description for JSON; its "kind" is data, model, scores or training. Raises RefusedErrors."""
     place = open_place(path)
-    here = place.names("")
-    if MODEL_FILE in here:
+    if place.read(MODEL_FILE) is not None:
         return _model(place)
-    if PLAN in here:
+    if place.read(PLAN) is not None:
         return _scores(place)
-    if "job.json" in here:
+    if place.read("job.json") is not None:
         leaves = len([name for name in place.names("leaves") if name.endswith(".npz")])
         run = (read_own_document(place, "job.json") or {}).get("run")
         return {"kind": "training", "path": place.address, "run": run, "fitted_leaves": leaves}
-    if not place.is_there():
+    if place.lists and not place.is_there():
         raise DataError(
             f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path"
         )
@@ -170,5 +169,8 @@ def _array(array: Any) -> dict[str, Any]:
     return described | ({"attributes": attributes} if attributes else {})
 
 
-def _size(place: Place) -> int:
+def _size(place: Place) -> int | None:
+    """None where nothing can be listed."""
+    if not place.lists:
+        return None
     return sum(entry.size for entry in place.listing().values())

@@ -32,6 +32,7 @@ from dcpred.datasets.store_files import GROUP_FILE, local_source, new_data_set, 
 from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Batch, Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
+from dcpred_tasks.storage.addresses import check_writable
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 from dcpred_tasks.storage.place import Folder, Place, open_place
 from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array
@@ -89,6 +90,7 @@ def import_data(
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
+    check_writable(dest, "data")
     place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(

@@ -54,11 +54,6 @@ def check_conditions(place: Place) -> None:
     """Raise DataError unless a store heeds the conditions of a put: some take the header and overwrite, and
     two attempts at a block could then both believe that theirs is the record.
     """
-    if place.address.startswith(("http://", "https://")):
-        raise DataError(
-            f"scores were to be written to {place.address}, but dcpred only reads from servers of files; name"
-            " a bucket or a folder"
-        )
     name = f"probe.partial-{secrets.token_hex(6)}"
     first, second, third = (secrets.token_bytes(16) for _ in range(3))
     try:

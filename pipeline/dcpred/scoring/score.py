@@ -32,7 +32,7 @@ from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, is_remote
+from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
 from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
 from dcpred_tasks.task_bodies.score_block import create_scores
 
@@ -49,6 +49,7 @@ def plan_run(
     may_lack_chunks: bool = False,
 ) -> tuple[ScoreRun, BlockPlan, Model]:
     """Check everything that can be checked before anything is written. Raises RefusedErrors."""
+    check_writable(output, "scores")
     artifact = open_artifact(model_path)
     model = artifact.model()
     check_self_test(model, artifact.self_test(), str(model_path), plain=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
-from dcpred_tasks.storage.addresses import absolute, is_remote
+from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
 from dcpred_tasks.storage.atomic_files import decoded, encoded, new_directory, resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import Place, open_place, read_document
@@ -30,6 +30,7 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
     Raises SettingsError where a store needs a scratch directory, PlanConflictError where another model lies
     at `model`.
     """
+    check_writable(model, "a model's files")
     if scratch is None:
         if is_remote(model):
             raise SettingsError(

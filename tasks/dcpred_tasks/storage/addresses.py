@@ -96,6 +96,15 @@ def absolute(address: str | Path) -> str:
     return str(parse(path)) if "://" in path else os.path.realpath(path)
 
 
+def check_writable(address: str | Path, what: str) -> None:
+    """Raise DataError for an address that is only read from. what: is to be written there, as "scores"."""
+    if local_path(address).startswith(("http://", "https://")):
+        raise DataError(
+            f"{what} were to be written to {address}, but dcpred only reads from servers of files; name a"
+            " bucket or a folder"
+        )
+
+
 def below(address: str | Path, *names: str) -> str:
     """The address of what lies below another."""
     return "/".join([local_path(address).rstrip("/"), *(name for name in names if name)])

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
 
-from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import Options, StoreAddress, current_options, parse
 from dcpred_tasks.storage.opened_stores import open_store
 from dcpred_tasks.storage.place import Entry, Stored
@@ -110,7 +110,6 @@ class Bucket:
 
     @property
     def lists(self) -> bool:
-        """Whether names can be listed: an ordinary server of files cannot."""
         return self.where.scheme not in ("http", "https")
 
     def head(self, name: str) -> Entry | None:
@@ -175,7 +174,15 @@ class Bucket:
             if self.read(name) is not None:
                 raise
 
+    def _check_lists(self) -> None:
+        if not self.lists:
+            raise DataError(
+                f"{self.address} was to be listed, but a server of files lists nothing; copy it to a folder"
+                " or a bucket, or name a data set or a model there"
+            )
+
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
+        self._check_lists()
         ends: list[str | None] = [*(self._key(name) for name in splits), None]
         starts = [None, *ends[:-1]]
         parts = [
@@ -190,6 +197,8 @@ class Bucket:
         return found
 
     def names(self, folder: str) -> set[str]:
+        self._check_lists()
+
         def directly() -> set[str]:
             found = obstore().list_with_delimiter(self.store, self._key(folder) or None)
             return {str(key).rstrip("/").rpartition("/")[2] for key in _keys(found)}
@@ -199,6 +208,8 @@ class Bucket:
         return names
 
     def is_there(self) -> bool:
+        self._check_lists()
+
         def first() -> bool:
             return any(page for page in obstore().list(self.store, self._key("") or None, chunk_size=1))
 

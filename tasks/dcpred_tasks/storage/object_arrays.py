@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import zarr
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
@@ -101,6 +102,12 @@ class BucketArrays(ObjectStore[Any]):
     def _at(self, key: str) -> str:
         root = str(self.bucket.where).rstrip("/") if self.bucket is not None else str(self.store)
         return f"{root}/{key}".rstrip("/")
+
+
+def lists_nothing(node: zarr.Group | zarr.Array[Any]) -> bool:
+    """Whether it lies on a server that lists no names."""
+    store = node.store_path.store
+    return isinstance(store, BucketArrays) and store.bucket is not None and not store.bucket.lists
 
 
 def arrays_store(address: str, *, read_only: bool) -> tuple[BucketArrays, str]:

@@ -84,6 +84,10 @@ class Place(Protocol):
     def names(self, folder: str) -> set[str]:
         """Names directly in a folder, without the folder's."""
 
+    @property
+    def lists(self) -> bool:
+        """Whether names can be listed: an ordinary server of files cannot."""
+
     def is_there(self) -> bool:
         """Whether anything stands below this address."""
 
@@ -198,6 +202,10 @@ class Folder:
             return {entry.name for entry in os.scandir(self.path / folder)}
         except FileNotFoundError:
             return set()
+
+    @property
+    def lists(self) -> bool:
+        return True
 
     def is_there(self) -> bool:
         return self.path.exists()

@@ -19,7 +19,7 @@ from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.object_arrays import BucketArrays
+from dcpred_tasks.storage.object_arrays import BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
@@ -34,7 +34,7 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
     server that lists nothing a few are looked up, and the others when they are read.
     """
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
-    listed = stop is None and not _lists_nothing(array)
+    listed = stop is None and not lists_nothing(array)
     stored = sync(_keys(array, prefix)) if listed else None
     grid = array.shards or array.chunks
     spans: list[Iterable[int]] = [
@@ -61,11 +61,6 @@ def is_there(array: zarr.Array[Any], key: str) -> bool:
     """Whether the chunk of a key below the array is there, and a file where chunks are files."""
     store, path = array.store_path.store, f"{array.store_path.path}/{key}".lstrip("/")
     return (store.root / path).is_file() if isinstance(store, LocalStore) else bool(sync(store.exists(path)))
-
-
-def _lists_nothing(array: zarr.Array[Any]) -> bool:
-    store = array.store_path.store
-    return isinstance(store, BucketArrays) and store.bucket is not None and not store.bucket.lists
 
 
 def _a_few(n: int) -> list[int]:

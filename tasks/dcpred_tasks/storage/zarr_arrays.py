@@ -27,7 +27,7 @@ from dcpred_tasks.errors import DamagedChunkError, DataError, MissingChunkError
 from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
-from dcpred_tasks.storage.object_arrays import BucketArrays, arrays_store
+from dcpred_tasks.storage.object_arrays import BucketArrays, arrays_store, lists_nothing
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
@@ -133,12 +133,19 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Zarr warns of other files in the directory
-            return [(name, _sound(array)) for name, array in sorted(group.arrays(), key=lambda item: item[0])]
+            found = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
+            return [(name, _sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
     except READ_ERRORS as error:
         path = address_of(group)
         raise DataError(
             f"the arrays in {path} were to be read, but metadata are damaged ({error}); restore them"
         ) from None
+
+
+def _known_arrays(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
+    """Those with a name that dcpred gives, where a server lists nothing."""
+    found = [(name, group[name]) for name in ("X", "y") if name in group]
+    return [(name, array) for name, array in found if isinstance(array, zarr.Array)]
 
 
 def find_array(address: str | Path, name: str) -> str:
