@@ -66,13 +66,19 @@ def forget_stores() -> None:
 
 @contextmanager
 def used(server: StoreServer, **more: str) -> Iterator[StoreServer]:
-    """This process, and those that it starts, use a server within a `with` statement."""
+    """This process, and those that it starts, use a server within a `with` statement.
+
+    more  further variables; "" for one that is not there
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
             if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
                 patch.delenv(name)
         for name, value in {**server.environment, **more}.items():
-            patch.setenv(name, value)
+            if value:
+                patch.setenv(name, value)
+            else:
+                patch.delenv(name, raising=False)
         forget_stores()
         try:
             with storage_options(check_options(server.options)):

@@ -8,15 +8,19 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dcpred.runs.records import KeptRecords, read_records
+from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module
 from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
 from dcpred_tasks.storage.place import Folder, Place, open_place
+from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
 from support.mutations import mutated
 from support.stores import Proxy, StoreServer, used
@@ -348,7 +352,7 @@ class TestMemory(PlaceContract):
     @pytest.fixture
     def place(self) -> Iterator[Place]:
         name = secrets.token_hex(4)
-        IN_MEMORY[name] = __import__("obstore").store.MemoryStore()
+        IN_MEMORY[name] = import_module("obstore.store").MemoryStore()
         yield open_place(f"memory://{name}/run")
         del IN_MEMORY[name]
 
@@ -375,6 +379,19 @@ class TestOverTLS(StoreContract):
     @pytest.fixture
     def server(self, s3_secure: StoreServer) -> StoreServer:
         return s3_secure
+
+
+def test_many_records_are_read_at_once() -> None:
+    """By requests of their own, whose threads are fewer than these."""
+    name = secrets.token_hex(4)
+    IN_MEMORY[name] = import_module("obstore.store").MemoryStore()
+    n_blocks = 3 * THREADS_OF_REQUESTS
+    run = ScoreRun("", "", "", "", f"memory://{name}/out", ("label",), n_blocks, 1, 1)
+    for block in range(n_blocks):
+        run.place.write(run.record_name(block), b"%d" % block)
+    found = read_records(run, list_records(run), KeptRecords())
+    assert dict(found) == {block: b"%d" % block for block in range(n_blocks)}
+    del IN_MEMORY[name]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.storage.bucket import silent_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SILENT_SECONDS = 4.0  # that a store has for what is in flight, and then for a request
+SILENT_SECONDS = 4.0  # time of a store for what is in flight, and then for a request
 
 _asked = threading.Event()
 _listening = 0

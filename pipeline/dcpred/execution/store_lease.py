@@ -23,7 +23,7 @@ from dcpred_tasks.storage.retry import Retrying
 
 LOCK = "lock"
 CLOCK_SLACK_SECONDS = 2.0  # times of a store are whole seconds
-LEAVE_SECONDS = 3.0  # that who leaves waits for a store which does not answer
+LEAVE_SECONDS = 3.0  # limit of the wait for a store that does not answer, when the lease is let go
 
 
 @dataclass

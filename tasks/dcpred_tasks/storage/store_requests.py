@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 0.1  # between two looks whether a caller that waits was interrupted
 THREADS = 32
+# Where clouds tell a machine the credentials of its role.
+METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity")
 REFUSED = re.compile(r"status(?: code)?:? 40[13]")  # in the text of errors that have no class of their own
 
 
@@ -70,6 +72,8 @@ def told(error: Exception, address: str) -> Exception:
             f"{address} was to be reached, but its certificate is not trusted ({line}); name the CA with"
             " --storage-option root_certificate=FILE"
         )
+    if METADATA.search(line):
+        return StoreError(f"{address}: no credentials are in the environment, and no role gives any ({line})")
     return StoreError(f"{address}: {line}")
 
 

@@ -9,6 +9,8 @@ it may be. Here such a copy is written and not read.
 import json
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
 from zarr.storage import LocalStore, StorePath
 
-from dcpred_tasks.errors import DamagedChunkError, DataError, MissingChunkError
+from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, MissingChunkError
 from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
@@ -41,13 +43,22 @@ WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any])
 
 
+@contextmanager
+def _opening(path: str, kind: str) -> Iterator[None]:
+    """Errors of what is no Zarr, in our words. What is wrong with an address was said by who looked at it."""
+    try:
+        yield
+    except DcpredError:
+        raise
+    except READ_ERRORS as error:
+        raise DataError(_no_zarr(path, kind, error)) from None
+
+
 def open_group(address: str | Path) -> zarr.Group:
     """An existing group, read-only."""
     path = local_path(address)
-    try:
+    with _opening(path, "group"):
         return _sound(zarr.open_group(_source(path), mode="r", use_consolidated=False))
-    except READ_ERRORS as error:
-        raise DataError(_no_zarr(path, "group", error)) from None
 
 
 def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
@@ -56,13 +67,11 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
     of  the run whose task opens it: its arrays do not change, and a process asks a store for them but once
     """
     path = local_path(address)
-    try:
+    with _opening(path, "array"):
         if of and is_remote(path):
             return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
         return _sound(zarr.open_array(_source(path), mode="r") if known is None else known)
-    except READ_ERRORS as error:
-        raise DataError(_no_zarr(path, "array", error)) from None
 
 
 def _source(path: str, *, read_only: bool = True) -> str | StorePath:
@@ -122,10 +131,8 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
 def open_any(address: str | Path) -> zarr.Group | zarr.Array[Any]:
     """An existing group or array, read-only."""
     path = local_path(address)
-    try:
+    with _opening(path, "group"):
         return _sound(zarr.open(_source(path), mode="r", use_consolidated=False))
-    except READ_ERRORS as error:
-        raise DataError(_no_zarr(path, "group", error)) from None
 
 
 def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
@@ -286,10 +293,8 @@ def consolidate(group: zarr.Group) -> zarr.Group:
 def open_consolidated(address: str | Path) -> zarr.Group | None:
     """A group as the copy in it tells, read-only; None where it holds no copy."""
     path = local_path(address)
-    try:
+    with _opening(path, "group"):
         group = _sound(zarr.open_group(_source(path), mode="r"))
-    except READ_ERRORS as error:
-        raise DataError(_no_zarr(path, "group", error)) from None
     return None if group.metadata.consolidated_metadata is None else group
 
 
