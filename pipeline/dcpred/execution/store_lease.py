@@ -22,8 +22,9 @@ from dcpred_tasks.storage.place import Place, Stored
 from dcpred_tasks.storage.retry import Retrying
 
 LOCK = "lock"
+LOOKS = 10  # looks at silence for each sign
+LEAVE_SECONDS = 5.0  # longest wait for a store to take the lease back
 CLOCK_SLACK_SECONDS = 2.0  # times of a store are whole seconds
-LEAVE_SECONDS = 3.0  # limit of the wait for a store that does not answer, when the lease is let go
 
 
 @dataclass
@@ -32,40 +33,61 @@ class StoreLease:
 
     place: Place
     tag: str = ""
-    """Of what this driver wrote last."""
+    """Of what this driver wrote last, as far as it knows."""
     lost: bool = False
     """Whether another driver took over, or the store has not answered for so long that one may."""
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    awake: float = 0.0
+    """Seconds that this process has run while holding: one that is suspended looks once it goes on."""
+    heard: float = 0.0
+    """When, by `awake`, the last sign that stands was begun: the store's time of it is later."""
 
     def check(self) -> None:
-        """Raise RunHeldError if another driver took over."""
+        """Raise RunHeldError if another driver took over, or may have."""
         standing = Retrying()(lambda: self.place.read(LOCK))
-        self.lost = self.lost or standing is None or _told(standing).get("token") != self.token
+        taken = standing is None or _told(standing).get("token") != self.token
+        self.lost = self.lost or taken
         if self.lost:
             other = (_told(standing).get("holder") if standing else "") or "another driver, which has ended"
-            raise RunHeldError(
-                f"{self.place.address} was taken over by {other}; look with `dcpred status`, or run again"
-                " later"
-            )
+            so = f"was taken over by {other}" if taken else "took no sign of this driver for too long"
+            raise RunHeldError(f"{self.place.address} {so}; look with `dcpred status`, or run again later")
 
     def body(self, holder: str) -> bytes:
         """Bytes that no other sign has."""
         return json.dumps({"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}).encode()
 
     def sign_once(self) -> None:
-        """Replace the last sign. Another's sign in its place means that the lease is lost."""
-        tag = self.place.replace(LOCK, self.body(_own_name()), self.tag)
-        self.lost = self.lost or tag is None
-        self.tag = tag or self.tag
+        """Replace the last sign. Another's in its place means that the lease is lost; one of our own, of
+        which no answer ever came, does not.
+        """
+        begun, data = self.awake, self.body(_own_name())
+        tag = self.place.replace(LOCK, data, self.tag)
+        if tag is None:
+            standing = self.place.read(LOCK)
+            if standing is not None and _told(standing).get("token") == self.token:
+                tag = self.place.replace(LOCK, data, standing.tag)
+        if tag is None:
+            self.lost = True
+        else:
+            self.tag, self.heard = tag, begun
 
     def give_signs(self, stopped: threading.Event) -> None:
-        last = time.monotonic()
+        """Give a sign every few seconds, and let go at the end."""
         while not self.lost and not stopped.wait(SIGN_SECONDS):
             with suppress(OSError, ResourceError):
                 self.sign_once()
-                last = time.monotonic()
-            # It stops before another driver may start.
-            self.lost = self.lost or time.monotonic() - last > EXPIRY_SECONDS - SIGN_SECONDS
+        if not self.lost:
+            with suppress(OSError, ResourceError):  # It expires by itself.
+                self.place.replace(LOCK, self.body(""), self.tag)
+
+    def watch(self, stopped: threading.Event) -> None:
+        """Know of silence before another driver may start, also while a sign waits for an answer."""
+        last = time.monotonic()
+        while not stopped.wait(SIGN_SECONDS / LOOKS):
+            now = time.monotonic()
+            self.awake += min(now - last, SIGN_SECONDS)
+            last = now
+            self.lost = self.lost or self.awake - self.heard > EXPIRY_SECONDS - SIGN_SECONDS
 
 
 def place_holder(place: Place) -> str:
@@ -90,16 +112,17 @@ def hold_on_store(place: Place) -> Iterator[StoreLease]:
     lease = StoreLease(place)
     _take(lease)
     stopped = threading.Event()
-    signs = threading.Thread(target=lease.give_signs, args=(stopped,), name="dcpred-lease", daemon=True)
+    signs, watch = (
+        threading.Thread(target=act, args=(stopped,), name="dcpred-lease", daemon=True)
+        for act in (lease.give_signs, lease.watch)
+    )
     signs.start()
+    watch.start()
     try:
         yield lease
     finally:
         stopped.set()
         signs.join(LEAVE_SECONDS)
-        if not lease.lost and not signs.is_alive():
-            with suppress(OSError, ResourceError):  # It expires by itself.
-                place.replace(LOCK, lease.body(""), lease.tag)
 
 
 def _take(lease: StoreLease) -> None:

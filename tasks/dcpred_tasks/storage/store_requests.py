@@ -24,7 +24,13 @@ LOOK_SECONDS = 0.1  # between two looks whether a caller that waits was interrup
 THREADS = 32
 # Where clouds tell a machine the credentials of its role.
 METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity")
-REFUSED = re.compile(r"status(?: code)?:? 40[13]")  # in the text of errors that have no class of their own
+# What a name, which may hold any word, stands in, in the text of an error: it must not tell the cause.
+NAMES = re.compile(r"https?://\S+|path: \"[^\"]*\"|<(Key|Resource|BucketName)>[^<]*</\1>")
+# Causes, in the text of errors that have no class of their own.
+REFUSED = re.compile(r"status code: 40[13] |<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)<")
+NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)<|bucket does not exist", re.IGNORECASE)
+OTHER_REGION = re.compile("Received redirect|PermanentRedirect|AuthorizationHeaderMalformed")
+UNTRUSTED = re.compile("InvalidCertificate|invalid peer certificate")
 
 
 def obstore() -> Any:
@@ -48,26 +54,26 @@ def told(error: Exception, address: str) -> Exception:
     line = str(error).partition("\n")[0].strip()
     if isinstance(error, FileNotFoundError | DcpredError):
         return error
-    text = f"{line} {str(error)[:4000]}"
+    text = NAMES.sub("", str(error)[:4000])
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if denied or REFUSED.search(text):
         return ResourceError(
             f"{address} was to be read or written, but the store refuses it ({line}); give this process"
             " credentials that may, in its environment or role"
         )
-    if "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text.lower():
+    if NO_BUCKET.search(text):
         return _no_bucket(address)
     if "builder error" in text:
         return ResourceError(
             f"{address} was to be reached over a connection without TLS; ask for it with --storage-option"
             " allow_http=true, or give an endpoint that begins with https://"
         )
-    if "redirect" in text.lower() or "PermanentRedirect" in text or "AuthorizationHeaderMalformed" in text:
+    if OTHER_REGION.search(text):
         return ResourceError(
             f"{address} was to be reached, but its bucket is in another region ({line}); name it with"
             " --storage-option region=…"
         )
-    if "certificate" in text.lower():
+    if UNTRUSTED.search(text):
         return ResourceError(
             f"{address} was to be reached, but its certificate is not trusted ({line}); name the CA with"
             " --storage-option root_certificate=FILE"

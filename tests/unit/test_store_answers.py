@@ -1,0 +1,191 @@
+"""What dcpred makes of a store that refuses or does not answer: never damage, never something missing.
+
+A run and a model lie on a store in memory. Each command asks it for a number of things; in turn one of them
+cannot be had, from the first time or from the last.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
+
+from dcpred.inspection import inspect_path
+from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.status import run_status
+from dcpred.scoring.repair import repair
+from dcpred.scoring.score import score
+from dcpred.serving import load_model
+from dcpred.verification.verify import verify
+from dcpred_tasks.artifacts.model_artifact import write_model
+from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.storage import bucket, retry, zarr_arrays
+from dcpred_tasks.storage.bucket import Bucket
+from dcpred_tasks.storage.object_arrays import BucketArrays
+from dcpred_tasks.storage.retry import is_transient
+from dcpred_tasks.storage.store_requests import StoreError, told
+from dcpred_tasks.task_bodies import score_block
+from support.models import random_model, random_rows
+from support.pools import inline
+
+ROWS = 60
+AT = "memory://answers"
+MODEL, DATA, OUTPUT = f"{AT}/model", f"{AT}/data.zarr", f"{AT}/out"
+
+
+@dataclass
+class Requests:
+    """What is asked of the store, and how often; from the `nth` time on, `lost` cannot be had."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    lost: str = ""
+    nth: int = 1
+    error: Callable[[str], Exception] = StoreError
+
+    def ask(self, what: str) -> None:
+        self.asked[what] += 1
+        if what == self.lost and self.asked[what] >= self.nth:
+            raise self.error(f"{what} cannot be had")
+
+    def lose(self, what: str, nth: int) -> None:
+        self.asked.clear()
+        self.lost, self.nth = what, nth
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_store() -> Iterator[None]:
+    """A finished run of three blocks on a store in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 20), ("BLOCKS", 3)):
+            patch.setattr(f"dcpred.plan.{name}", value)
+        patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.0)
+        patch.setattr(bucket, "WAIT_SECONDS", 0.0)
+        patch.setitem(bucket.IN_MEMORY, "answers", MemoryStore())
+        model = random_model(5)
+        X = random_rows(model, ROWS, seed=1, bad=0.02)
+        write_model(MODEL, model, {}, {})
+        group = zarr_arrays.create_group(DATA)
+        zarr_arrays.create_array(group, "X", X.shape, X.dtype, 20)[...] = X
+        score(MODEL, f"{DATA}/X", OUTPUT, inline)
+        yield
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    asked = Requests()
+    request, translated, part = bucket.request, BucketArrays._translated, Bucket._part
+
+    def through(call: Callable[[], Any], address: str) -> Any:
+        asked.ask(address)
+        return request(call, address)
+
+    async def awaited(self: BucketArrays, awaitable: Any, key: str) -> Any:
+        try:
+            asked.ask(self._at(key))
+        except Exception:
+            awaitable.close()
+            raise
+        return await translated(self, awaitable, key)
+
+    def listed(self: Bucket, folder: str, start: str | None, stop: str | None) -> Any:
+        asked.ask(f"list {folder}")
+        return part(self, folder, start, stop)
+
+    monkeypatch.setattr(bucket, "request", through)
+    monkeypatch.setattr(BucketArrays, "_translated", awaited)
+    monkeypatch.setattr(Bucket, "_part", listed)
+    return asked
+
+
+def forget() -> None:
+    """Make it as for a new process, which has opened nothing, after the last one's lease has ended."""
+    zarr_arrays._opened_once.cache_clear()
+    score_block.open_model.cache_clear()
+    obstore.delete(bucket.IN_MEMORY["answers"], "out/lock")
+
+
+COMMANDS: dict[str, Callable[[], Any]] = {
+    "verify fast": lambda: verify(OUTPUT, "fast", inline).findings,
+    "verify full": lambda: verify(OUTPUT, "full", inline).findings,
+    "verify sample": lambda: verify(OUTPUT, "sample", inline).findings,
+    "score again": lambda: score(MODEL, f"{DATA}/X", OUTPUT, inline).n_rows,
+    "repair": lambda: repair(MODEL, f"{DATA}/X", OUTPUT, inline).status,
+    "status": lambda: run_status(OUTPUT).done_blocks,
+    "errors": lambda: list_bad_rows(OUTPUT, 100, True),
+    "inspect": lambda: inspect_path(OUTPUT),
+    "load_model": lambda: load_model(MODEL).model.n_features,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [*((name, StoreError) for name in COMMANDS), ("verify full", ResourceError), ("errors", ResourceError)],
+)
+def test_what_cannot_be_had_is_neither_damaged_nor_missing(
+    name: str, error: type[Exception], requests: Requests
+) -> None:
+    command, before = COMMANDS[name], contents()
+    forget()
+    requests.asked.clear()
+    expected = command()
+    wanted = dict(requests.asked)
+    assert len(wanted) >= 3
+    requests.error = error
+    for what, times in wanted.items():
+        # A chunk is looked for before it is read.
+        for nth in sorted({1, times}):
+            forget()
+            requests.lose(what, nth)
+            with suppress(error):
+                assert command() == expected, (what, nth)
+    requests.lose("", 1)
+    assert contents() == before, "what is on the store was changed"
+
+
+def contents() -> dict[str, bytes]:
+    """All objects but the lease, each sign of which has other bytes, and probes that are told to be so."""
+    place = bucket.open_bucket(AT)
+    names = [name for name in place.listing() if not name.endswith("/lock") and ".partial-" not in name]
+    return {name: standing.data for name in names if (standing := place.read(name)) is not None}
+
+
+@pytest.mark.parametrize(
+    "name", ["certificates", "redirect", "NoSuchBucket", "status 403", "builder error", "AccessDenied"]
+)
+def test_a_name_tells_no_cause(name: str) -> None:
+    """obstore repeats addresses and names in what it says."""
+    for where in (f"http://h/{name.replace(' ', '%20')}/0", "http://h/x"):
+        text = (
+            f"Generic S3 error: Error performing GET {where} in 2s, after 4 retries - Server returned non-2xx"
+            " status code: 503 Service Unavailable: <Error><Code>SlowDown</Code>"
+            f'<Key>{name}/0</Key></Error>\n\nDebug source:\n path: "{name}/0", uri: {where}'
+        )
+        meant = told(GenericError(text), f"s3://bucket/{name}/0")
+        assert type(meant) is StoreError
+        assert is_transient(meant)
+        assert "\n" not in str(meant)
+
+
+# What obstore 0.12.1 says of each, shortened.
+SAID = {
+    "the store refuses it": "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>",
+    "ExpiredToken": "status code: 400 Bad Request: <Error><Code>ExpiredToken</Code></Error>",
+    "there is no bucket": 'code: 404 Not Found: <?xml?>\n<Error><Code>NoSuchBucket</Code>"',
+    "make it or name another": 'code: 404 Not Found: <?xml?>\n<Error>\n  <Code>ContainerNotFound</Code>"',
+    "without TLS": "HTTP error: builder error",
+    "in another region": "Received redirect without LOCATION, this normally indicates a wrong region",
+    "is not trusted": "HTTP error: error sending request\n\nDebug source: InvalidCertificate(UnknownIssuer)",
+}
+
+
+@pytest.mark.parametrize("sentence", SAID)
+def test_a_cause_that_stays_is_told(sentence: str) -> None:
+    meant = told(GenericError(f"Generic S3 error: {SAID[sentence]}"), "s3://bucket/name")
+    assert isinstance(meant, ResourceError)
+    assert sentence in str(meant)
+    assert "\n" not in str(meant)
