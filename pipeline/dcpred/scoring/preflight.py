@@ -12,6 +12,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage.addresses import absolute, is_remote
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
 from dcpred_tasks.storage.place import Folder, Place
+from dcpred_tasks.storage.retry import Retrying
 
 RECORD_BYTES = 8 * 2**10  # bytes of a commit record, at most
 
@@ -62,9 +63,12 @@ def check_conditions(place: Place) -> None:
         tag = place.replace(name, third, standing.tag) if standing is not None else None
         late = place.replace(name, second, standing.tag) if standing is not None else None
         left = place.read(name)
-    finally:
+    except BaseException:
         with suppress(OSError, ResourceError):
             place.remove(name)
+        raise
+    # What is refused for a while is no rule of the store.
+    Retrying()(lambda: place.remove(name))
     heeded = created and not again and standing is not None and standing.data == first
     heeded = heeded and tag is not None and late is None and left is not None and left.data == third
     if not heeded:

@@ -165,14 +165,20 @@ class Bucket:
         self._put(name, data, "overwrite")
 
     def remove(self, name: str) -> None:
-        try:
-            request(partial(obstore().delete, self.store, self._key(name)), self._at(name))
-        except FileNotFoundError:
-            self.check_there()
-        except OSError:
-            # A reply that was lost may have been that it is gone.
-            if self.read(name) is not None:
-                raise
+        for attempt in range(ATTEMPTS):
+            try:
+                request(partial(obstore().delete, self.store, self._key(name)), self._at(name))
+                return
+            except FileNotFoundError:
+                self.check_there()
+                return
+            except OSError:
+                # A reply that was lost may have been that it is gone.
+                if self.read(name) is None:
+                    return
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(WAIT_SECONDS)
 
     def _check_lists(self) -> None:
         if not self.lists:

@@ -10,6 +10,7 @@ from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage.addresses import Options, is_remote, storage_options
 from dcpred_tasks.storage.atomic_files import partial_name
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.retry import Retrying
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
         yield "", b""
         return
     place = open_place(address)
-    place.write(name, nonce)
+    Retrying()(lambda: place.write(name, nonce))
     try:
         yield name, nonce
     finally:
@@ -37,12 +38,12 @@ def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options
     try:
         with storage_options(options):
             place = open_place(address)
-            standing = place.read(name)
+            standing = Retrying()(lambda: place.read(name))
             if standing is None or standing.data != nonce:
                 return "does not see"
             own = f"probe.partial-{secrets.token_hex(6)}"
-            place.write(own, nonce)
-            place.remove(own)
+            Retrying()(lambda: place.write(own, nonce))
+            Retrying()(lambda: place.remove(own))
     except (OSError, DcpredError) as error:
         return f"cannot read and write ({error})"
     return ""
