@@ -58,7 +58,7 @@ N_TRAIN = 15_000  # rows that the model is trained on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
-LEASE_SECONDS, SIGN_SECONDS = 1.5, 0.3  # of a lease on a store, which no system releases
+LEASE_SECONDS, SIGN_SECONDS = 4.0, 0.5  # of a lease on a store, which no system releases
 Place = str | Path
 Attack = Callable[["Arena", Any], "Toll"]
 

@@ -96,7 +96,6 @@ def main() -> None:
         server = stack.enter_context(SERVERS[args.store]())
         proxy = stack.enter_context(spoiled(server, seed=args.seed))
         os.environ.update(proxy.environment)
-        chaos.short_lease()
         publish(Path(local.model), open_place(proxy.address("model")))
         upload(Path(local.data), open_place(proxy.address("data.zarr")))
         arena = Arena(proxy.address("model"), proxy.address("data.zarr"), local.chance)
@@ -107,6 +106,7 @@ def main() -> None:
         arena.seconds = time.monotonic() - begin
         arena.workers = stack.enter_context(connect(2))
         arena.worker_seconds = chaos._seconds_by_workers(arena)
+        chaos.short_lease()
         weights = [OFTEN.get(name, 1) for name in CHOSEN]
         order = list(CHOSEN)
         order += [] if args.quick else arena.chance.choices(CHOSEN, weights, k=args.runs - len(CHOSEN))
