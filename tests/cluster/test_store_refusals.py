@@ -54,6 +54,7 @@ REFUSALS = (
     ),
     Refusal("a query", "nothing may follow ? or #", output=f"s3://bucket/out?token={TOKEN}"),
     Refusal("a query of the data", "nothing may follow ? or #", data=f"https://h/d.zarr?sig={TOKEN}"),
+    Refusal("a query to write to", "nothing may follow ? or #", output=f"https://h/out?token={TOKEN}"),
     Refusal("a fragment", "nothing may follow ? or #", model=f"s3://bucket/model#{TOKEN}"),
     Refusal("no bucket", "it names no bucket", output="s3:///out"),
     Refusal("an empty name", "stores have no empty names", output="s3://bucket/a//b"),

@@ -100,8 +100,8 @@ def check_writable(address: str | Path, what: str) -> None:
     """Raise DataError for an address that is only read from. what: is to be written there, as "scores"."""
     if local_path(address).startswith(("http://", "https://")):
         raise DataError(
-            f"{what} were to be written to {address}, but dcpred only reads from servers of files; name a"
-            " bucket or a folder"
+            f"{what} were to be written to {absolute(address)}, but dcpred only reads from servers of files;"
+            " name a bucket or a folder"
         )
 
 
