@@ -97,8 +97,10 @@ def absolute(address: str | Path) -> str:
 
 
 def check_writable(address: str | Path, what: str) -> None:
-    """Raise DataError for an address that is only read from. what: is to be written there, as "scores"."""
-    if local_path(address).startswith(("http://", "https://")):
+    """Raise DataError for an address that is none, or is only read from. what: is to be written there, as
+    "scores".
+    """
+    if absolute(address).startswith(("http://", "https://")):
         raise DataError(
             f"{what} were to be written to {absolute(address)}, but dcpred only reads from servers of files;"
             " name a bucket or a folder"
@@ -130,7 +132,8 @@ def parse(address: str) -> StoreAddress:
         raise DataError(
             f"{address} was given as an address, but it names no bucket; write {scheme}://BUCKET/PATH"
         )
-    names = path.strip("/").split("/") if path.strip("/") else []
+    path = path.removesuffix("/")
+    names = path.split("/") if path else []
     if any(name in ("", ".", "..") for name in names):
         raise DataError(
             f"{address} was given as an address, but stores have no empty names, . or .. in a path; write it"

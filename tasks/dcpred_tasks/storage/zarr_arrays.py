@@ -142,6 +142,8 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
             warnings.simplefilter("ignore")  # Zarr warns of other files in the directory
             found = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
             return [(name, _sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
+    except DcpredError:
+        raise
     except READ_ERRORS as error:
         path = address_of(group)
         raise DataError(
