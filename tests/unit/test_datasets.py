@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
-from dcpred.datasets import csv_reader, importing, not_finite, parquet_numpy, table
+from dcpred.datasets import csv_reader, not_finite, parquet_numpy, store_files, table
 from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.storage.stored_chunks import missing_chunks
@@ -575,15 +575,15 @@ def test_sources_that_are_no_files(tmp_path: Path) -> None:
     refused(text(tmp_path, "", "c.csv"), "empty")
 
 
-def test_the_place_must_be_free_and_local(tmp_path: Path) -> None:
+def test_the_place_must_be_free_and_writable(tmp_path: Path) -> None:
     path = text(tmp_path, "a\n1\n")
     (tmp_path / "out.zarr").mkdir()
     refused(path, "out.zarr", "exists")
     (tmp_path / "out.zarr").rmdir()
     (tmp_path / "out.zarr").symlink_to(tmp_path / "nowhere")
     refused(path, "exists")
-    with pytest.raises(DataError, match="local"):
-        import_data(str(path), "s3://bucket/out.zarr")
+    with pytest.raises(DataError, match="only reads from servers of files"):
+        import_data(str(path), "https://127.0.0.1:9/out.zarr")
     with pytest.raises(SettingsError, match="chunk_rows"):
         import_data(str(path), str(tmp_path / "new.zarr"), chunk_rows=0)
 
@@ -611,13 +611,13 @@ def test_a_file_that_changes_between_the_passes(
     tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = text(tmp_path, "a\n1\n2\n")
-    create = importing.create_group
+    create = store_files.create_group
 
     def change(*args: Any) -> Any:
         path.write_text("a\n1\n" + (f"2\n{more}" if more else ""))
         return create(*args)
 
-    monkeypatch.setattr(importing, "create_group", change)
+    monkeypatch.setattr(store_files, "create_group", change)
     refused(path, "2 rows at first")
 
 
@@ -628,7 +628,7 @@ def test_a_full_disk(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatc
     def full(*_args: Any) -> None:
         raise OSError(number, "no room")
 
-    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (importing, "create_group")]
+    steps = [(np.lib.format, "read_magic"), (zipfile.ZipFile, "extract"), (store_files, "create_group")]
     for place, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
