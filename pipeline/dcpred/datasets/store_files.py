@@ -14,7 +14,7 @@ from typing import Any
 import zarr
 
 from dcpred_tasks.errors import DataError, DcpredError
-from dcpred_tasks.storage.addresses import is_remote, local_path
+from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Folder, Place, open_place
@@ -33,7 +33,7 @@ def local_source(source: str) -> Iterator[Path]:
     if not is_remote(source):
         yield Path(local_path(source))
         return
-    address, _, name = source.rstrip("/").rpartition("/")
+    address, _, name = absolute(source).rpartition("/")
     place = open_place(address)
     assert isinstance(place, Bucket)
     with tempfile.TemporaryDirectory(prefix="dcpred-import-") as folder:
@@ -70,16 +70,17 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
         )
     try:
         yield unwritten_group(place.address, attributes)
-        if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
-            raise DataError(
-                f"data were to be imported into {place.address}, but a data set came there meanwhile; name"
-                " another place"
-            )
     except BaseException:
         with suppress(OSError, DcpredError):
             for name in place.listing():
                 place.remove(name)
         raise
+    # Nothing is removed from here on: what is there now may be of another hand.
+    if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
+        raise DataError(
+            f"data were to be imported into {place.address}, but a data set came there meanwhile; name another"
+            " place"
+        )
     place.remove(CLAIM)
 
 
