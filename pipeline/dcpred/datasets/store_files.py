@@ -78,8 +78,8 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
     # Nothing is removed from here on: what is there now may be of another hand.
     if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
         raise DataError(
-            f"data were to be imported into {place.address}, but a data set came there meanwhile; name another"
-            " place"
+            f"data were to be imported into {place.address}, but a data set came there meanwhile; name"
+            " another place"
         )
     place.remove(CLAIM)
 
