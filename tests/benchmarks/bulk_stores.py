@@ -27,7 +27,7 @@ from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
-from dcpred.scoring.score import score, score_pool
+from dcpred.scoring.score import score, store_threads
 from dcpred.training.publishing import publish
 from dcpred_tasks.storage.place import open_place
 from support.stores import Proxy, azurite, spoiled
@@ -39,7 +39,7 @@ COMMITS = 40
 
 def timed(model: Any, data: str, output: Any) -> float:
     """Seconds of the blocks, without the start of the workers."""
-    report = score(model, f"{data}/X", output, score_pool(data, output, 2))
+    report = score(model, f"{data}/X", output, partial(connect, 2, **store_threads(data, output)))
     return report.n_rows / report.rows_per_second
 
 

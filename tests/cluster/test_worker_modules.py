@@ -1,5 +1,7 @@
 """What a worker process holds: it runs task bodies, and nothing of the client."""
 
+import json
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from dcpred.execution.workers import connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.training.settings import make_settings
+from support import processes
 from support.data import make_blobs, make_group
 
 OTHERWISE = """{
@@ -16,6 +19,15 @@ OTHERWISE = """{
     "profile": __import__("dask").config.get("distributed.worker.profile.enabled"),
     "tick": __import__("dask").config.get("distributed.admin.tick.interval"),
 }"""
+ASKING = """
+import json
+from dcpred.execution.workers import connect
+
+if __name__ == "__main__":
+    with connect(1) as workers:
+        (found,) = workers.client.run(eval, {otherwise!r}).values()
+    print(json.dumps(found))
+"""
 LOADED = "sorted(name for name in __import__('sys').modules if name.split('.')[0] in ('dcpred', 'sklearn'))"
 
 
@@ -40,8 +52,9 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
         assert scored == []
 
 
-def test_a_worker_that_we_start_keeps_its_small_arrays_and_measures_nothing() -> None:
-    with connect(1) as workers:
-        assert isinstance(workers, DaskWorkers)
-        (found,) = workers.client.run(eval, OTHERWISE).values()
+def test_a_worker_that_we_start_keeps_its_small_arrays_and_measures_nothing(tmp_path: Path) -> None:
+    """In a process of its own: Dask's settings are shared by all threads of one."""
+    script = tmp_path / "otherwise.py"
+    script.write_text(ASKING.format(otherwise=OTHERWISE))
+    found = json.loads(processes.run([sys.executable, script]).stdout)
     assert found == {"mmap": str(4 * 2**20), "trim": str(16 * 2**20), "profile": False, "tick": "1s"}

@@ -17,9 +17,10 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
-from dcpred.scoring.score import check_rows_scored, score, score_pool
+from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.zarr_arrays import find_array
 
@@ -88,7 +89,7 @@ def score_command(
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
     asked_for = workers is not None or scheduler is not None
     X = find_array(data, x)
-    pool = score_pool(X, output, workers, scheduler) if asked_for else None
+    pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None
     act = partial(repair, level=level or "full") if mend else score
     report = act(model, X, output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
     emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

@@ -149,12 +149,15 @@ def score(
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def score_pool(
-    x: str, output: str | Path, n_workers: int | None = None, scheduler: str | None = None
-) -> Pool:
-    """The workers for scoring X into an output: of more threads where either lies on a store."""
-    threads = STORE_THREADS if is_remote(x) or is_remote(output) else 1
-    return partial(connect, n_workers, scheduler, threads)
+def store_threads(x: str, output: str | Path) -> dict[str, int]:
+    """What `connect` is told beside the number of workers: more threads where either lies on a store."""
+    return {"threads": STORE_THREADS} if is_remote(x) or is_remote(output) else {}
+
+
+def score_pool(x: str, output: str | Path) -> Pool:
+    """The workers for scoring X into an output, where nobody says which."""
+    given = store_threads(x, output)
+    return partial(connect, threads=given["threads"]) if given else connect
 
 
 def _score_all(
