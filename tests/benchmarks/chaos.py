@@ -31,7 +31,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -122,7 +122,7 @@ def _drive(args: tuple[Place, str, Place], fault: str, seed: int, environment: d
     os.environ.update(environment)
     if environment:
         short_lease()
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    told, sys.stderr = sys.stderr, open(os.devnull, "w")  # noqa: SIM115
     if fault == "full-disk":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         limit = random.Random(seed).randrange(1, 2_500)
@@ -135,6 +135,8 @@ def _drive(args: tuple[Place, str, Place], fault: str, seed: int, environment: d
             score(*args, lambda: nullcontext(InlineWorkers()))
     except DcpredError as error:
         code = error.exit_code
+        if code not in ENDS:
+            print(f"{args[2]}: {type(error).__name__}: {error}", file=told, flush=True)
     except KeyboardInterrupt:
         code = 75
     except OSError:
@@ -167,11 +169,17 @@ def _run_driver(arena: Arena, output: Place, fault: str = "") -> Any:
 def _end(process: Any) -> int:
     process.join(PATIENCE_SECONDS)
     if process.exitcode is None:
-        process.kill()
-        raise SystemExit("a driver did not come to an end")
+        give_up("a driver did not come to an end")
     if process.exitcode not in ENDS:
-        raise SystemExit(f"a driver ended with {process.exitcode}")
+        give_up(f"a driver ended with {process.exitcode}")
     return int(process.exitcode)
+
+
+def give_up(why: str) -> NoReturn:
+    """End all drivers, of which one may be stopped, so that nothing waits for them."""
+    for process in multiprocessing.active_children():
+        process.kill()
+    raise SystemExit(why)
 
 
 def _signalled(process: Any, number: int) -> bool:
@@ -188,7 +196,7 @@ def _finish(arena: Arena, output: Place, toll: Toll, code: int) -> Toll:
     while code != 0:
         toll.resumes += 1
         if toll.resumes > 4 * MOST_HITS:
-            raise SystemExit(f"a run did not come to its end: exit code {code}, {output}")
+            give_up(f"a run did not come to its end: exit code {code}, {output}")
         if code == RunHeldError.exit_code and arena.environment:
             time.sleep(LEASE_SECONDS)
         code = _end(_run_driver(arena, output))

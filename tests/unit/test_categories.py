@@ -68,8 +68,15 @@ def test_a_name_that_is_not_there(names: list[str] | None, why: str) -> None:
 
 @pytest.mark.parametrize("nothing", ["", " ", ",", " , "])
 def test_no_feature_is_refused(nothing: str) -> None:
-    with pytest.raises(SettingsError, match=r"categorical was set to .*must be auto, none or features"):
+    with pytest.raises(
+        SettingsError, match=r"categorical was set to .*which lists no feature; set it to none"
+    ):
         Settings(categorical=nothing)
+
+
+def test_auto_beside_features_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"but auto stands alone: it is about all features; write it by"):
+        numbered(make_settings({"categorical": "auto,soil"}), ["soil", "b"])
 
 
 def test_numbers_as_text() -> None:
@@ -219,7 +226,7 @@ def test_a_list_tells_names_from_numbers(given: object) -> None:
     ("given", "why"),
     [
         ([1.5], "names the feature 1.5, which is neither a name nor a number from 0 on"),
-        ([True], "names the feature True, which is neither"),
+        ([False, True], "a mask of True and False, but it lists features; name them by numbers"),
         ([-1], "names the feature -1, which is neither"),
         ('["soil"', "no list in JSON; write it as"),
         ('"so\\il"', "whose quotes cannot be read"),

@@ -360,3 +360,9 @@ def test_the_mean_of_metrics() -> None:
     assert (mixed.name, mixed.sharpened) == ("standard", None)
     np.testing.assert_array_equal(mixed.shift, other.shift)
     assert mixed.scores == pytest.approx({"none": -2.9 / 3, "standard": -1.9 / 3})
+
+
+def test_a_feature_near_the_limit_of_doubles_leaves_the_others_their_factors() -> None:
+    unit = np.array([1e-300, 1.0])
+    one = Metric("learned", np.zeros(2), np.array([2e-300, 3.0]), {"learned": 0.5})
+    assert mean_metric([one, one], unit).factor[1] == 3.0

@@ -29,6 +29,7 @@ from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.task_bodies.predict_block import check_scored
 from dcpred_tasks.training.categories import features_named, numbered
+from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
@@ -97,7 +98,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task)
         check_survey(survey, self._task, classes or None)
-        if not self._names_settings() and len(X) >= out_of_core.FEWEST_TO_SEARCH:
+        if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
+            settings = for_few_rows(settings, X, target, weight)
+        elif not self._names_settings():
             both = weight * class_factors[target] if len(class_factors) else weight
             settings, scaling = self._choice(X, target, both, settings)
         with (

@@ -46,7 +46,12 @@ def named(y: Any, names: Names | None) -> Any:
 
 
 def check_numbers(y: Any) -> None:
-    """Raise DataError where regression was asked for and y holds names of classes."""
+    """Raise DataError where regression was asked for and y holds names of classes, or text."""
+    if isinstance(y, list | np.ndarray) and np.asarray(y).dtype.kind in "US" and len(y):
+        raise DataError(
+            f"regression was asked for, but y holds text such as {str(np.asarray(y).ravel()[0])!r}; pass"
+            " numbers, or train a DCPredClassifier"
+        )
     if class_names(y) is not None:
         raise DataError(
             "regression was asked for, but y holds class labels (its attribute `labels` names them); train a"

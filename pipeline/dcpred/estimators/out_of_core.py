@@ -25,6 +25,7 @@ from dcpred_tasks.model.feature_names import Names, feature_names, in_training_o
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, number_block
+from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for
@@ -166,7 +167,10 @@ def fit(
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
-    if budget is None or (budget == PLAIN and X.shape[0] < FEWEST_TO_SEARCH):
+    if budget == PLAIN and X.shape[0] < FEWEST_TO_SEARCH:
+        weights = None if sample_weight is None else np.asarray(sample_weight[:], np.float64)
+        settings, budget = for_few_rows(settings, np.asarray(X[:]), np.asarray(y[:]), weights), None
+    if budget is None:
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
         return settings
     limit = None if budget == PLAIN else parse_budget(budget)

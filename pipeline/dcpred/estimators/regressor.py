@@ -107,7 +107,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         by validation, on the workers of the current Dask client or in this process. Only
         keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
         holds what was found. None: the settings that are given. Where none is given and there
-        are at least 100 rows, a quick look at some of them chooses.
+        are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
+        generalised cross-validation.
     directory : path or None, default None
         Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
         are in memory); every worker must see it. None: the system's place for temporary files.

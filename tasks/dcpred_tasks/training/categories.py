@@ -73,6 +73,11 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
                     f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
                 )
             wanted.update(range(first, last + 1))
+        elif not quoted and part in CATEGORICAL:
+            raise SettingsError(
+                f"categorical was set to {settings.categorical!r}, but {part} stands alone: it is about all"
+                " features; write it by itself, or list features only"
+            )
         else:
             raise SettingsError(
                 f"categorical names the feature {part!r}, but the data"

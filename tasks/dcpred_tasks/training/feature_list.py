@@ -33,6 +33,11 @@ def listed(value: object) -> str:
                 f"categorical was set to {value}, which is no list in JSON; write it as"
                 ' ["soil", 7], with names in double quotes, or as soil,7'
             ) from None
+    if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):
+        raise SettingsError(
+            "categorical was set to a mask of True and False, but it lists features; name them by numbers, as"
+            " numpy.flatnonzero(mask).tolist() does, or by names"
+        )
     features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
     parts = []
     for one in features:

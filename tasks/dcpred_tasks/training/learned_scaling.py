@@ -179,7 +179,7 @@ def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
     """
     factors = np.stack([one.factor for one in found])
     squares = (factors**2).mean(axis=0)
-    parts = squares / unit**2
+    parts = ((factors / unit) ** 2).mean(axis=0)
     left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
     left_out &= parts <= LEAST_PART * parts.sum()
     scores = {

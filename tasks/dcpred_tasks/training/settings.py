@@ -225,8 +225,8 @@ class Settings:
                 )
         if not self.categorical.strip(" ,"):
             raise SettingsError(
-                f"categorical was set to {self.categorical!r}, but it must be auto, none or features as 3,7"
-                " or 0-41"
+                f"categorical was set to {self.categorical!r}, which lists no feature; set it to none, to"
+                " auto, or to features as 3,7 or 0-41"
             )
         if self.gamma not in GAMMAS and not (
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
