@@ -34,6 +34,7 @@ from dcpred_tasks.errors import (
 )
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.place import Place, read_own_document
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes
@@ -340,6 +341,36 @@ def test_another_plan_is_refused(tmp_path: Path, model: Path, data: Path) -> Non
     with pytest.raises(PlanConflictError, match="other files"):
         run(model, data, tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["precious"]
+
+
+def test_a_run_that_begins_between_two_looks_is_no_stranger(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan was not yet there when it was looked for, and other files were when they were."""
+    run(model, data, tmp_path / "out")
+    reads: list[str] = []
+
+    def late(place: Place, name: str) -> dict[str, Any] | None:
+        reads.append(name)
+        return None if len(reads) == 1 else read_own_document(place, name)
+
+    monkeypatch.setattr("dcpred.runs.ledger.read_own_document", late)
+    assert run(model, data, tmp_path / "out").n_rows == 1_950
+    assert reads[:2] == ["plan.json", "plan.json"]
+
+
+def test_what_a_killed_probe_leaves_is_no_stranger_and_the_place_is_probed_again(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("probe.partial-0123456789ab", "clock.partial-0123456789ab"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / name).write_bytes(b"dcpred")
+    probed: list[Place] = []
+    monkeypatch.setattr(score_module, "check_place", lambda place, needed: probed.append(place))
+    assert run(model, data, tmp_path / "out").n_rows == 1_950
+    assert len(probed) == 1
+    run(model, data, tmp_path / "out")
+    assert len(probed) == 1, "a run that was begun"
 
 
 def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None:

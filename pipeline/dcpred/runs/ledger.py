@@ -77,15 +77,22 @@ class Ledger:
     def write_plan(self) -> None:
         write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **asdict(self.run)})
 
-    def check(self) -> None:
-        """Raise PlanConflictError where the directory belongs to something else; write nothing."""
+    def check(self) -> bool:
+        """Whether this run was begun there. Raise PlanConflictError where the directory belongs to something
+        else; write nothing.
+        """
         plan = read_own_document(self.place, PLAN)
+        if plan is None and self._is_taken():
+            # Another driver may have begun between the two looks. Its plan is older than its other files.
+            plan = read_own_document(self.place, PLAN)
+            if plan is None:
+                raise PlanConflictError(
+                    f"scores were to be written to {self.address}, but it holds other files; name a new"
+                    " directory"
+                )
         if plan is not None:
             self._check(plan)
-        elif self._is_taken():
-            raise PlanConflictError(
-                f"scores were to be written to {self.address}, but it holds other files; name a new directory"
-            )
+        return plan is not None
 
     def _is_taken(self) -> bool:
         if isinstance(self.place, Folder) and not self.place.path.is_dir():
@@ -214,7 +221,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock") or name.startswith(("plan.json.", "lock."))
+    return name in ("blocks", "failures", "lock") or ".partial-" in name
 
 
 def _plain(value: Any) -> Any:

@@ -115,7 +115,7 @@ def score(
     )
     input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
     ledger = Ledger(run, plan.n_blocks)
-    ledger.check()
+    begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
         check_as_written(FastCheck(ledger).findings, ledger.address)
@@ -123,10 +123,10 @@ def score(
         return make_report(run, plan, Done(0, 0.0), time.perf_counter() - begin, finished)
     place = ledger.place
     new = not place.is_there()
-    if new:
-        check_place(place, output_bytes(run, model, plan.n_blocks))
-    else:
+    if not new:
         check_place_free(place)
+    if not begun:
+        check_place(place, output_bytes(run, model, plan.n_blocks))
     if pool is None:
         pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else score_pool(x, output)
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
