@@ -31,6 +31,7 @@ from support.stores import azure_server, gcs_server, s3_server, spoiled
 
 SERVERS = {"s3": s3_server, "gs": gcs_server, "az": azure_server}
 CHOSEN = ("kill-driver", "term-driver", "kill-worker", "two-drivers", "stop-driver", "peace")
+QUICK = ("kill-driver", "kill-worker", "stop-driver")
 OFTEN = {"kill-driver": 3, "two-drivers": 2, "stop-driver": 2, "kill-worker": 2}
 KINDS = ("drop before", "drop after", "503 before", "503 after", "429 before", "half")
 
@@ -75,13 +76,14 @@ def main() -> None:
     )
     parser.add_argument("--store", choices=SERVERS, default="s3")
     parser.add_argument("--runs", type=int, default=300)
-    parser.add_argument("--share", type=float, default=0.08, help="of requests that are spoiled")
+    parser.add_argument("--share", type=float, help="of requests that are spoiled; 0.08, quick 0.02")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-stores"))
     parser.add_argument(
-        "--quick", action="store_true", help="one run under each attack; a model of 1,000 rows"
+        "--quick", action="store_true", help="one run under three attacks; a model of 1,000 rows"
     )
     args = parser.parse_args()
+    share = (0.02 if args.quick else 0.08) if args.share is None else args.share
     small_plan()
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
@@ -91,7 +93,8 @@ def main() -> None:
     chaos._end(chaos._run_driver(local, peace))
     # The group names the run, whose hash knows the tags of its input.
     right = {name: data for name, data in contents(peace).items() if name != "zarr.json"}
-    tallies = {name: Tally() for name in CHOSEN}
+    chosen = QUICK if args.quick else CHOSEN
+    tallies = {name: Tally() for name in chosen}
     with ExitStack() as stack:
         server = stack.enter_context(SERVERS[args.store]())
         proxy = stack.enter_context(spoiled(server, seed=args.seed))
@@ -107,13 +110,13 @@ def main() -> None:
         arena.workers = stack.enter_context(connect(2))
         arena.worker_seconds = chaos._seconds_by_workers(arena)
         chaos.short_lease()
-        weights = [OFTEN.get(name, 1) for name in CHOSEN]
-        order = list(CHOSEN)
-        order += [] if args.quick else arena.chance.choices(CHOSEN, weights, k=args.runs - len(CHOSEN))
+        weights = [OFTEN.get(name, 1) for name in chosen]
+        order = list(chosen)
+        order += [] if args.quick else arena.chance.choices(chosen, weights, k=args.runs - len(chosen))
         for number, name in enumerate(order):
             output = proxy.address(f"run-{number}")
             tally, begin = tallies[name], time.monotonic()
-            proxy.set_faults(*faults(args.share))
+            proxy.set_faults(*faults(share))
             toll = ATTACKS[name](arena, output) if name != "peace" else chaos.in_peace(arena, output)
             proxy.set_faults()
             tally.runs, tally.hits, tally.resumes = (
