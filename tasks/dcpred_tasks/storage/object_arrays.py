@@ -1,6 +1,6 @@
 """Zarr arrays on object stores: the store that Zarr is given for an address."""
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -75,17 +75,16 @@ class BucketArrays(ObjectStore[Any]):
         writes the metadata of its groups, last.
         """
 
-    async def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
-        try:
-            async for key in super().list_prefix(prefix):
-                yield key
-        except obstore().exceptions.BaseError as error:
-            raise told(error, self._at(prefix)) from None
+    def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
+        return self._listed(super().list_prefix(prefix), prefix)
 
-    async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
+    def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
+        return self._listed(super().list_dir(prefix), prefix)
+
+    async def _listed(self, names: AsyncIterator[str], prefix: str) -> AsyncGenerator[str, None]:
         try:
-            async for key in super().list_dir(prefix):
-                yield key
+            async for name in names:
+                yield name
         except obstore().exceptions.BaseError as error:
             raise told(error, self._at(prefix)) from None
 
