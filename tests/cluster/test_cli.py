@@ -25,7 +25,9 @@ from dcpred.cli import main
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.workers import Workers, connect
 from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
+from dcpred_tasks.training.settings import Settings
 from support import processes
 from support.data import Classes, make_blobs, make_group
 from support.processes import Done
@@ -175,6 +177,24 @@ def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
     assert small.stdout.startswith("model")
     assert "fitting" in small.stderr
     assert "\x1b" not in small.stderr
+
+
+def test_features_are_named_as_categories_and_the_rest_is_searched_for(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search starts from what it leaves alone; with anything else, nothing is searched for."""
+    searched: list[Settings] = []
+
+    def tuned(*_: Any, start: Settings, **more: Any) -> None:
+        searched.append(start)
+        raise SettingsError("enough")
+
+    for command in ("train", "tune"):
+        monkeypatch.setattr(f"dcpred.cli.{command}_command.tune", tuned)
+        refused("enough", command, place / "trees.zarr", tmp_path / "new", "--set", "categorical=a,2")
+        assert searched[-1].categorical == "a,2"
+    refused("landmarks was set for a search", "tune", place / "trees.zarr", tmp_path / "new", *SMALL[2:4])
+    assert len(searched) == 2
 
 
 def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes, one_worker: None) -> None:

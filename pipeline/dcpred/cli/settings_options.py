@@ -10,6 +10,13 @@ from dcpred_tasks.training.settings import Description, Settings, make_settings
 
 def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:
     """The later wins: config file, assignments, task. Raises SettingsError."""
+    return make_settings(read_values(config, assignments, task))
+
+
+def read_values(
+    config: Path | None, assignments: Sequence[str], task: str | None = None
+) -> dict[str, object]:
+    """The same, as what was given."""
     values: dict[str, object] = {}
     if config is not None:
         values |= _read_toml(config)
@@ -22,7 +29,7 @@ def read_settings(config: Path | None, assignments: Sequence[str], task: str | N
         values[key.strip().replace("-", "_")] = value.strip()
     if task is not None:
         values["task"] = task
-    return make_settings(values)
+    return values
 
 
 def setting_help(one: Description) -> str:

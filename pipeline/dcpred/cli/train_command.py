@@ -18,15 +18,15 @@ from dcpred.cli.options import (
     scratch_option,
     storage_option,
 )
-from dcpred.cli.settings_options import read_settings, setting_help
+from dcpred.cli.settings_options import read_values, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.training.publishing import trained_beside
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import SHORT
-from dcpred.tuning.tune import tune
+from dcpred.tuning.tune import BESIDE_A_SEARCH, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import describe_settings
+from dcpred_tasks.training.settings import describe_settings, make_settings
 
 
 class _TrainCommand(click.Command):
@@ -72,17 +72,19 @@ def train_command(
 ) -> None:
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
-    Settings come from --config, then --set, then --task. Without --config and --set they are chosen by
-    validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
-    that was cut off goes on where it stopped when the same command is given again.
+    Settings come from --config, then --set, then --task. Where none is given, or only such as a search leaves
+    alone (categorical, class_weight, seed, limits of rows), the others are chosen by validation, in a short
+    search; `dcpred tune` searches longer, and within a cost. A search or a training that was cut off goes on
+    where it stopped when the same command is given again.
     """
     check_cluster_options(workers, scheduler)
-    settings = read_settings(config, assignments, task)
+    values = read_values(config, assignments, task)
+    settings = make_settings(values)
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
     pool = partial(connect, workers, scheduler)
     say = reporter()
-    if config is None and not assignments:
+    if values.keys() <= BESIDE_A_SEARCH:
         with trained_beside(model, scratch) as here:
             tuned = tune(*addresses, here, pool, start=settings, weight=weight, extent=SHORT, say=say)
         emit(asdict(tuned), as_json, tuned_rendering.tuned)

@@ -18,14 +18,15 @@ from dcpred.cli.options import (
     scratch_option,
     storage_option,
 )
+from dcpred.cli.settings_options import read_values
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.training.publishing import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
 from dcpred.tuning.tree_search import LONG, SHORT
-from dcpred.tuning.tune import parse_budget, tune
+from dcpred.tuning.tune import BESIDE_A_SEARCH, check_beside_a_search, parse_budget, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import make_settings
 
 
 @click.command("tune")
@@ -38,6 +39,13 @@ from dcpred_tasks.training.settings import Settings
         "What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x "
         "or 100ns, whichever is more, and the cheapest model within a hundredth of the least error."
     ),
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); may be repeated.",
 )
 @click.option("--short", is_flag=True, help="Look at less, as `dcpred train` without settings does.")
 @click.option(
@@ -56,6 +64,7 @@ def tune_command(
     data: str,
     model: str | Path,
     budget: str | None,
+    assignments: tuple[str, ...],
     short: bool,
     plot: Path | None,
     task: str | None,
@@ -76,6 +85,9 @@ def tune_command(
     """
     check_cluster_options(workers, scheduler)
     check_plot(plot)
+    values = read_values(None, assignments, task)
+    start = make_settings(values)
+    check_beside_a_search(values)
     limit = parse_budget(budget) if budget is not None else None
     addresses = find_array(data, x), find_array(data, y)
     weight = find_array(data, sample_weight) if sample_weight else None
@@ -85,7 +97,7 @@ def tune_command(
             *addresses,
             here,
             pool,
-            start=Settings(task=task or "classification"),
+            start=start,
             weight=weight,
             budget=limit,
             extent=SHORT if short else LONG,

@@ -17,7 +17,7 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
-from dcpred.tuning.tune import choose_settings, parse_budget, tune
+from dcpred.tuning.tune import BESIDE_A_SEARCH, choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.model.compact_model import Model, check_rows
@@ -33,20 +33,7 @@ PLAIN = "plain"  # in place of a budget: nothing was asked for
 FEWEST_TO_SEARCH = 100
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
-BESIDE_A_BUDGET = frozenset(
-    {
-        "budget",
-        "categorical",
-        "class_weight",
-        "keep_support_vectors",
-        "max_leaf_rows",
-        "sample_rows",
-        "random_state",
-        "n_jobs",
-        "directory",
-        "verbose",
-    }
-)
+BESIDE_A_BUDGET = BESIDE_A_SEARCH | {"budget", "random_state", "n_jobs", "directory", "verbose"}
 
 
 def is_out_of_core(X: Any) -> bool:

@@ -13,7 +13,7 @@ judged again (judging.py).
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,18 @@ from dcpred_tasks.training.settings import Settings, make_settings, settings_dic
 from dcpred_tasks.training.task_settings import in_effect
 
 # The fields of a report that MODEL.tuned.json keeps.
+# Settings that a search leaves as they are.
+BESIDE_A_SEARCH = frozenset(
+    {
+        "task",
+        "categorical",
+        "class_weight",
+        "keep_support_vectors",
+        "max_leaf_rows",
+        "sample_rows",
+        "seed",
+    }
+)
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
 NOT_JUDGED = (
     "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
@@ -115,8 +127,7 @@ def tune(
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
-    start   the task, and what is not searched for: class_weight, seed, keep_support_vectors, sample_rows,
-            limits of leaves
+    start   the task, and what is not searched for (BESIDE_A_SEARCH, min_leaf_rows)
     budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
             cheapest model takes where that is more, and the cheapest model within a hundredth of the least
             error
@@ -159,6 +170,15 @@ def choose_settings(
     """
     found, _, scaling = _choice(x, y, weight, model, pool, _start(start), None, extent, say)
     return make_settings(found["settings"]), scaling
+
+
+def check_beside_a_search(names: Iterable[str]) -> None:
+    """Raise SettingsError for a setting that a search chooses."""
+    for name in sorted(set(names) - BESIDE_A_SEARCH):
+        raise SettingsError(
+            f"{name} was set for a search, but that chooses it; leave it out, or train with it by `dcpred"
+            f" train --set {name}=…`"
+        )
 
 
 def _start(start: Settings | None) -> Settings:
