@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,10 @@ from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
 from support.mutations import mutated
 from support.pools import inline
-from support.stores import SECRET_KEY, Proxy, forget_stores, used
+from support.stores import SECRET_KEY, Proxy, azure_server, forget_stores, gcs_server, spoiled, used
 
+KIND = os.environ.get("DCPRED_STORE", "s3")
+told_apart = pytest.mark.skipif(KIND != "s3", reason="processes are told apart by the keys of S3")
 N_ROWS, N_BLOCKS = 1_950, 10
 BAD_ROWS = {3: np.nan, 777: np.inf, 1_949: -np.inf}
 QUARANTINE = Tolerance(quarantine=True)
@@ -93,9 +95,16 @@ def small_blocks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def store(s3_proxy: Proxy) -> Iterator[Proxy]:
-    with used(s3_proxy):
-        yield s3_proxy
+def store(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    """S3, or what DCPRED_STORE names: gs, az."""
+    with ExitStack() as stack:
+        if KIND == "s3":
+            proxy: Proxy = request.getfixturevalue("s3_proxy")
+        else:
+            server = stack.enter_context(gcs_server() if KIND == "gs" else azure_server())
+            proxy = stack.enter_context(spoiled(server))
+        stack.enter_context(used(proxy))
+        yield proxy
 
 
 @pytest.fixture(autouse=True)
@@ -454,11 +463,11 @@ def test_what_cannot_be_read_is_not_missing(
 
 def test_a_missing_bucket_holds_no_absent_rows(known: Known, output: Place) -> None:
     for asked in (
-        (known.model, "s3://missing/data.zarr/X", output.address),
-        ("s3://missing/model", known.x, output.address),
-        (known.model, known.x, "s3://missing/out"),
+        (known.model, f"{KIND}://missing/data.zarr/X", output.address),
+        (f"{KIND}://missing/model", known.x, output.address),
+        (known.model, known.x, f"{KIND}://missing/out"),
     ):
-        with pytest.raises(ResourceError, match=r"there is no bucket s3://missing"):
+        with pytest.raises(ResourceError, match=f"there is no bucket {KIND}://missing"):
             score(*asked, inline)
     assert output.names("") == set()
 
@@ -489,6 +498,7 @@ def test_a_store_without_conditions_is_no_place_for_outputs(
     assert score_bytes(files(tmp_path / "out")) == known.chunks()
 
 
+@told_apart
 @pytest.mark.parametrize("method", ["PUT", "GET"])
 def test_workers_without_rights_are_refused(
     known: Known, output: Place, workers: Pool, proxy: Proxy, method: str
@@ -499,6 +509,7 @@ def test_workers_without_rights_are_refused(
     assert output.names("") == set()
 
 
+@told_apart
 def test_workers_that_may_not_read_the_input_give_nothing_up(
     known: Known, output: Place, workers: Pool, proxy: Proxy
 ) -> None:

@@ -234,7 +234,13 @@ def test_a_flipped_bit_raises(tmp_path: Path, shard_rows: int | None) -> None:
 
 
 def test_file_addresses_are_paths(tmp_path: Path) -> None:
-    assert local_path("file:///a/b") == local_path("/a/b") == local_path(Path("/a/b")) == "/a/b"
+    assert (
+        local_path("file:///a/b")
+        == local_path("file://localhost/a/b")
+        == local_path("/a/b")
+        == local_path(Path("/a/b"))
+        == "/a/b"
+    )
     assert local_path("s3://bucket/a") == "s3://bucket/a"
     assert local_path("a/file://b") == "a/file://b"
     path = make_group(tmp_path / "d.zarr", np.ones((4, 2)), np.zeros(4))

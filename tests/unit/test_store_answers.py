@@ -4,6 +4,8 @@ A run and a model lie on a store in memory. Each command asks it for a number of
 cannot be had, from the first time or from the last.
 """
 
+import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -189,3 +191,30 @@ def test_a_cause_that_stays_is_told(sentence: str) -> None:
     assert isinstance(meant, ResourceError)
     assert sentence in str(meant)
     assert "\n" not in str(meant)
+
+
+def test_a_reply_is_told_without_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret-of-mine")
+    body = (
+        "<?xml version='1.0'?>\n<Error><Code>ExpiredToken</Code><Message>It has\nexpired.</Message>"
+        "<Token-0>the-token</Token-0><RequestId>1</RequestId></Error>"
+    )
+    for text in (body, body.removesuffix("</Error>"), f"{body} a-secret-of-mine"):
+        meant = told(GenericError(f"status code: 400 Bad Request: {text}\n\nDebug source:\n x"), "s3://b/x")
+        assert isinstance(meant, ResourceError)
+        assert "400 Bad Request: ExpiredToken: It has" in str(meant)
+        assert not any(word in str(meant) for word in ("the-token", "RequestId", "a-secret-of-mine", "Debug"))
+
+
+def test_a_request_beside_one_that_failed_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio tells of futures that nobody asked for their error, when they are thrown away."""
+    zarr_arrays.open_group(DATA)
+
+    async def thrown_away(error: Exception) -> None:
+        asyncio.get_running_loop().create_future().set_exception(error)
+        gc.collect()
+
+    asyncio.run(thrown_away(GenericError("no rights")))
+    assert caplog.text == ""
+    asyncio.run(thrown_away(ValueError("news")))
+    assert "never retrieved" in caplog.text

@@ -28,7 +28,10 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
     name = "address"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return str(value) if is_remote(str(value)) else Path(local_path(str(value)))
+        try:
+            return str(value) if is_remote(str(value)) else Path(local_path(str(value)))
+        except DcpredError as error:
+            self.fail(str(error), param, ctx)
 
 
 ADDRESS = AddressType()

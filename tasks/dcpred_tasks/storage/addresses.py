@@ -87,7 +87,15 @@ def local_path(address: str | Path) -> str:
             f"{text} was given as a path, but it is an address of a store, which loses a slash in a"
             " pathlib.Path; pass it as a str"
         )
-    return text.removeprefix("file://")
+    if not text.startswith("file://"):
+        return text
+    path = text.removeprefix("file://").removeprefix("localhost")
+    if not path.startswith("/"):
+        raise DataError(
+            f"{text} was given as an address, but a file:// address has no host and a whole path; write it as"
+            " file:///path, or as a path"
+        )
+    return path
 
 
 def absolute(address: str | Path) -> str:

@@ -1,5 +1,6 @@
 """Zarr arrays on object stores: the store that Zarr is given for an address."""
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ class BucketArrays(ObjectStore[Any]):
 
     def __init__(self, store: Any, *, read_only: bool = False, bucket: Bucket | None = None) -> None:
         super().__init__(store, read_only=read_only)
+        logging.getLogger("asyncio").addFilter(_is_news)
         self.bucket = bucket
         self.written: dict[str, tuple[int, str]] = {}
         """Bytes and tags of the objects that this process wrote last, by key."""
@@ -101,6 +103,16 @@ class BucketArrays(ObjectStore[Any]):
     def _at(self, key: str) -> str:
         root = str(self.bucket.where).rstrip("/") if self.bucket is not None else str(self.store)
         return f"{root}/{key}".rstrip("/")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether asyncio has to tell of an error: not of a request beside one that failed, for which nobody
+    waits once the first error is told.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not (
+        isinstance(error, obstore().exceptions.BaseError) and "never retrieved" in record.getMessage()
+    )
 
 
 def lists_nothing(node: zarr.Group | zarr.Array[Any]) -> bool:

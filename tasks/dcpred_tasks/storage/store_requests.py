@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dcpred_tasks.errors import DcpredError, ResourceError, SettingsError
-from dcpred_tasks.storage.addresses import parse
+from dcpred_tasks.storage.addresses import SECRET, parse
 
 T = TypeVar("T")
 
@@ -26,6 +26,8 @@ THREADS = 32
 METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity")
 # What a name, which may hold any word, stands in, in the text of an error: it must not tell the cause.
 NAMES = re.compile(r"https?://\S+|path: \"[^\"]*\"|<(Key|Resource|BucketName)>[^<]*</\1>")
+BODY = re.compile(r"(<\?xml.*?>\s*)?<Error\b.*?(</Error>|\Z)", re.DOTALL)
+SHORTEST_SECRET = 8  # characters; shorter values of variables may stand anywhere
 # Causes, in the text of errors that have no class of their own.
 REFUSED = re.compile(r"status code: 40[13] |<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)<")
 NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)<|bucket does not exist", re.IGNORECASE)
@@ -51,9 +53,9 @@ class StoreError(OSError):
 def told(error: Exception, address: str) -> Exception:
     """What an error of obstore means, with the first line of what it says: the rest is a dump."""
     exceptions = obstore().exceptions
-    line = str(error).partition("\n")[0].strip()
     if isinstance(error, FileNotFoundError | DcpredError):
         return error
+    line = _said(str(error))
     text = NAMES.sub("", str(error)[:4000])
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if denied or REFUSED.search(text):
@@ -81,6 +83,22 @@ def told(error: Exception, address: str) -> Exception:
     if METADATA.search(line):
         return StoreError(f"{address}: no credentials are in the environment, and no role gives any ({line})")
     return StoreError(f"{address}: {line}")
+
+
+def _said(text: str) -> str:
+    """The first line of an error, of a reply in it no more than code and message: others of its elements hold
+    what was sent, as <Token-0> of S3 holds the token of a session.
+    """
+    line = BODY.sub(_code_and_message, text[:10_000]).partition("\n")[0].strip()
+    for name, value in os.environ.items():
+        if SECRET.search(name) and len(value) >= SHORTEST_SECRET:
+            line = line.replace(value, "…")
+    return line
+
+
+def _code_and_message(body: re.Match[str]) -> str:
+    found = (re.search(f"<{name}>([^<]*)</", body[0]) for name in ("Code", "Message"))
+    return ": ".join(one[1].strip() for one in found if one)
 
 
 def _no_bucket(address: str) -> ResourceError:

@@ -24,6 +24,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -50,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def drawn(self) -> str:
         """The fault that is to be done to this request; "" for none."""
         key = re.search(r"Credential=([^/]*)/", self.headers.get("Authorization", ""))
-        line = f"{self.command} {self.path} {key[1] if key else ''}"
+        line = f"{self.command} {urllib.parse.unquote(self.path)} {key[1] if key else ''}"
         with lock:
             for one in faults:
                 left = one.get("times", 1) > 0
