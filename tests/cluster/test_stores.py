@@ -297,6 +297,7 @@ def test_scores_of_a_store_may_lie_on_a_disk(known: Known, tmp_path: Path) -> No
     assert score_bytes(files(tmp_path / "out")) == known.chunks()
 
 
+@pytest.mark.skipif(KIND == "az", reason="records hold tags, of which Azure makes another one each time")
 def test_an_attempt_is_told_from_any_other(
     known: Known, output: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +488,7 @@ def test_missing_chunks_of_the_input_are_told(known: Known, output: Place, worke
 # Preflight and leases
 
 
+@pytest.mark.skipif(KIND == "az", reason="Azure signs the conditions")
 def test_a_store_without_conditions_is_no_place_for_outputs(
     known: Known, output: Place, proxy: Proxy, tmp_path: Path
 ) -> None:

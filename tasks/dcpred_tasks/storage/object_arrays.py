@@ -38,6 +38,13 @@ class BucketArrays(ObjectStore[Any]):
         self.written: dict[str, tuple[int, str]] = {}
         """Bytes and tags of the objects that this process wrote last, by key."""
 
+    def __str__(self) -> str:
+        return self._at("")
+
+    def __repr__(self) -> str:
+        """Without that of obstore, which ends the process where an account is in the environment only."""
+        return f"BucketArrays({str(self)!r})"
+
     def with_read_only(self, read_only: bool = False) -> "BucketArrays":
         return BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
 
@@ -101,7 +108,7 @@ class BucketArrays(ObjectStore[Any]):
             await self._translated(self.bucket.look_async(), "")
 
     def _at(self, key: str) -> str:
-        root = str(self.bucket.where).rstrip("/") if self.bucket is not None else str(self.store)
+        root = str(self.bucket.where).rstrip("/") if self.bucket is not None else type(self.store).__name__
         return f"{root}/{key}".rstrip("/")
 
 
