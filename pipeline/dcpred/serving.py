@@ -90,7 +90,9 @@ class ServedModel:
         return decision[:, 0] if self.model.task == "regression" else self.classes_[class_numbers(decision)]
 
 
-def load_model(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> ServedModel:
+def load_model(
+    path: str | Path, *, storage_options: Mapping[str, str | bool | float] | None = None
+) -> ServedModel:
     """Open a model that `dcpred train` or an estimator's `save` wrote, on a disk or an object store.
 
     storage_options  as --storage-option of the command line: endpoint, region, …; credentials come from the

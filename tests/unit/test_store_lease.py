@@ -1,7 +1,10 @@
 """The lease of an output on a store: one driver at a time, and who holds it knows when it does no longer."""
 
 import json
+import os
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -193,3 +196,23 @@ def test_no_answer_is_no_free_lease(s3_proxy: Proxy, proxied: Place) -> None:
     s3_proxy.set_faults({"match": "^GET .*/lock", "fault": "403 before"})
     with pytest.raises(ResourceError, match="the store refuses it"):
         check_place_free(proxied)
+
+
+def test_a_process_of_this_machine_that_is_no_more_holds_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: ended.pid)
+        first = taken(place)
+    assert place_held_by(place) == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(store_lease, "_machine", lambda: "another one")
+        with pytest.raises(RunHeldError, match="is in use by process"):
+            taken(place)
+    second = taken(place)
+    assert place_held_by(place) != ""
+    with pytest.raises(RunHeldError, match="was taken over by process"):
+        first.check()
+    second.check()

@@ -34,6 +34,18 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
             self.fail(str(error), param, ctx)
 
 
+class FolderType(AddressType):
+    """A path, where no object store will do."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
+        if not isinstance(path, Path):
+            self.fail(f"{path} was given, but a folder on a disk is needed here; name one", param, ctx)
+        return path
+
+
 ADDRESS = AddressType()
 
 json_option = click.option(
@@ -56,7 +68,7 @@ def cluster_options(command: F) -> F:
 def scratch_option(command: F) -> F:
     return click.option(
         "--scratch",
-        type=PATH,
+        type=FolderType(),
         metavar="DIR",
         help="Directory that driver and workers share, for the work in progress [default: beside MODEL].",
     )(command)

@@ -87,7 +87,9 @@ def train_command(
     if values.keys() <= BESIDE_A_SEARCH:
         with trained_beside(model, scratch) as here:
             tuned = tune(*addresses, here, pool, start=settings, weight=weight, extent=SHORT, say=say)
-        emit(asdict(tuned), as_json, tuned_rendering.tuned)
+        told = asdict(tuned)
+        told["trained"]["model"] = str(model)
+        emit(told, as_json, tuned_rendering.tuned)
         return
     with trained_beside(model, scratch) as here:
         report = train(*addresses, here, settings, pool, weight=weight, say=say)

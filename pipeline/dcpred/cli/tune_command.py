@@ -104,6 +104,7 @@ def tune_command(
             say=reporter(),
         )
     report = asdict(tuned)
+    report["trained"]["model"] = str(model)
     emit(report, as_json, tuned_rendering.tuned)
     if plot:
         draw_frontier(report, plot)

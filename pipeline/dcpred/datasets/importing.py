@@ -28,7 +28,7 @@ import zarr
 from dcpred.datasets.csv_reader import read_csv
 from dcpred.datasets.not_finite import NotFinite, NotFiniteSurvey
 from dcpred.datasets.parquet_numpy import read_npy, read_npz, read_parquet
-from dcpred.datasets.store_files import GROUP_FILE, local_source, new_data_set, temporary_folder
+from dcpred.datasets.store_files import CLAIM, GROUP_FILE, local_source, new_data_set, temporary_folder
 from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Batch, Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
@@ -134,8 +134,11 @@ def default_chunk_rows(n_features: int, itemsize: int) -> int:
 
 
 def _check_place(place: Place) -> None:
-    on_disk = isinstance(place, Folder)
-    taken = os.path.lexists(place.address) if on_disk else place.read(GROUP_FILE) is not None
+    if isinstance(place, Folder):
+        taken = os.path.lexists(place.address)
+    else:
+        names = place.names("")
+        taken = GROUP_FILE in names or (bool(names) and CLAIM not in names)
     if taken:
         raise DataError(
             f"data were to be imported into {place.address}, but that exists; remove it or name another place"

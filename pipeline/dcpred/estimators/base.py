@@ -7,7 +7,7 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
@@ -27,6 +27,8 @@ from dcpred_tasks.model.feature_names import Names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.storage.addresses import check_options
+from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored
 from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.few_rows import for_few_rows
@@ -176,10 +178,15 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             check_scored(decision)
         return decision
 
-    def save(self, path: str | Path) -> str:
-        """Write the fitted model to a new directory, for `load_model` and `dcpred score`; return its hash."""
+    def save(
+        self, path: str | Path, *, storage_options: Mapping[str, str | bool | float] | None = None
+    ) -> str:
+        """Write the fitted model to a new directory or address, for `load_model`, which takes storage_options
+        as well, and `dcpred score`; return its hash.
+        """
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions()}
         if hasattr(self, "feature_names_in_"):
             provenance["feature_names"] = self.feature_names_in_.tolist()
-        return write_model(Path(path), self.model_, self.settings_, provenance)
+        with given_options(check_options(storage_options or {})):
+            return write_model(path, self.model_, self.settings_, provenance)

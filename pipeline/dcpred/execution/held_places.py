@@ -34,7 +34,8 @@ def check_place_free(place: Place) -> None:
         check_free(place.path)
     elif name := place_holder(place):
         raise RunHeldError(
-            f"{place.address} is in use by {name}; wait for it to end, or stop it, and run again"
+            f"{place.address} is in use by {name}; wait for it to end, or stop it, and run again (a minute"
+            " after its last sign where it was killed)"
         )
 
 

@@ -1,9 +1,10 @@
 """The lease of an output on an object store: one object that its holder replaces every few seconds.
 
 There is no lock that a system releases when its holder dies: a holder is silent for EXPIRY_SECONDS, by the
-store's own clock, before another one may take over. Each sign of life has other bytes than all before it: a
-tag may be a digest, and equal bytes would let a late takeover through. Nothing is ever deleted, since no
-store deletes on a condition. Correctness never depends on any of this (execution/lease.py).
+store's own clock, before another one may take over, unless it was a process of this machine that is no more.
+Each sign of life has other bytes than all before it: a tag may be a digest, and equal bytes would let a late
+takeover through. Nothing is ever deleted, since no store deletes on a condition. Correctness never depends on
+any of this (execution/lease.py).
 """
 
 import json
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from dcpred.execution.lease import EXPIRY_SECONDS, SIGN_SECONDS
 from dcpred_tasks.errors import ResourceError, RunHeldError
@@ -54,7 +57,8 @@ class StoreLease:
 
     def body(self, holder: str) -> bytes:
         """Bytes that no other sign has."""
-        return json.dumps({"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}).encode()
+        told = {"holder": holder, "token": self.token, "sign": secrets.token_hex(8)}
+        return json.dumps(told | {"machine": _machine(), "process": os.getpid()}).encode()
 
     def sign_once(self) -> None:
         """Replace the last sign. Another's in its place means that the lease is lost; one of our own, of
@@ -93,9 +97,10 @@ class StoreLease:
 def place_holder(place: Place) -> str:
     """Who holds the lease now, in words; "" where nobody does."""
     standing = place.read(LOCK)
-    if standing is None or not _told(standing).get("holder") or _silent(place, standing) >= _expiry():
+    told = _told(standing)
+    if standing is None or not told.get("holder") or _is_dead(told) or _silent(place, standing) >= _expiry():
         return ""
-    return str(_told(standing)["holder"])
+    return str(told["holder"])
 
 
 @contextmanager
@@ -137,8 +142,9 @@ def _take(lease: StoreLease) -> None:
     standing = retrying(lambda: place.read(LOCK))
     if standing is None:
         raise RunHeldError(f"{place.address}/{LOCK} was there and is gone; run again later")
-    name = str(_told(standing).get("holder") or "")
-    if name:
+    told = _told(standing)
+    name = str(told.get("holder") or "")
+    if name and not _is_dead(told):
         silent = _silent(place, standing)
         if silent < _expiry():
             raise RunHeldError(
@@ -167,6 +173,29 @@ def _told(standing: Stored | None) -> dict[str, object]:
     except ValueError:
         return {"holder": "another process"}
     return value if isinstance(value, dict) else {"holder": "another process"}
+
+
+@cache
+def _machine() -> str:
+    """What tells processes whose numbers can be compared: this boot of this machine, and these containers."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _is_dead(told: dict[str, object]) -> bool:
+    """Whether the process that held the lease was one of this machine and is no more."""
+    process = told.get("process")
+    if not _machine() or told.get("machine") != _machine() or not isinstance(process, int) or process < 1:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # It is one of another user.
+        return False
+    return False
 
 
 def _own_name() -> str:

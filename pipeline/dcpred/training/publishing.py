@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, open_artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, check_free_for_model, open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
 from dcpred_tasks.storage.atomic_files import decoded, encoded, new_directory, resource_errors
@@ -47,6 +47,8 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
             f"a model was to be written to {target.address}, but one is there that was not trained in"
             f" {scratch}; remove it or name another place"
         )
+    if is_remote(target.address) and target.read(MODEL_FILE) is None:
+        check_free_for_model(target)
     with resource_errors(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
     yield here
@@ -69,6 +71,7 @@ def publish(model: Path, target: Place) -> None:
         with new_directory(Path(target.address)) as partial:
             shutil.copytree(model, partial, dirs_exist_ok=True)
         return
+    check_free_for_model(target)
     group, retrying = f"arrays-{secrets.token_hex(6)}.zarr", Retrying()
     assert STORE_GROUP.fullmatch(group)
     source = Path(trained.group)

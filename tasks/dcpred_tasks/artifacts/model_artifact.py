@@ -206,9 +206,14 @@ def _exists(place: Place) -> DataError:
     )
 
 
-def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
-    if place.read(MODEL_FILE) is not None:
+def check_free_for_model(place: Place) -> None:
+    """Raise DataError where anything but the arrays of a model that was cut off lies on a store."""
+    if any(not STORE_GROUP.fullmatch(name) for name in place.names("")):
         raise _exists(place)
+
+
+def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
+    check_free_for_model(place)
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
     if not place.create(MODEL_FILE, encoded({**told, "arrays": group})):

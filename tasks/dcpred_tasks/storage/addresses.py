@@ -50,6 +50,7 @@ OTHER_NAMES = {
     "use_ssl": "allow_http",
 }
 SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNORECASE)
+AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
 
@@ -84,8 +85,8 @@ def local_path(address: str | Path) -> str:
     text = str(address)
     if LOST_SLASH.match(text):
         raise DataError(
-            f"{text} was given as a path, but it is an address of a store, which loses a slash in a"
-            " pathlib.Path; pass it as a str"
+            f"{text} was given, but an address of a store has two slashes after the colon, of which a"
+            " pathlib.Path takes one; write both, and pass it as a str"
         )
     if not text.startswith("file://"):
         return text
@@ -131,6 +132,12 @@ def parse(address: str) -> StoreAddress:
             " follow ? or #; leave it out, and put credentials into the environment of every process"
         )
     bucket, _, path = rest.partition("/")
+    if "@" in bucket and AZURE_HOST.search(bucket):
+        container, _, host = bucket.partition("@")
+        raise DataError(
+            f"{_safe(address)} was given as an address with its account, but dcpred takes that as an option;"
+            f" write {scheme}://{container}/… with --storage-option account_name={host.partition('.')[0]}"
+        )
     if "@" in bucket:
         raise DataError(
             f"{_safe(address)} was given as an address with a user or password, but addresses are kept in"
@@ -152,14 +159,17 @@ def parse(address: str) -> StoreAddress:
 
 def _safe(address: str) -> str:
     """An address without what may be a secret."""
-    scheme, _, rest = address.partition("://")
+    scheme, separator, rest = address.rpartition("://")
     rest = re.split(r"[?#]", rest)[0]
     host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def check_options(options: Mapping[str, str]) -> Options:
+def check_options(given: Mapping[str, str | bool | float]) -> Options:
     """Options by name, sorted. Raises SettingsError for one that is unknown, a secret, or no such value."""
+    options = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
     for name, value in options.items():
         if name in OTHER_NAMES:
             raise SettingsError(

@@ -48,6 +48,10 @@ def open_bucket(address: str) -> "Bucket":
     """The place at an address of a store. What its bucket has answered is known to the whole process."""
     if address.startswith("memory://"):
         where = parse(address)
+        if where.bucket not in IN_MEMORY:
+            raise DataError(
+                f"{address} was given, but this process has no store in memory of that name; name another"
+            )
         return Bucket(where, IN_MEMORY[where.bucket])
     return _opened(address, current_options())
 

@@ -3,6 +3,7 @@ this process alone.
 """
 
 import os
+import re
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -10,11 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.storage.addresses import FLAGS, Options
 from dcpred_tasks.storage.store_requests import obstore
 
 RETRIES, RETRY_SECONDS, REQUEST_SECONDS = 4, 60.0, 30.0
+ENDPOINT = re.compile(r"^(AWS|AZURE|GOOGLE)\w*(ENDPOINT|_URL)")
 # Variables of the environment that obstore reads only where it is given no options of connections.
 ALLOW_HTTP = {
     "s3": "AWS_ALLOW_HTTP",
@@ -28,6 +30,7 @@ ALLOW_HTTP = {
 def open_store(scheme: str, bucket: str, options: Options) -> Any:
     """The obstore store of a bucket, once per process. Raises ResourceError, SettingsError."""
     given = dict(options)
+    check_endpoints()
     package = import_module("obstore.store") if obstore() else None
     settings: dict[str, Any] = {
         name: value == "true" for name, value in given.items() if name in FLAGS and name != "allow_http"
@@ -49,6 +52,19 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
             f"{scheme}://{bucket} was to be opened, but its settings are not enough"
             f" ({str(error).partition(chr(10))[0]}); see to the environment and the storage options"
         ) from None
+
+
+def check_endpoints() -> None:
+    """Raise SettingsError where the environment names an endpoint with what may be a secret: messages and
+    records of failures repeat it.
+    """
+    for name, value in os.environ.items():
+        host = value.partition("://")[2].partition("/")[0]
+        if ENDPOINT.search(name) and "://" in value and ("@" in host or "?" in value):
+            raise SettingsError(
+                f"the variable {name} names an endpoint with a user, a password or a query, but messages"
+                " repeat it; leave them out, and put credentials into variables of their own"
+            )
 
 
 def _made(package: Any, scheme: str, bucket: str, given: dict[str, str], settings: dict[str, Any]) -> Any:
