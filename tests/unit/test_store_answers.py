@@ -8,7 +8,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from dcpred.scoring.score import score
 from dcpred.serving import load_model
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
-from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import bucket, retry, zarr_arrays
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
@@ -218,3 +218,29 @@ def test_a_request_beside_one_that_failed_is_no_news(caplog: pytest.LogCaptureFi
     assert caplog.text == ""
     asyncio.run(thrown_away(ValueError("news")))
     assert "never retrieved" in caplog.text
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_who_is_second_with_a_model_leaves_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same model, or another one, came between the look and the last write."""
+    place = bucket.open_bucket(f"{AT}/{seed}-model")
+    create = Bucket.create
+
+    def late(self: Bucket, name: str, data: bytes) -> bool:
+        monkeypatch.setattr(Bucket, "create", create)
+        write_model(f"{AT}/first", random_model(5), {}, {})
+        for standing, found in stored("first").items():
+            place.write(standing, found)
+        return create(self, name, data)
+
+    monkeypatch.setattr(Bucket, "create", late)
+    with nullcontext() if seed == 5 else pytest.raises(DataError, match="that exists"):
+        write_model(place.address, random_model(seed), {}, {})
+    assert stored(f"{seed}-model") == stored("first")
+    for standing in bucket.open_bucket(f"{AT}/first").listing():
+        bucket.open_bucket(f"{AT}/first").remove(standing)
+
+
+def stored(folder: str) -> dict[str, bytes]:
+    place = bucket.open_bucket(f"{AT}/{folder}")
+    return {name: standing.data for name in place.listing() if (standing := place.read(name)) is not None}

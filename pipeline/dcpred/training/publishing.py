@@ -80,4 +80,6 @@ def publish(model: Path, target: Place) -> None:
         retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
     told = decoded((model / MODEL_FILE).read_bytes(), model)
     if not target.create(MODEL_FILE, encoded({**told, "arrays": group})):
+        for name in target.listing(group):
+            target.remove(name)
         publish(model, target)  # One is there now: the same, or an error.

@@ -217,6 +217,8 @@ def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapp
     group = f"arrays-{secrets.token_hex(6)}.zarr"
     _write_arrays(below(place.address, group), arrays)
     if not place.create(MODEL_FILE, encoded({**told, "arrays": group})):
+        for name in place.listing(group):
+            place.remove(name)
         standing = read_own_document(place, MODEL_FILE) or {}
         if standing.get("hash") != told["hash"]:
             raise _exists(place)
