@@ -95,7 +95,7 @@ REFUSALS = (
     Refusal("no rights", "the store refuses it", 5, fault="403 before"),
     Refusal("not known", "the store refuses it", 5, fault="401 before"),
     Refusal("another region", "--storage-option region=", 5, fault="301 before"),
-    Refusal("nobody there", "error", 5, options=["endpoint=http://127.0.0.1:9"]),
+    Refusal("nobody there", "Connection refused", 5, options=["endpoint=http://127.0.0.1:9"]),
     Refusal("a store that fails", "503", 5, fault="503 before"),
     Refusal("no credentials", "credentials", 5, environment=NO_KEYS),
     Refusal("no account", "settings are not enough", 5, output="az://container/out"),

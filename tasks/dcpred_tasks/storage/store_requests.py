@@ -27,6 +27,7 @@ METADATA = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadat
 # What a name, which may hold any word, stands in, in the text of an error: it must not tell the cause.
 NAMES = re.compile(r"https?://\S+|path: \"[^\"]*\"|<(Key|Resource|BucketName)>[^<]*</\1>")
 BODY = re.compile(r"(<\?xml.*?>\s*)?<Error\b.*?(</Error>|\Z)", re.DOTALL)
+REASON = re.compile(r'(?:message: "|error: ")([^"]{5,80})"')  # why a connection was not made
 SHORTEST_SECRET = 8  # characters; shorter values of variables may stand anywhere
 # Causes, in the text of errors that have no class of their own.
 REFUSED = re.compile(r"status code: 40[13] |<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)<")
@@ -90,6 +91,9 @@ def _said(text: str) -> str:
     what was sent, as <Token-0> of S3 holds the token of a session.
     """
     line = BODY.sub(_code_and_message, text[:10_000]).partition("\n")[0].strip()
+    reason = REASON.search(text[:10_000])
+    if reason and reason[1] not in line:
+        line = f"{line}: {reason[1]}"
     for name, value in os.environ.items():
         if SECRET.search(name) and len(value) >= SHORTEST_SECRET:
             line = line.replace(value, "…")
