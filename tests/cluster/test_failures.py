@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zarr
 from click.testing import CliRunner
@@ -47,6 +48,7 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import HeldDriver, held_driver
 from support.pools import inline
+from support.processes import Process
 
 N_ROWS = 1_950
 BUG = RuntimeError("a bug")
@@ -342,15 +344,18 @@ def _nap(seconds: float) -> int:
 
 
 def test_workers_that_are_told_to_end_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evictions: every worker gets SIGTERM, and all tasks are done."""
+    """Every worker is retired, which Dask does not answer by a new one, and all tasks are done."""
     monkeypatch.setattr(_nap, "__module__", "__main__")
     with connect(2) as workers:
-        victims = {}
+        client = workers.client  # type: ignore[attr-defined]
+        retired: set[str] = set()
         for _, pid in workers.each(_nap, [(0.2,)] * 30):
             assert isinstance(pid, int), pid
-            if pid not in victims and len(victims) < 2:
-                victims[pid] = os.kill(pid, signal.SIGTERM)
-        assert len(victims) == 2
+            for address, there in client.run(os.getpid).items():
+                if there == pid and len(retired) < 2:
+                    client.retire_workers([address])
+                    retired.add(address)
+        assert len(retired) == 2
 
 
 def test_a_worker_that_dies_while_it_is_asked_has_no_say(
@@ -554,13 +559,27 @@ def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data
 # -- interrupts ----------------------------------------------------------------------------------------------
 
 
-def held(tmp_path: Path, model: Path, data: Path, free: int) -> AbstractContextManager[HeldDriver]:
-    return held_driver(tmp_path, [model, data, tmp_path / "out", "--workers", "1"], free=free)
+def held(
+    tmp_path: Path, model: Path, data: Path, free: int, **more: float
+) -> AbstractContextManager[HeldDriver]:
+    return held_driver(tmp_path, [model, data, tmp_path / "out", "--workers", "1"], free=free, **more)
 
 
-def interrupt(driver: HeldDriver, number: int) -> None:
+Send = Callable[[Process, int], None]
+
+
+def to_driver(process: Process, number: int) -> None:
+    process.send_signal(number)
+
+
+def to_everybody(process: Process, number: int) -> None:
+    """To the driver and all that it started, as a service manager, a batch system or a container does."""
+    os.killpg(process.pid, number)
+
+
+def interrupt(driver: HeldDriver, number: int, send: Send = to_driver) -> None:
     """Send the first signal, and wait until the driver says that it has heard of it."""
-    driver.process.send_signal(number)
+    send(driver.process, number)
     assert driver.process.stderr is not None
     for line in driver.process.stderr:
         if "finishing what is in flight; interrupt again to end at once" in line:
@@ -569,12 +588,13 @@ def interrupt(driver: HeldDriver, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("send", [to_driver, to_everybody])
 def test_a_signal_ends_in_order_and_says_how_to_go_on(
-    tmp_path: Path, model: Path, data: Path, number: int
+    tmp_path: Path, model: Path, data: Path, number: int, send: Send
 ) -> None:
     with held(tmp_path, model, data, free=2) as driver:
         driver.wait_until_held()
-        interrupt(driver, number)
+        interrupt(driver, number, send)
         driver.release()
         done = processes.finish(driver.process)
     assert done.returncode == 75, done.stderr
@@ -596,6 +616,36 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -
         done = processes.finish(driver.process)
     assert done.returncode == 75, done.stderr
     assert not list((tmp_path / "out").glob("blocks/*.json")), "the block in flight was not waited for"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_by_two_ways_is_one(tmp_path: Path, model: Path, data: Path, number: int) -> None:
+    """A wrapper forwards what the whole group gets."""
+    with held(tmp_path, model, data, free=0, same_seconds=36_000.0) as driver:
+        driver.wait_until_held()
+        interrupt(driver, signal.SIGTERM, to_everybody)
+        driver.process.send_signal(number)
+        driver.release()
+        done = processes.finish(driver.process)
+    assert done.returncode == 75, done.stderr
+    assert len(list((tmp_path / "out").glob("blocks/*.json"))) >= 1, "the block in flight was finished"
+
+
+def test_workers_of_a_driver_that_is_killed_end(tmp_path: Path, model: Path, data: Path) -> None:
+    """They hear of no SIGTERM, and the kill leaves them nobody who would end them."""
+    with held(tmp_path, model, data, free=0) as driver:
+        driver.wait_until_held()
+        children = psutil.Process(driver.process.pid).children(recursive=True)
+        assert len(children) >= 2, "a worker, and multiprocessing's resource tracker"
+        driver.process.kill()
+        processes.wait_until(lambda: not any(map(runs, children)))
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_status_while_another_process_scores(tmp_path: Path, model: Path, data: Path) -> None:

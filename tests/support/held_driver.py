@@ -19,11 +19,12 @@ import time
 from pathlib import Path
 from dcpred import plan
 from dcpred.cli import main
-from dcpred.execution import task_window
+from dcpred.execution import interrupts, task_window
 from dcpred.scoring import blocks
 
 plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
 task_window.GRACE_SECONDS = task_window.SLOW_SECONDS = 36_000.0
+interrupts.SAME_SECONDS = {same_seconds}
 folder, free = Path({folder!r}), {free}
 
 def held(run, block, quarantine):
@@ -53,12 +54,14 @@ class HeldDriver:
 
 
 @contextmanager
-def held_driver(folder: Path, arguments: list[str | Path], *, free: int) -> Iterator[HeldDriver]:
+def held_driver(
+    folder: Path, arguments: list[str | Path], *, free: int, same_seconds: float = 0.0
+) -> Iterator[HeldDriver]:
     """Run `dcpred score` with these arguments on 2,000 rows or fewer, in ten blocks of 200. The script, and
-    what a test tells it, are put in `folder`.
+    what a test tells it, are put in `folder`. Signals within `same_seconds` are one.
     """
     script = folder / "held_driver.py"
-    script.write_text(SCRIPT.format(folder=str(folder), free=free))
+    script.write_text(SCRIPT.format(folder=str(folder), free=free, same_seconds=same_seconds))
     command = [sys.executable, script, "score", *arguments]
     with processes.started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield HeldDriver(process, folder)

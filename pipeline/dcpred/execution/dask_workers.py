@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, LocalCluster
 
-from dcpred.execution.interrupts import listening
+from dcpred.execution.interrupts import SIGNALS, listening
 from dcpred.execution.task_window import Window, on_each_worker
 from dcpred.execution.workers import Task, Workers
 from dcpred_tasks.errors import SchedulerError
@@ -117,13 +117,14 @@ def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client
     # long.
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
-        # Nothing interrupts the start: half a cluster cannot be closed in order.
-        with listening() as asked, _interrupts_blocked():
+        with listening() as asked:
             try:
-                cluster = stack.enter_context(_processes(n_workers, threads))
-                client = stack.enter_context(Client(cluster, set_as_default=False))
+                # Nothing interrupts the start: half a cluster cannot be closed in order.
+                with _signals_blocked():
+                    cluster = stack.enter_context(_processes(n_workers, threads))
+                    client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception:
-                if asked.is_set():  # a signal to a whole service reaches the workers, too
+                if asked.is_set():
                     raise KeyboardInterrupt from None
                 raise
         if asked.is_set():
@@ -143,12 +144,14 @@ def _processes(n_workers: int, threads: int) -> LocalCluster:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal, and the driver alone answers it: the threads and processes
-    that start here inherit that SIGINT is blocked, those that they start later too.
+def _signals_blocked() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal, and SIGTERM every process of a service, a batch job or a
+    container. The driver alone answers them, and ends its workers when what is in flight is finished: the
+    threads and processes that start here inherit that both are blocked, those that they start later too.
+    A worker whose driver is killed ends by itself: Dask has it watch a pipe that the driver holds open.
     """
-    resource_tracker.ensure_running()  # if it started later, it would unblock SIGINT
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # if it started later, it would unblock both
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

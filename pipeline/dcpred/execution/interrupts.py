@@ -3,6 +3,9 @@
 Between tasks nothing is half done, so that work which hears of the first signal stops submitting, waits for
 what is in flight, and says how to go on. Where no such work is under way the first signal interrupts as
 Ctrl-C always does.
+
+Signals within SAME_SECONDS of the first are the same one: whoever stops a whole group of processes (a batch
+system, a service manager, a terminal) and a wrapper that forwards what it gets may each send it.
 """
 
 import os
@@ -19,22 +22,30 @@ from dcpred_tasks.storage.bucket import silent_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SILENT_SECONDS = 4.0  # time of a store for what is in flight, and then for a request
+SAME_SECONDS = 1.0  # two signals within that time are one
 
 _asked = threading.Event()
 _listening = 0
+_first_at: float | None = None  # time.monotonic of the first signal
 
 
 @contextmanager
 def signals_handled() -> Iterator[None]:
     """Handle the signals of this process as told above, within a `with` statement of the main thread."""
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
-    _asked.clear()
+    _forget()
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _asked.clear()
+        _forget()
+
+
+def _forget() -> None:
+    global _first_at
+    _asked.clear()
+    _first_at = None
 
 
 def leave_at_signals() -> None:
@@ -85,14 +96,18 @@ def _handle(number: int, frame: FrameType | None) -> None:
     """Answer a signal. It interrupts whatever Python runs in the main thread.
 
     1. The first signal comes while somebody listens: the event is set, and work under way looks at it between
-       tasks.
-    2. A second signal comes: the process ends here and now. Nothing is cleaned up, and nothing needs to be:
+       tasks. Where nobody listens it is a KeyboardInterrupt.
+    2. The same signal comes again within SAME_SECONDS, by another way: it is passed over.
+    3. A second signal comes: the process ends here and now. Nothing is cleaned up, and nothing needs to be:
        what a commit record does not name is done again.
-
-    A first signal that nobody listens for is a KeyboardInterrupt.
     """
-    if _asked.is_set():
+    global _first_at
+    now = time.monotonic()
+    if _first_at is not None:
+        if now - _first_at < SAME_SECONDS:
+            return
         os._exit(InterruptedRunError.exit_code)
+    _first_at = now
     threading.Thread(target=_end_where_a_store_is_silent, daemon=True, name="dcpred-interrupt").start()
     if not _listening:
         raise KeyboardInterrupt

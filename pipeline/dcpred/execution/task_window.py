@@ -22,8 +22,8 @@ task, which is known by its number:
 - A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
   process, a hung store). The attempt that ends first counts (`Window._settle`); if a worker dies with one of
   them, the task stays in flight with the other. Task bodies are safe to run twice.
-- A worker that we started and that was told to end (SIGTERM) is not restarted by Dask; it is started again
-  here.
+- A worker that we started and that was told to end (retired, by its scheduler) is not restarted by Dask; it
+  is started again here.
 """
 
 import time
