@@ -218,14 +218,30 @@ def test_config_file_and_task(place: Path, tmp_path: Path, blobs: Classes, one_w
     refused("label", "score", tmp_path / "m", data, tmp_path / "out", "--outputs", "label,decision")
 
 
-def test_a_running_scheduler(place: Path, tmp_path: Path) -> None:
+def test_a_running_scheduler(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
     ) as cluster:
         address = cluster.scheduler_address
         dcpred("train", place / "trees.zarr", tmp_path / "m", *SMALL, "--scheduler", address)
         here("score", tmp_path / "m", place / "trees.zarr", tmp_path / "out", "--scheduler", address)
+        # The Dask operator, dask-gateway and others name their scheduler so.
+        monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
+        told = f"on the Dask cluster at {address} (from DASK_SCHEDULER_ADDRESS)"
+        done = here("score", tmp_path / "m", place / "trees.zarr", tmp_path / "again")
+        assert f"of memory per task {told}" in done.stderr
+        assert f"verifying {told}" in here("verify", tmp_path / "again").stderr
     assert (tmp_path / "out" / "manifest.json").exists()
+    assert (tmp_path / "again" / "manifest.json").exists()
+
+
+def test_workers_that_are_asked_for_outrank_the_scheduler_of_the_environment(
+    place: Path, tmp_path: Path, one_worker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
+    here("score", place / "model", place / "trees.zarr", tmp_path / "out", "--workers", 1)
+    monkeypatch.setattr("dcpred.execution.dask_workers.CONNECT_SECONDS", 1)
+    refused("tcp://127.0.0.1:9 (from DASK_SCHEDULER_ADDRESS)", "verify", tmp_path / "out")
 
 
 def test_training_without_settings_chooses_them(place: Path, tmp_path: Path, one_worker: None) -> None:
@@ -259,6 +275,7 @@ def test_usage_errors_exit_with_2(place: Path) -> None:
     here("nonsense", code=2)
     here("train", code=2)
     here("score", "m", "d", "o", "--workers", 1, "--scheduler", "tcp://127.0.0.1:1", code=2)
+    here("score", "m", "d", "o", "--tls-cert", "client.pem", code=2)
 
 
 def test_a_process_refuses_in_one_sentence(place: Path, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dcpred.execution.interrupts import signals_handled
+from dcpred.execution.workers import Scheduler
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
@@ -53,16 +55,60 @@ json_option = click.option(
 )
 
 
+SCHEDULER_VARIABLE = "DASK_SCHEDULER_ADDRESS"
+
+
 def cluster_options(command: F) -> F:
-    command = click.option(
+    """Who does the work. `scheduler` comes to the command as a Scheduler, or None."""
+
+    @click.option(
         "--workers",
         type=click.IntRange(1),
         metavar="N",
         help="Local processes of one thread each [default: one per core; a single block is scored without].",
-    )(command)
-    return click.option(
-        "--scheduler", metavar="ADDRESS", help="A running Dask cluster to use instead, as tcp://host:8786."
-    )(command)
+    )
+    @click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        envvar=SCHEDULER_VARIABLE,
+        help="A running Dask cluster to use instead, as tcp://host:8786 or tls://host:8786"
+        f" [default: ${SCHEDULER_VARIABLE}, where that is set and --workers is not given].",
+    )
+    @click.option("--tls-ca-file", metavar="FILE", help=_of_tls("Certificate of the CA of that cluster"))
+    @click.option("--tls-cert", metavar="FILE", help=_of_tls("Certificate of this process"))
+    @click.option("--tls-key", metavar="FILE", help=_of_tls("Private key of that"))
+    @wraps(command)
+    def run(
+        *args: Any,
+        workers: int | None,
+        scheduler: str | None,
+        tls_ca_file: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        **kwargs: Any,
+    ) -> None:
+        named_by = ""
+        if scheduler is not None and _source("scheduler") is ParameterSource.ENVIRONMENT:
+            scheduler, named_by = (None, "") if workers is not None else (scheduler, SCHEDULER_VARIABLE)
+        if scheduler is None and (tls_ca_file or tls_cert or tls_key):
+            raise click.UsageError(
+                "certificates were given without a Dask scheduler, whose connection they are for; give"
+                " --scheduler tls://host:8786, too"
+            )
+        found = (
+            Scheduler(scheduler, tls_ca_file, tls_cert, tls_key, named_by) if scheduler is not None else None
+        )
+        command(*args, workers=workers, scheduler=found, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def _of_tls(meaning: str) -> str:
+    return f"{meaning}, a PEM file [default: as Dask is configured]."
+
+
+def _source(name: str) -> ParameterSource | None:
+    return click.get_current_context().get_parameter_source(name)
 
 
 def scratch_option(command: F) -> F:
@@ -118,7 +164,7 @@ def data_options(command: F) -> F:
     return command
 
 
-def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
+def check_cluster_options(workers: int | None, scheduler: Scheduler | None) -> None:
     if workers is not None and scheduler is not None:
         raise click.UsageError(
             "--workers and --scheduler were both given, but one excludes the other; give one of them"

@@ -17,7 +17,7 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import Scheduler, connect
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
@@ -70,7 +70,7 @@ def score_command(
     mend: bool,
     level: str | None,
     workers: int | None,
-    scheduler: str | None,
+    scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
     """Score every row of DATA into the directory OUTPUT.

@@ -20,7 +20,7 @@ from dcpred.cli.options import (
 )
 from dcpred.cli.settings_options import read_values, setting_help
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import SHORT
@@ -66,7 +66,7 @@ def train_command(
     y: str,
     sample_weight: str | None,
     workers: int | None,
-    scheduler: str | None,
+    scheduler: Scheduler | None,
     scratch: Path | None,
     as_json: bool,
 ) -> None:

@@ -20,7 +20,7 @@ from dcpred.cli.options import (
 )
 from dcpred.cli.settings_options import read_values
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
 from dcpred.tuning.tree_search import LONG, SHORT
@@ -72,7 +72,7 @@ def tune_command(
     y: str,
     sample_weight: str | None,
     workers: int | None,
-    scheduler: str | None,
+    scheduler: Scheduler | None,
     scratch: Path | None,
     as_json: bool,
 ) -> None:

@@ -17,7 +17,7 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import Scheduler, connect
 from dcpred.verification.verify import LEVELS, SAMPLE_ROWS, verify
 from dcpred_tasks.errors import IncompleteError
 
@@ -48,7 +48,7 @@ def verify_command(
     rows: int,
     seed: int | None,
     workers: int | None,
-    scheduler: str | None,
+    scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
     """Say whether OUTPUT of `dcpred score` is whole and as it was written. Writes nothing.

@@ -13,8 +13,9 @@ import dask
 from distributed import Client, LocalCluster
 
 from dcpred.execution.interrupts import SIGNALS, listening
+from dcpred.execution.secure_connection import secured
 from dcpred.execution.task_window import Window, on_each_worker
-from dcpred.execution.workers import Task, Workers
+from dcpred.execution.workers import Scheduler, Task, Workers
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
@@ -48,9 +49,9 @@ T = TypeVar("T")
 class DaskWorkers:
     """The workers of a Dask cluster."""
 
-    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None, where: str = "") -> None:
         """revive  starts workers again that ended, where they are ours"""
-        self.client, self.revive = client, revive
+        self.client, self.revive, self.where = client, revive, where
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         return Window(self.client, body, tasks, self.revive).results()
@@ -86,29 +87,32 @@ class DaskWorkers:
 
 
 @contextmanager
-def connected(n_workers: int | None, scheduler: str | None, threads: int = 1) -> Iterator[Workers]:
+def connected(n_workers: int | None, scheduler: Scheduler | None, threads: int = 1) -> Iterator[Workers]:
     """As workers.connect."""
     with dask.config.set(CONFIG):
         if scheduler is None:
             with _local_cluster(n_workers, threads) as (client, revive):
                 yield DaskWorkers(client, revive)
             return
-        if not ADDRESS.fullmatch(scheduler):
-            raise SchedulerError(
-                f"{scheduler!r} was given as a Dask scheduler, but it is no address; write it as"
-                " tcp://host:8786"
-            )
-        try:
-            client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            raise SchedulerError(
-                f"a Dask scheduler was asked for at {scheduler}, but it does not answer within"
-                f" {CONNECT_SECONDS} s ({type(error).__name__}); check the address and that the scheduler"
-                " runs"
-            ) from None
-        with client:
+        with _client(scheduler) as client:
             check_versions(client)
-            yield DaskWorkers(client)
+            yield DaskWorkers(client, where=f" on the Dask cluster at {scheduler}")
+
+
+def _client(scheduler: Scheduler) -> Client:
+    if not ADDRESS.fullmatch(scheduler.address):
+        raise SchedulerError(
+            f"{scheduler.address!r} was given as a Dask scheduler, but it is no address; write it as"
+            " tcp://host:8786"
+        )
+    address, security = secured(scheduler)
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise SchedulerError(
+            f"a Dask scheduler was asked for at {scheduler}, but it does not answer within"
+            f" {CONNECT_SECONDS} s ({type(error).__name__}); check the address and that the scheduler runs"
+        ) from None
 
 
 @contextmanager

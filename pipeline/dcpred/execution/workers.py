@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
@@ -12,8 +13,30 @@ T = TypeVar("T")
 Task = tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Scheduler:
+    """A running Dask cluster, and what opens it."""
+
+    address: str
+    """As tcp://host:8786, or tls://host:8786."""
+    ca_file: str | None = None
+    """PEM file of the CA that signed all certificates of the cluster; None: as Dask is configured."""
+    cert: str | None = None
+    """PEM file of the driver's certificate; None: as Dask is configured."""
+    key: str | None = None
+    """PEM file of its private key; None: as Dask is configured."""
+    named_by: str = ""
+    """The environment variable that named the address; "" where somebody gave it."""
+
+    def __str__(self) -> str:
+        return self.address + (f" (from {self.named_by})" if self.named_by else "")
+
+
 class Workers(Protocol):
     """Runs task bodies."""
+
+    where: str
+    """The end of a sentence that says what is done: " on the Dask cluster at tcp://host:8786", or ""."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         """Run body(*task) for every task, about in their order, and give (number, result) as they end."""
@@ -41,6 +64,8 @@ STORE_THREADS = 4
 
 class InlineWorkers:
     """This process, one task at a time."""
+
+    where = ""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         with listening() as asked:
@@ -78,11 +103,13 @@ def run_all(
 
 @contextmanager
 def connect(
-    n_workers: int | None = None, scheduler: str | None = None, threads: int = 1
+    n_workers: int | None = None, scheduler: str | Scheduler | None = None, threads: int = 1
 ) -> Iterator[Workers]:
     """n_workers local processes [default: one per core] of so many threads each, or a running cluster. Raises
     SchedulerError.
     """
+    if isinstance(scheduler, str):
+        scheduler = Scheduler(scheduler)
     # Dask takes half a second to import, and what one task does needs none of it.
     with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler, threads) as workers:
         yield workers

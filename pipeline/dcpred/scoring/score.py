@@ -141,7 +141,7 @@ def score(
                     ledger.abandon()
                 raise
             create_scores(run, model)
-            say.say(f"scoring {plan}")
+            say.say(f"scoring {plan}{workers.where}")
             scored = _score_all(ledger, lease, workers, say, tolerance)
             manifest = make_manifest(ledger, plan, scored.blocks, input_run)
             lease.check()

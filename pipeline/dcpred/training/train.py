@@ -91,7 +91,7 @@ def train(
         with claimed(scratch, run, model):
             say.say(
                 f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that"
-                " settings allow"
+                f" settings allow{workers.where}"
             )
             try:
                 workers.check_sees(str(scratch.absolute()))

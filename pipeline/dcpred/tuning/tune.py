@@ -230,6 +230,8 @@ def _choice(
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
+        if workers.where:
+            say.say(f"searching{workers.where}")
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )

@@ -91,12 +91,14 @@ def verify(
     spans: list[Span] = []
     if level == "full":
         with pool() as workers:
+            _tell_where(workers, say)
             findings += check_full(fast, workers, say)
     elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
         check_source(ledger)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
         with pool() as workers:
+            _tell_where(workers, say)
             findings += check_sample(ledger.run, workers, spans, say)
     return VerifyReport(
         output=ledger.address,
@@ -113,6 +115,11 @@ def verify(
         seconds=time.perf_counter() - begin,
         ok=fast.finished and not fast.left and not fast.given_up and not any(f.is_damage for f in findings),
     )
+
+
+def _tell_where(workers: Workers, say: Reporter) -> None:
+    if workers.where:
+        say.say(f"verifying{workers.where}")
 
 
 def check_source(ledger: Ledger) -> None:
