@@ -2,6 +2,7 @@
 code 3, and what is right works. Ports of local workers are closed to those who hold no certificate.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from cryptography.hazmat.primitives import serialization
 
@@ -32,6 +34,51 @@ if __name__ == "__main__":
         sys.stdin.read()
 """
 REQUIRE = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
+# An intruder with certificates of his own making, or none, asks every port for an answer, a task and a page.
+INTRUDER = """
+import asyncio, http.client, json, os, sys
+from functools import partial
+import cloudpickle
+from distributed.comm import connect
+from distributed.security import Security
+
+SECURITY = {"tcp": {}, "tls": Security.temporary().get_connection_args("client")}
+
+async def told(address, request):
+    comm = await connect(address, timeout=5, **SECURITY[address[:3]])
+    await comm.write(request)
+    return await asyncio.wait_for(comm.read(), 5)
+
+async def attack(port, scheme, name):
+    task = {"op": "run", "function": cloudpickle.dumps(partial(os.mkdir, sys.argv[1])), "wait": True}
+    request = {"identity": {"op": "identity"}, "run": task}[name]
+    try:
+        return repr(await told(f"{scheme}://127.0.0.1:{port}", {**request, "reply": True}))
+    except Exception:
+        return ""
+
+def page(port, path):
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except Exception:
+        return 0
+
+async def all_ports():
+    ports = list(map(int, sys.argv[2:]))
+    asked = [(port, scheme, name) for port in ports for scheme in SECURITY for name in ("identity", "run")]
+    wanted = ("/health", "/info/main/workers.html", "/json/identity.json")
+    paths = [(port, path) for port in ports for path in wanted]
+    tasks = [asyncio.create_task(attack(*one)) for one in asked]
+    await asyncio.wait(tasks, timeout=10)  # a port of pages leaves some waiting for ever
+    answers = [task.result() if task.done() else "" for task in tasks]
+    pages = await asyncio.gather(*(asyncio.to_thread(page, *one) for one in paths))
+    print(json.dumps({"answers": list(zip(asked, answers)), "pages": list(zip(paths, pages))}), flush=True)
+    os._exit(0)
+
+asyncio.run(all_ports())
+"""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
 
 
@@ -236,3 +283,28 @@ def test_a_scheduler_that_is_not_there_is_waited_for(
         connect(scheduler=Scheduler(address.format(9), *secure)),
     ):
         pytest.fail("there is none")
+
+
+def listening(pid: int) -> dict[int, str]:
+    """The ports of a process and of those that it started, and where each can be reached."""
+    me = psutil.Process(pid)
+    found = [one for process in (me, *me.children(recursive=True)) for one in process.net_connections("all")]
+    return {one.laddr.port: one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
+
+
+def test_local_workers_answer_nobody_without_their_certificate(tmp_path: Path) -> None:
+    """Whoever is on the machine may connect, and may ask for nothing."""
+    before = listening(os.getpid())
+    with connect(1) as workers:
+        client = workers.client  # type: ignore[attr-defined]
+        ports = {port: ip for port, ip in listening(os.getpid()).items() if port not in before}
+        assert int(client.scheduler.address.rpartition(":")[2]) in ports
+        done = processes.run([sys.executable, "-c", INTRUDER, tmp_path / "ran", *map(str, ports)])
+        assert client.submit(os.getpid).result() != os.getpid(), "it works on"
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(ports.values()) == {"127.0.0.1"}
+    assert len(ports) >= 4, "scheduler, nanny, worker and pages"
+    assert [asked for asked, answer in found["answers"] if answer] == []
+    assert {path for (_, path), status in found["pages"] if status == 200} == {"/health"}
+    assert not (tmp_path / "ran").exists()

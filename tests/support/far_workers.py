@@ -16,11 +16,14 @@ from support import processes
 WORKER_KEY = "farworker"
 SCRIPT = """
 import sys
-from dcpred.execution.workers import connect
+import dask
+from distributed import LocalCluster
+from dcpred.execution.dask_workers import CONFIG
 
 if __name__ == "__main__":
-    with connect(2) as workers:
-        print(workers.client.scheduler.address, flush=True)
+    at = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with dask.config.set(CONFIG), LocalCluster(n_workers=2, threads_per_worker=1, **at) as cluster:
+        print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
 

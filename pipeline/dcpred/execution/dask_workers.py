@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
 from dcpred.execution.interrupts import SIGNALS, listening
 from dcpred.execution.secure_connection import secured
@@ -39,6 +40,9 @@ CONFIG = {
     # stack 100 times. Both take 3 % of two cores.
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.profile.enabled": False,
+    # Pages of a process that we start tell anybody on the machine who works on what: there are none.
+    "distributed.scheduler.http.routes": ["distributed.http.health"],
+    "distributed.worker.http.routes": ["distributed.http.health"],
 }
 
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
@@ -137,11 +141,15 @@ def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client
 
 
 def _processes(n_workers: int, threads: int) -> LocalCluster:
+    """Workers on loopback. Every user of a machine may connect to that, and whoever speaks to a worker may
+    run code in it: all sides show a certificate that is made here, kept in memory, and given to nobody else.
+    """
     return LocalCluster(
         n_workers=n_workers,
         threads_per_worker=threads,
         processes=True,
         host="127.0.0.1",
+        security=Security.temporary(),
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
         silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
     )
