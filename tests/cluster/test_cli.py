@@ -24,7 +24,8 @@ from distributed import LocalCluster
 from dcpred.cli import main
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.workers import Workers, connect
-from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
+from dcpred_tasks.engine.machine_code import MachineCode, own_code
+from dcpred_tasks.engine.processors import host
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.settings import Settings
@@ -358,6 +359,8 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()
     assert "use one of them" in here("warm", "--target", "i486", code=3).stderr
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
+    assert [m["target"] for m in as_json("warm")["made"]] == ["x86-64-v3"] * 2
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None, one_worker: None) -> None:

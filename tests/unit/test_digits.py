@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.engine import digits, instructions, packing, tiles
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import PARTS, STEP
-from dcpred_tasks.engine.machine_code import MachineCode, Target, host, own_code
+from dcpred_tasks.engine.machine_code import MachineCode, own_code
+from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from support import processes

@@ -12,7 +12,8 @@ from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.engine import fixed_point, instructions, layout
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.instructions import HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, PAIR_PRODUCTS
-from dcpred_tasks.engine.machine_code import LEVELS, MachineCode, Target, host, own_code
+from dcpred_tasks.engine.machine_code import MachineCode, own_code
+from dcpred_tasks.engine.processors import LEVELS, Target, host
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling

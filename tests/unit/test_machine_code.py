@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from dcpred_tasks.engine import arguments, machine_code
-from dcpred_tasks.engine.machine_code import MachineCode, Target, host
+from dcpred_tasks.engine import arguments, machine_code, processors
+from dcpred_tasks.engine.machine_code import MachineCode
+from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.scoring import scorer
 from support import processes
@@ -46,7 +47,8 @@ sys.stdin.read()
 CALL = """
 import sys
 from pathlib import Path
-from dcpred_tasks.engine.machine_code import MachineCode, host
+from dcpred_tasks.engine.machine_code import MachineCode
+from dcpred_tasks.engine.processors import host
 kept = MachineCode(Path(sys.argv[1]).read_bytes(), host())
 print("ready", flush=True)
 sys.stdin.readline()
@@ -215,11 +217,11 @@ def test_code_of_the_highest_level_that_the_processor_has_serves(twice: bytes) -
     [("avx512f", None), ("avx2", "x86-64-v3"), ("avx512bw avx512cd avx512dq avx512f avx512vl", "x86-64-v4")],
 )
 def test_levels(has: str, level: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = set() if level is None else machine_code.LEVELS["x86-64-v3"]
+    below = set() if level is None else processors.LEVELS["x86-64-v3"]
     features = dict.fromkeys({*has.split(), *below}, True) | {"avx512er": False}
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
-    assert machine_code.own_level() == (None if level is None else Target(level))
+    assert processors.own_level() == (None if level is None else Target(level))
 
 
 def test_the_engine_is_compiled_ahead_of_time(twice: bytes, tmp_path: Path) -> None:
@@ -228,6 +230,59 @@ def test_the_engine_is_compiled_ahead_of_time(twice: bytes, tmp_path: Path) -> N
     assert {code.places()[0].parents[1] for code in made} == {tmp_path / "cache"}
     with pytest.raises(SettingsError, match="asked for amd64, but it is made for host, x86-64-v3 and"):
         machine_code.warm("amd64")
+
+
+@pytest.fixture
+def fresh(twice: bytes) -> Iterator[None]:
+    """The engine as a process knows it that has just begun, without machine code."""
+    machine_code._own_code.cache_clear()
+    yield
+    machine_code._own_code.cache_clear()
+
+
+@pytest.fixture
+def other_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another kind, which has all that a level names and more."""
+    features = dict.fromkeys(set().union(*processors.LEVELS.values()) | {"avx512vp2intersect"}, True)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "tigerlake")
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: binding.FeatureMap(features))
+
+
+@pytest.mark.parametrize("features", ["", None])
+def test_code_for_a_level_that_is_named_is_found_on_other_processors(
+    fresh: None,
+    twice: bytes,
+    features: str | None,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As from an image: without a name, each other kind of machine compiles again."""
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
+    if features is not None:
+        monkeypatch.setenv("NUMBA_CPU_FEATURES", features)
+    machine_code.warm("x86-64-v3")
+    request.getfixturevalue("other_processor")
+    assert machine_code.own_code().is_there()
+    assert machine_code.own_code().places()[0].name == "x86-64-v3.o"
+
+
+def test_features_that_are_named_have_machine_code_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f")
+    assert processors.pinned() == Target("x86-64-v3", "+avx512f")
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")  # for code that numba compiles, and not for ours
+    assert processors.pinned() is None
+
+
+def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine code would end the process."""
+    monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v4")
+    features = dict.fromkeys(processors.LEVELS["x86-64-v3"], True)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
+    with pytest.raises(
+        SettingsError, match=r"x86-64-v4 was asked for by NUMBA_CPU_NAME, but .* lacks avx512bw"
+    ):
+        machine_code.own_code()
 
 
 def test_machine_code_that_cannot_be_kept_is_told(
@@ -293,14 +348,6 @@ def test_a_cache_that_cannot_be_tidied_serves_all_the_same(
     monkeypatch.setattr(Path, "rmdir", refuse)
     assert called(MachineCode(twice, host()), 21) == 42
     assert old.exists()
-
-
-@pytest.fixture
-def fresh(twice: bytes) -> Iterator[None]:
-    """The engine as a process knows it that has just begun, without machine code."""
-    machine_code._own_code.cache_clear()
-    yield
-    machine_code._own_code.cache_clear()
 
 
 def test_compiling_meanwhile(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:

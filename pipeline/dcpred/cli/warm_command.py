@@ -8,6 +8,7 @@ import click
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
 from dcpred_tasks.engine.machine_code import ENGINE, warm
+from dcpred_tasks.engine.processors import pinned
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 
 
@@ -17,9 +18,8 @@ from dcpred_tasks.training.compiled_refinement import REFINEMENT
     "targets",
     metavar="NAME",
     multiple=True,
-    default=("host",),
-    show_default=True,
-    help="A processor: host, x86-64-v3 or x86-64-v4; may be given several times.",
+    help="A processor: host, x86-64-v3 or x86-64-v4; may be given several times [default: what NUMBA_CPU_NAME"
+    " names of these, else host].",
 )
 @json_option
 @reports_errors
@@ -30,8 +30,8 @@ def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
     Machine code is kept in $DCPRED_CACHE_DIR, or without that in the user's cache. Whoever may write there
     can have you run code of theirs.
     """
-    begin, made = time.perf_counter(), []
-    for name, bitcode in product(targets, (ENGINE, REFINEMENT)):
+    begin, made, named = time.perf_counter(), [], pinned()
+    for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT)):
         code = warm(name, bitcode)
         done = {"compiled": code.has_compiled, "file": code.places()[0]}
         made.append({"target": name, "code": bitcode.name, **done})

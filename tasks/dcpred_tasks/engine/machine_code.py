@@ -24,6 +24,7 @@ from uuid import uuid4
 import llvmlite.binding as llvm
 
 from dcpred_tasks.engine.instructions import use_own
+from dcpred_tasks.engine.processors import LEVELS, Target, check_runs_here, host, own_level, pinned
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 
 FOLDER = Path(__file__).parent
@@ -65,28 +66,6 @@ ENGINE = Bitcode(FOLDER, "engine", ENTRY, "dcpred_tasks.engine_source", SOURCES)
 REMAKE = ENGINE.remake
 
 Entry = Callable[[int], int]
-
-
-class Target(NamedTuple):
-    """A processor, in LLVM's words."""
-
-    cpu: str
-    """Its name, or that of a level: x86-64-v3."""
-    features: str = ""
-    """What it has or lacks beside what the name says: "+avx512f,-amx-tile"."""
-
-    @property
-    def has(self) -> set[str]:
-        """The extensions that are known of it: those of a level, or those that `features` name."""
-        levels = list(LEVELS)
-        below = levels[: levels.index(self.cpu) + 1] if self.cpu in levels else []
-        named = {name[1:] for name in self.features.split(",") if name.startswith("+")}
-        return named.union(*(LEVELS[level] for level in below))
-
-    @property
-    def name(self) -> str:
-        """Its name, and a digest of the features if there are any."""
-        return self.cpu + (f"-{_digest(self.features.encode())[:8]}" if self.features else "")
 
 
 class MachineCode:
@@ -257,34 +236,6 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-# -- processors ----------------------------------------------------------------------------------------------
-
-# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one above it here.
-LEVELS = {
-    "x86-64-v3": {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
-    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
-    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-}
-
-
-def host() -> Target:
-    """The processor of this machine."""
-    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-
-
-def own_level() -> Target | None:
-    """The highest level that the processor of this machine has, or None."""
-    has = {name for name, there in llvm.get_host_cpu_features().items() if there}
-    if not llvm.get_process_triple().startswith("x86_64"):
-        return None
-    found = None
-    for level, features in LEVELS.items():
-        if not features <= has:
-            break
-        found = Target(level)
-    return found
-
-
 # -- LLVM ----------------------------------------------------------------------------------------------------
 
 _loaded: list[Any] = []  # what machine code needs to stay in memory
@@ -341,28 +292,39 @@ _ONE_THREAD = threading.Lock()
 
 @lru_cache
 def _own_code(of: Bitcode) -> MachineCode:
+    _check_made_of(of)
+    bitcode = (of.folder / f"{of.name}.bc").read_bytes()
+    if target := pinned():
+        check_runs_here(target)
+        return MachineCode(bitcode, target, entry=of.entry)
+    return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
+
+
+def _check_made_of(of: Bitcode) -> None:
     with suppress(OSError):  # An installation of byte code alone has no sources.
         if made_of(of)["sources"] != fingerprint_of_sources(of):
             raise RefusedError(
                 f"machine code was asked for, but {of.name}.bc was made of other sources than"
                 f" {of.made_by} has now; {of.remake}"
             )
-    bitcode = (of.folder / f"{of.name}.bc").read_bytes()
-    return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
 
 
 def warm(name: str, of: Bitcode | None = None) -> MachineCode:
-    """Machine code of the bitcode, else the engine's, for "host" or a level, compiled unless it is there, in
-    the first folder where machine code is kept. Raises SettingsError for another name, ResourceError where it
-    cannot be kept there.
+    """Machine code of the bitcode, else the engine's, for "host" or a level (as pinned, if it is), compiled
+    unless it is there, in the first folder where machine code is kept. Raises SettingsError for another name,
+    ResourceError where it cannot be kept there.
     """
     if name != "host" and name not in LEVELS:
         raise SettingsError(
             f"machine code was asked for {name}, but it is made for host, {' and '.join(LEVELS)}; use one"
             " of them"
         )
-    own = own_code(of)
-    code = MachineCode(own.bitcode, host() if name == "host" else Target(name), entry=own.called)
+    of = of or ENGINE
+    _check_made_of(of)
+    known = {"host": host(), **{level: Target(level) for level in LEVELS}}
+    if target := pinned():
+        known[target.cpu] = target
+    code = MachineCode((of.folder / f"{of.name}.bc").read_bytes(), known[name], entry=of.entry)
     code.folders = code.folders[:1]
     code.make()
     if code.kept() is None:

@@ -1,0 +1,81 @@
+"""Processors that machine code is made for: this machine's, or a level that many machines share."""
+
+import hashlib
+import os
+from typing import NamedTuple
+
+import llvmlite.binding as llvm
+
+from dcpred_tasks.errors import SettingsError
+
+# Levels of the x86-64 psABI, with LLVM's names of what each has beside the one above it here.
+LEVELS = {
+    "x86-64-v3": {"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
+    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+# Numba's variables, which whoever builds an image for several kinds of machines sets already.
+NAME, FEATURES = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
+
+
+class Target(NamedTuple):
+    """A processor, in LLVM's words."""
+
+    cpu: str
+    """Its name, or that of a level: x86-64-v3."""
+    features: str = ""
+    """What it has or lacks beside what the name says: "+avx512f,-amx-tile"."""
+
+    @property
+    def has(self) -> set[str]:
+        """The extensions that are known of it: those of a level, or those that `features` name."""
+        levels = list(LEVELS)
+        below = levels[: levels.index(self.cpu) + 1] if self.cpu in levels else []
+        named = {name[1:] for name in self.features.split(",") if name.startswith("+")}
+        return named.union(*(LEVELS[level] for level in below))
+
+    @property
+    def name(self) -> str:
+        """Its name, and a digest of the features if there are any."""
+        digest = hashlib.blake2b(self.features.encode(), digest_size=8).hexdigest()[:8]
+        return self.cpu + (f"-{digest}" if self.features else "")
+
+
+def host() -> Target:
+    """The processor of this machine."""
+    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def own_level() -> Target | None:
+    """The highest level that the processor of this machine has, or None."""
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return None
+    has, found = _own_features(), None
+    for level, features in LEVELS.items():
+        if not features <= has:
+            break
+        found = Target(level)
+    return found
+
+
+def pinned() -> Target | None:
+    """The level that NUMBA_CPU_NAME names, with what NUMBA_CPU_FEATURES says beside it, or None: then machine
+    code is made for that alone, so that an image filled on one kind of machine serves on others. Other names
+    are numba's own affair.
+    """
+    name = os.environ.get(NAME, "")
+    return Target(name, os.environ.get(FEATURES, "")) if name in LEVELS else None
+
+
+def check_runs_here(target: Target) -> None:
+    """Raise SettingsError where this machine lacks what machine code for the target uses."""
+    lacking = sorted(target.has - _own_features())
+    if lacking:
+        raise SettingsError(
+            f"machine code for {target.cpu} was asked for by {NAME}, but the processor of this machine lacks"
+            f" {', '.join(lacking)}; name a level that it has, or unset {NAME}"
+        )
+
+
+def _own_features() -> set[str]:
+    return {name for name, there in llvm.get_host_cpu_features().items() if there}
