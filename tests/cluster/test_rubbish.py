@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -298,6 +300,39 @@ def test_workers_hear_neither_of_ctrl_c_nor_of_the_end_of_a_service() -> None:
     with connect(1) as workers:
         masks = workers.client.run(blocked_signals)  # type: ignore[attr-defined]
     assert all({signal.SIGINT, signal.SIGTERM} <= mask for mask in masks.values())
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_driver_with_workers_leaves_no_process_and_no_warning(tmp_path: Path, kill: bool) -> None:
+    """A service manager takes what outlives the main process for something that hangs. Semaphores of a driver
+    that is killed are removed in silence.
+    """
+    end = "os.kill(os.getpid(), signal.SIGKILL)" if kill else "pass"
+    script = (
+        "import os, signal, sys\nfrom dcpred.cli import run\nfrom dcpred.execution.workers import connect\n"
+        f"def main():\n    with connect(1):\n        {end}\n"
+        "if __name__ == '__main__':\n    sys.modules['dcpred.cli.main'].main = main\n    run()\n"
+    )
+    (tmp_path / "driver.py").write_text(script)
+    with (
+        open(tmp_path / "said", "w") as said,
+        processes.started([sys.executable, tmp_path / "driver.py"], stderr=said) as driver,
+    ):
+        assert driver.wait() == (-signal.SIGKILL if kill else 0), (tmp_path / "said").read_text()
+        if not kill:
+            assert of_group(driver.pid) == []
+        processes.wait_until(lambda: of_group(driver.pid) == [])
+    assert (tmp_path / "said").read_text() == ""
+
+
+def of_group(group: int) -> list[psutil.Process]:
+    """The processes of a group that run."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def blocked_signals() -> set[int]:

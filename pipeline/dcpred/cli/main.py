@@ -6,6 +6,7 @@ from typing import ClassVar
 import click
 
 from dcpred.execution.interrupts import leave_at_signals
+from dcpred.execution.resource_tracker import end_tracker_at_exit
 from dcpred.version import __version__
 
 
@@ -56,4 +57,5 @@ def main() -> None:
 def run() -> None:
     """The console script."""
     leave_at_signals()
+    end_tracker_at_exit()
     main()

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 import dask
@@ -14,6 +13,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from dcpred.execution.interrupts import SIGNALS, listening
+from dcpred.execution.resource_tracker import start_tracker
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.task_window import Window, on_each_worker
 from dcpred.execution.workers import Scheduler, Task, Workers
@@ -162,7 +162,7 @@ def _signals_blocked() -> Iterator[None]:
     threads and processes that start here inherit that both are blocked, those that they start later too.
     A worker whose driver is killed ends by itself: Dask has it watch a pipe that the driver holds open.
     """
-    resource_tracker.ensure_running()  # if it started later, it would unblock both
+    start_tracker()  # if it started later, it would unblock both
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
