@@ -172,6 +172,11 @@ MISTAKES: dict[str, Case] = {
         lambda h: files(h.own / "ca.pem", h.other / "client.pem", h.other / "client.key"),
         ("refuses the certificate in", "/other/client.pem (unknown ca)", "one that its CA signed"),
     ),
+    "a certificate that expired": (
+        lambda h: h.secure,
+        lambda h: files(h.own / "ca.pem", h.own / "expired.pem", h.own / "expired.key"),
+        ("refuses the certificate in", "/own/expired.pem (certificate expired)"),
+    ),
     "the key of another role": (
         lambda h: h.secure,
         lambda h: files(h.own / "ca.pem", h.own / "client.pem", h.own / "worker.key"),

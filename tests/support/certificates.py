@@ -1,16 +1,18 @@
 """A CA of its own, with certificates for a Dask cluster and its driver."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
 
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
 ROLES = ("scheduler", "worker", "client")
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files FOLDER/ca.pem, FOLDER/ROLE.pem and FOLDER/ROLE.key."""
+    """PEM files FOLDER/ca.pem, FOLDER/ROLE.pem and FOLDER/ROLE.key; those of `expired` have."""
 
     folder: Path
 
@@ -31,8 +33,8 @@ def make_certificates(folder: Path) -> Certificates:
     folder.mkdir()
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
-    for role in ROLES:
-        made = ca.issue_cert("localhost")
+    for role in (*ROLES, "expired"):
+        made = ca.issue_cert("localhost", not_after=PAST if role == "expired" else None)
         made.cert_chain_pems[0].write_to_path(folder / f"{role}.pem")
         made.private_key_pem.write_to_path(folder / f"{role}.key")
     return Certificates(folder)

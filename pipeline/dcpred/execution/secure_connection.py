@@ -182,9 +182,9 @@ def _check_accepted(address: str, security: Security, files: Files) -> None:
             encrypted.recv(1)  # TLS 1.3: that our certificate is refused comes after the handshake.
     except ssl.SSLCertVerificationError as error:
         raise SchedulerError(
-            f"the Dask scheduler at {address} was to be reached over TLS, but its certificate does not stand"
-            f" by the CA in {_named(files['ca_file'])} ({error.verify_message}); give the CA that signed it,"
-            f" by {OPTIONS['ca_file']} or {VARIABLES['ca_file']}"
+            f"the Dask scheduler at {address} was to be reached over TLS, but by the CA in"
+            f" {_named(files['ca_file'])} its certificate is not valid ({error.verify_message}); give the CA"
+            f" that signed it, by {OPTIONS['ca_file']} or {VARIABLES['ca_file']}"
         ) from None
     except ssl.SSLError as error:
         reason = error.reason or ""
