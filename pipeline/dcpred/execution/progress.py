@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dcpred.execution.course import Course
+from dcpred.execution.workers import Workers
 
 LINE_SECONDS = 5.0
 LINE_COLUMNS = 80  # width of a line in a log
@@ -47,6 +48,12 @@ class Reporter(Protocol):
     def part(self, share: float) -> AbstractContextManager[None]: ...
 
     def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
+
+
+def say_where(say: Reporter, doing: str, workers: Workers) -> None:
+    """Say where something is done, if that is on a Dask cluster."""
+    if workers.where:
+        say.say(f"{doing}{workers.where}")
 
 
 class Silent:

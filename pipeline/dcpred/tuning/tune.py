@@ -23,7 +23,7 @@ import numpy as np
 from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
-from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, started_once
 from dcpred.training.scratch import make_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
@@ -230,8 +230,7 @@ def _choice(
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
-        if workers.where:
-            say.say(f"searching{workers.where}")
+        say_where(say, "searching", workers)
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
@@ -262,8 +261,7 @@ def _choice(
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
             scaling = trials.learned.get(found["settings"]["scaling"])
-            arrays = {} if scaling is None else scaling.as_lists()
-            write_json(kept, {"run": run, "found": found, "scaling": arrays})
+            write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample), scaling
 

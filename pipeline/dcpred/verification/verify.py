@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, Reporter, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger
@@ -91,14 +91,14 @@ def verify(
     spans: list[Span] = []
     if level == "full":
         with pool() as workers:
-            _tell_where(workers, say)
+            say_where(say, "verifying", workers)
             findings += check_full(fast, workers, say)
     elif level == "sample" and not any(f.kind in (Kind.METADATA, Kind.MANIFEST) for f in fast.findings):
         check_source(ledger)
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         spans = choose_rows(ledger.run, sorted(fast.records), rows, seed)
         with pool() as workers:
-            _tell_where(workers, say)
+            say_where(say, "verifying", workers)
             findings += check_sample(ledger.run, workers, spans, say)
     return VerifyReport(
         output=ledger.address,
@@ -115,11 +115,6 @@ def verify(
         seconds=time.perf_counter() - begin,
         ok=fast.finished and not fast.left and not fast.given_up and not any(f.is_damage for f in findings),
     )
-
-
-def _tell_where(workers: Workers, say: Reporter) -> None:
-    if workers.where:
-        say.say(f"verifying{workers.where}")
 
 
 def check_source(ledger: Ledger) -> None:
