@@ -16,7 +16,7 @@ from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
-from dcpred_tasks.storage.atomic_files import write_bytes
+from dcpred_tasks.storage.atomic_files import create_bytes
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.task_bodies import score_block as task
@@ -111,13 +111,13 @@ def test_a_driver_that_died_before_the_group_was_there(
 ) -> None:
     folder = made(tmp_path, "two classes")
 
-    def cut_off_at_the_group(place: Folder, name: str, data: bytes) -> None:
+    def cut_off_at_the_group(place: Folder, name: str, data: bytes) -> bool:
         if name == "scores.zarr/zarr.json":
             raise KeyboardInterrupt
-        write_bytes(place.path / name, data)
+        return create_bytes(place.path / name, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write", cut_off_at_the_group)
+        patch.setattr(Folder, "create", cut_off_at_the_group)
         with pytest.raises(KeyboardInterrupt):
             score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
     score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)

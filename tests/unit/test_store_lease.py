@@ -71,7 +71,7 @@ def test_a_second_driver_is_refused(place: Place) -> None:
 def test_who_is_silent_for_long_is_followed_and_knows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     first = taken(place)
     first.sign_once()
-    silent_for(store_lease._expiry() + 1, monkeypatch)
+    silent_for(store_lease.expiry_seconds() + 1, monkeypatch)
     second = taken(place)
     second.check()
     with pytest.raises(RunHeldError, match="was taken over by process"):
@@ -105,7 +105,7 @@ def check_no_late_takeover(place: Place) -> None:
 
         def looked(*_: object) -> float:
             first.sign_once()
-            return store_lease._expiry() + 1
+            return store_lease.expiry_seconds() + 1
 
         patch.setattr(store_lease, "_silent", looked)
         with pytest.raises(RunHeldError, match="another driver that was faster"):
@@ -137,7 +137,7 @@ def test_takes_and_signs_whose_replies_are_lost_count(
     first.sign_once()
     assert not first.lost
     first.check()
-    silent_for(store_lease._expiry() + 1, monkeypatch)
+    silent_for(store_lease.expiry_seconds() + 1, monkeypatch)
     s3_proxy.set_faults(lock)
     second = taken(proxied)
     second.check()
@@ -146,7 +146,7 @@ def test_takes_and_signs_whose_replies_are_lost_count(
 
 def test_one_of_many_drivers_takes_over(s3_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     taken(s3_place)
-    silent_for(store_lease._expiry() + 1, monkeypatch)
+    silent_for(store_lease.expiry_seconds() + 1, monkeypatch)
     leases, started = [], threading.Barrier(6)
 
     def drive() -> None:
@@ -187,7 +187,7 @@ def test_a_lease_that_is_damaged_frees_itself(s3_place: Place, monkeypatch: pyte
         with pytest.raises(RunHeldError, match="in use by"):
             taken(s3_place)
         with monkeypatch.context() as patch:
-            silent_for(store_lease._expiry() + 1, patch)
+            silent_for(store_lease.expiry_seconds() + 1, patch)
             taken(s3_place).check()
 
 

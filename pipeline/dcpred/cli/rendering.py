@@ -5,6 +5,7 @@ from typing import Any
 from dcpred.execution.progress import counted, duration
 
 MIB = 2**20
+SHARDS_SHOWN = 8
 NAMED = 5  # most rows, and most features, that are named where data are not finite
 
 
@@ -79,6 +80,17 @@ def scored(r: dict[str, Any]) -> str:
     return rows(pairs)
 
 
+def scored_shard(r: dict[str, Any]) -> str:
+    pairs = [
+        ("output", r["output"]),
+        ("shard", f"{r['shard']}: {r['shard_blocks']:,} of {r['n_blocks']:,} blocks, all of them done"),
+        ("blocks", f"{r['scored_blocks']:,} scored now; {r['left_blocks']:,} are left to other shards"),
+    ]
+    if r["scored_blocks"]:
+        pairs.append(("speed", f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all"))
+    return rows(pairs)
+
+
 def _drift(manifest: dict[str, Any]) -> str | None:
     """What stands out of how scored rows differ from training rows, in one line; None where nothing does."""
     found = manifest.get("drift", {"large": False})
@@ -148,11 +160,30 @@ def run_state(r: dict[str, Any]) -> str:
         )
     if r["seconds_since_commit"] is not None and r["state"] != "finished":
         pairs.append(("last commit", f"{duration(r['seconds_since_commit'])} ago"))
+    pairs += _shards_of(r)
     pairs += [
         ("failing" if i == 0 else "", f"block {f['block']}: {f['error']}")
         for i, f in enumerate(r["failing"][:5])
     ]
     return rows(pairs)
+
+
+def _shards_of(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """Shards that are at work or have blocks left, the first few of them by name."""
+    if r["state"] == "finished" or not r["shards"]:
+        return []
+    busy = [s for s in r["shards"] if s["driver"] or s["done_blocks"] < s["n_blocks"]]
+    at_work = sum(bool(s["driver"]) for s in busy)
+    pairs = [("shards", f"{len(r['shards']):,} have begun, {at_work:,} at work")]
+    pairs += [
+        (
+            "",
+            f"{s['shard']}: {s['done_blocks']:,} of {s['n_blocks']:,} blocks, "
+            + (s["driver"] or "stopped; run it again to go on"),
+        )
+        for s in busy[:SHARDS_SHOWN]
+    ]
+    return pairs + ([("", f"and {len(busy) - SHARDS_SHOWN:,} more")] if len(busy) > SHARDS_SHOWN else [])
 
 
 FINDINGS_SHOWN = 20

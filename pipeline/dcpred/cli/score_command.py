@@ -1,8 +1,10 @@
 """dcpred score"""
 
+import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,11 +20,29 @@ from dcpred.cli.options import (
 )
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
+from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
+from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.zarr_arrays import find_array
+
+
+class ShardType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """i/n, auto/n or auto."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        try:
+            return parse_shard(str(value), os.environ)
+        except SettingsError as error:
+            raise click.UsageError(str(error), ctx) from None
+
+
+SHARD = ShardType()
 
 
 @click.command("score")
@@ -54,6 +74,13 @@ from dcpred_tasks.storage.zarr_arrays import find_array
     help="Verify OUTPUT, and score again only what is wrong or was given up.",
 )
 @click.option("--level", type=click.Choice(LEVELS), help="Of the verification by --repair [default: full].")
+@click.option(
+    "--shard",
+    type=SHARD,
+    metavar="I/N",
+    help="Score blocks I, I + N, I + 2N, … only, beside others that do the rest; auto/N takes I from a Slurm"
+    " array or an Indexed Job, auto also N from a Slurm array.",
+)
 @cluster_options
 @json_option
 @reports_errors
@@ -69,6 +96,7 @@ def score_command(
     max_bad_rows: float | None,
     mend: bool,
     level: str | None,
+    shard: Shard | None,
     workers: int | None,
     scheduler: Scheduler | None,
     as_json: bool,
@@ -77,11 +105,17 @@ def score_command(
 
     OUTPUT/scores.zarr holds label, decision and status; row i of each belongs to row i of X. A run that was
     cut off goes on where it stopped when the same command is given again; a finished run does nothing.
+    With --shard the last shard to end verifies the whole; the others end well without.
     """
     check_cluster_options(workers, scheduler)
     if level is not None and not mend:
         raise click.UsageError(
             "--level was given without --repair, whose level it is; use `dcpred verify` to look only"
+        )
+    if shard is not None and (mend or scheduler is not None):
+        other = "--repair" if mend else "--scheduler"
+        raise click.UsageError(
+            f"--shard and {other} were both given, but one excludes the other; give one of them"
         )
     wanted = (
         tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
@@ -90,6 +124,13 @@ def score_command(
     asked_for = workers is not None or scheduler is not None
     X = find_array(data, x)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None
+    if shard is not None:
+        part = score_shard(model, X, output, shard, pool, outputs=wanted, tolerance=tolerance, say=reporter())
+        if isinstance(part, ShardReport):
+            emit(asdict(part), as_json, rendering.scored_shard)
+        else:
+            emit(asdict(part), as_json, rendering.scored, partial(check_rows_scored, part, tolerance))
+        return
     act = partial(repair, level=level or "full") if mend else score
     report = act(model, X, output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
     emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

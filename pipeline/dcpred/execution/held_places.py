@@ -39,6 +39,9 @@ def check_place_free(place: Place) -> None:
         )
 
 
-def place_held_by(place: Place) -> str:
-    """Who holds a place now, in words; "" where it is free."""
-    return held_by(place.path) if isinstance(place, Folder) else place_holder(place)
+def place_held_by(place: Place, now: float | None = None) -> str:
+    """Who holds a place now, in words; "" where it is free.
+
+    now  what the clock of a store says, where that was asked already
+    """
+    return held_by(place.path) if isinstance(place, Folder) else place_holder(place, now)

@@ -68,10 +68,18 @@ def holder(path: Path) -> str:
 
 
 def check_free(folder: Path) -> None:
-    """Raise RunHeldError at once where another driver holds `folder`."""
-    if (folder / "lock").exists():
-        with hold(folder):
-            pass
+    """Raise RunHeldError at once where another driver holds `folder`. Two who only look are not in each
+    other's way.
+    """
+    path = folder / "lock"
+    if not path.exists():
+        return
+    with resource_errors(path):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(file, path, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
 
 
 def held_by(folder: Path) -> str:
@@ -93,7 +101,7 @@ def hold(folder: Path) -> Iterator[Lease]:
     with resource_errors(path):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _lock(file, path)
+        _lock(file, path, fcntl.LOCK_EX)
         lease = Lease(path)
         _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
         stopped = threading.Event()
@@ -119,8 +127,10 @@ def _sign(file: int, text: bytes, path: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _lock(file: int, path: Path) -> None:
+def _lock(file: int, path: Path, kind: int) -> None:
     """Raise RunHeldError unless the lease is free.
+
+    kind  LOCK_EX to take it, LOCK_SH to look
 
     Guarded against, where the file system carries locks:
 
@@ -144,7 +154,7 @@ def _lock(file: int, path: Path) -> None:
     """
     carried = True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         raise _held(path, "") from None
     except OSError:  # the file system has no locks

@@ -94,11 +94,17 @@ class StoreLease:
             self.lost = self.lost or self.awake - self.heard > EXPIRY_SECONDS - SIGN_SECONDS
 
 
-def place_holder(place: Place) -> str:
-    """Who holds the lease now, in words; "" where nobody does."""
+def place_holder(place: Place, now: float | None = None) -> str:
+    """Who holds the lease now, in words; "" where nobody does.
+
+    now  what the store's clock says; None to ask it
+    """
     standing = place.read(LOCK)
     told = _told(standing)
-    if standing is None or not told.get("holder") or _is_dead(told) or _silent(place, standing) >= _expiry():
+    if standing is None or not told.get("holder") or _is_dead(told):
+        return ""
+    silent = _silent(place, standing) if now is None else now - standing.time
+    if silent >= expiry_seconds():
         return ""
     return str(told["holder"])
 
@@ -146,10 +152,11 @@ def _take(lease: StoreLease) -> None:
     name = str(told.get("holder") or "")
     if name and not _is_dead(told):
         silent = _silent(place, standing)
-        if silent < _expiry():
+        if silent < expiry_seconds():
             raise RunHeldError(
                 f"{place.address} is in use by {name}, heard of {max(silent, 0.0):.0f} s ago (a lease ends"
-                f" {_expiry():.0f} s after the last sign); wait for it to end, or stop it, and run again"
+                f" {expiry_seconds():.0f} s after the last sign); wait for it to end, or stop it, and run"
+                " again"
             )
     tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
     if tag is None:
@@ -157,7 +164,8 @@ def _take(lease: StoreLease) -> None:
     lease.tag = tag
 
 
-def _expiry() -> float:
+def expiry_seconds() -> float:
+    """How long a lease stands after its last sign, by the store's clock."""
     return EXPIRY_SECONDS + CLOCK_SLACK_SECONDS
 
 

@@ -6,22 +6,25 @@ OUTPUT/
   blocks/*.json    commit records; a block is done if and only if its record is there and its digest matches
   failures/*.json  what became of blocks that could not be done; withdrawn once they are
   lock             who drives the run now
+  shards/          who works on parts of it (dcpred.runs.shards)
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dcpred.execution.held_places import HeldPlace, hold_place
+from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
 from dcpred.runs.records import KeptRecords, read_records
+from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
+from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
     Folder,
@@ -35,6 +38,7 @@ from dcpred_tasks.storage.place import (
 FORMAT = "dcpred-scores"
 VERSION = 1
 PLAN, MANIFEST = "plan.json", "manifest.json"
+WITHDRAWN = f"{FOLDER}/withdrawn.json"
 MOST_BLOCKS = 10**7  # no plan has more blocks
 
 
@@ -44,6 +48,8 @@ class Ledger:
 
     run: ScoreRun
     n_blocks: int
+    shard: Shard | None = None
+    """The part of the run that this driver does; None for the whole."""
     kept: KeptRecords = field(default_factory=KeptRecords, compare=False)
 
     @property
@@ -55,27 +61,47 @@ class Ledger:
         """Where the output lies."""
         return self.run.output
 
+    @property
+    def own_blocks(self) -> range:
+        """The blocks that this driver does."""
+        return range(self.n_blocks) if self.shard is None else self.shard.blocks(self.n_blocks)
+
+    def check_free(self) -> None:
+        """Raise RunHeldError at once where another driver has what this one is to do."""
+        if self.shard is not None:
+            check_shard_free(self.place, self.shard)
+            return
+        check_place_free(self.place)
+        check_no_shards(self.place)
+
     @contextmanager
     def claimed(self) -> Iterator[HeldPlace]:
-        """Make the directory this run's, or take up what it left, and hold it within a `with` statement.
+        """Make the directory this run's, or take up what it left, and hold it, or a shard of it, within a
+        `with` statement.
 
         Raises PlanConflictError, RunHeldError, ResourceError.
         """
         place = self.place
         place.make_folder("")
-        with hold_place(place) as lease:
+        with hold_place(place) if self.shard is None else hold_shard(place, self.shard) as lease:
+            if self.shard is None:
+                check_no_shards(place)
             self.check()
             for folder in ("blocks", "failures"):
                 place.make_folder(folder)
-            if place.read(PLAN) is None:
-                self.write_plan()
+            if place.read(PLAN) is None and not place.create(PLAN, self._plan()):
+                self.check()  # another shard was first
             try:
                 yield lease
             finally:
                 self.kept.forget()
 
+    def _plan(self) -> bytes:
+        return encoded({"format": FORMAT, "version": VERSION, **asdict(self.run)})
+
     def write_plan(self) -> None:
-        write_document(self.place, PLAN, {"format": FORMAT, "version": VERSION, **asdict(self.run)})
+        """Write the plan anew, whatever stands there."""
+        self.place.write(PLAN, self._plan())
 
     def check(self) -> bool:
         """Whether this run was begun there. Raise PlanConflictError where the directory belongs to something
@@ -109,6 +135,12 @@ class Ledger:
             )
 
     def pending(self) -> list[int]:
+        """This driver's blocks that have no record."""
+        done = list_records(self.run)
+        return [block for block in self.own_blocks if block not in done]
+
+    def missing(self) -> list[int]:
+        """Blocks of the whole run that have no record."""
         done = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
@@ -117,6 +149,25 @@ class Ledger:
             record = None if data is None else parsed_record(self.run, block, data)
             if record is not None:
                 yield record
+
+    def withdrawn(self) -> set[int]:
+        """Blocks that a shard which verified the whole took upon itself; see `note_withdrawn`."""
+        try:
+            note = read_document(self.place, WITHDRAWN) or {}
+        except (ValueError, IsADirectoryError):
+            return set()
+        blocks = note.get("blocks")
+        return {block for block in blocks if type(block) is int} if isinstance(blocks, list) else set()
+
+    def note_withdrawn(self, blocks: Sequence[int]) -> None:
+        """Keep which blocks are damaged, before their records are withdrawn: the shard that does this scores
+        them again, and if it dies its next attempt must not wait for the shards whose blocks they were, which
+        have ended.
+        """
+        write_document(self.place, WITHDRAWN, {"blocks": list(blocks)})
+
+    def forget_withdrawn(self) -> None:
+        self.place.remove(WITHDRAWN)
 
     def retract(self, block: int) -> None:
         """Withdraw a commit record whose block does not verify."""
@@ -159,8 +210,14 @@ class Ledger:
             manifest if seal == digest_json({k: v for k, v in manifest.items() if k != "checksum"}) else None
         )
 
-    def finish(self, manifest: dict[str, Any]) -> None:
-        write_document(self.place, MANIFEST, manifest)
+    def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Make this the manifest unless a whole one stands there, and return the one that stands."""
+        if not self.place.create(MANIFEST, encoded(manifest)):
+            standing = self.whole_manifest()
+            if standing is not None:
+                return standing
+            write_document(self.place, MANIFEST, manifest)
+        return manifest
 
     def abandon(self) -> None:
         """Remove what a run that has scored nothing left behind."""
@@ -221,7 +278,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock") or ".partial-" in name
+    return name in ("blocks", "failures", "lock", FOLDER) or ".partial-" in name
 
 
 def _plain(value: Any) -> Any:

@@ -1,12 +1,15 @@
 """How far a scoring run is, from its output directory alone, also while another process drives it."""
 
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import place_held_by
-from dcpred.runs.ledger import open_ledger
+from dcpred.execution.progress import counted
+from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.shards import known_shards, shards_at_work
 from dcpred_tasks.artifacts.commit_records import list_records
 
 RATE_SECONDS = 600.0  # time that the rate is taken over, so that it follows workers that come and go
@@ -20,7 +23,7 @@ class RunStatus:
     state: str
     """finished, scoring (somebody drives it), or stopped (run the same command again)."""
     driver: str
-    """Who drives it, in words; "" where nobody does."""
+    """Who drives the whole, in words, or how many shards are at work; "" where nobody is."""
     n_rows: int
     n_blocks: int
     done_blocks: int
@@ -35,6 +38,8 @@ class RunStatus:
     """Time since the last commit; None before the first."""
     failing: list[dict[str, Any]]
     """Blocks that failed and have not been done since: block, rows, error, deaths, time (s since 1970)."""
+    shards: list[dict[str, Any]]
+    """Shards that ever began: shard (i/n), driver ("" where nobody is at work), n_blocks, done_blocks."""
 
 
 def run_status(output: str | Path) -> RunStatus:
@@ -45,7 +50,11 @@ def run_status(output: str | Path) -> RunStatus:
     done = sorted(times)
     n_done = sum(stop - start for start, stop in map(run.rows, done))
     finished = ledger.manifest() is not None
+    shards = _shards(ledger, times, finished)
+    at_work = sum(bool(shard["driver"]) for shard in shards)
     driver = "" if finished else place_held_by(ledger.place)
+    if at_work and not driver:
+        driver = counted(at_work, "shard", "shards")
     rate = _rate({block: (times[block], run.rows(block)) for block in done})
     latest = max(times.values(), default=None)
     left = run.n_rows - n_done
@@ -61,7 +70,22 @@ def run_status(output: str | Path) -> RunStatus:
         seconds_left=0.0 if finished else left / rate if rate else None,
         seconds_since_commit=None if latest is None else max(time.time() - latest, 0.0),
         failing=[failure for failure in ledger.failures() if failure["block"] not in times],
+        shards=shards,
     )
+
+
+def _shards(ledger: Ledger, done: Container[int], finished: bool) -> list[dict[str, Any]]:
+    known = known_shards(ledger.place)
+    drivers = {} if finished else dict(shards_at_work(ledger.place, known))
+    return [
+        {
+            "shard": str(shard),
+            "driver": drivers.get(shard, ""),
+            "n_blocks": len(shard.blocks(ledger.n_blocks)),
+            "done_blocks": sum(block in done for block in shard.blocks(ledger.n_blocks)),
+        }
+        for shard in known
+    ]
 
 
 def _rate(commits: dict[int, tuple[float, tuple[int, int]]]) -> float:

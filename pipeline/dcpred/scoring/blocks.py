@@ -93,17 +93,20 @@ class BlockRun:
 
     def run(self, pending: Sequence[int]) -> Done:
         """Score them. Raises IncompleteError where some could not be, ResourceError, InterruptedRunError."""
-        if pending:
-            self.prepare()
-        begin = time.perf_counter()
         run = self.ledger.run
         total = sum(stop - start for start, stop in map(run.rows, pending))
-        known = {int(failure["block"]) for failure in self.ledger.failures()}
+        known = {int(failure["block"]) for failure in self.ledger.failures()}.intersection(
+            self.ledger.own_blocks
+        )
         # A driver that was killed may have had these blocks scored, and not yet have withdrawn its notes.
         for block in known.difference(pending):
             self.ledger.forget_failure(block)
-        tasks = [(run, block, self.tolerance.quarantine) for block in pending]
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
+        if not pending:
+            return Done(0, 0.0)
+        self.prepare()
+        begin = time.perf_counter()
+        tasks = [(run, block, self.tolerance.quarantine) for block in pending]
         with self.say.step("scoring", total, "rows") as advance:
             for number, result in self.workers.each(score_block, tasks):
                 if self.lease.lost:  # another driver took over during a long suspension

@@ -5,14 +5,16 @@ same plan again does only what is missing; a finished run writes nothing.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dcpred.execution.held_places import HeldPlace, check_place_free
+from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, plan_scoring
@@ -118,13 +120,11 @@ def score(
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
-        check_as_written(FastCheck(ledger).findings, ledger.address)
-        say.say("this run is finished; nothing was written")
-        return make_report(run, plan, Done(0, 0.0), time.perf_counter() - begin, finished)
+        return report_finished(ledger, plan, finished, begin, say)
     place = ledger.place
     new = not place.is_there()
     if not new:
-        check_place_free(place)
+        ledger.check_free()
     if not begun:
         check_place(place, output_bytes(run, model, plan.n_blocks))
     if pool is None:
@@ -142,11 +142,20 @@ def score(
                 raise
             create_scores(run, model)
             say.say(f"scoring {plan}{workers.where}")
-            scored = _score_all(ledger, lease, workers, say, tolerance)
+            scored = score_all(ledger, lease, workers, say, tolerance)
             manifest = make_manifest(ledger, plan, scored.blocks, input_run)
             lease.check()
-            ledger.finish(manifest)
+            manifest = ledger.finish(manifest)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+
+
+def report_finished(
+    ledger: Ledger, plan: BlockPlan, manifest: dict[str, Any], begin: float, say: Reporter
+) -> ScoreReport:
+    """The report of a run that has its manifest. Raises IncompleteError where it is not as it was written."""
+    check_as_written(FastCheck(ledger).findings, ledger.address)
+    say.say("this run is finished; nothing was written")
+    return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
 
 
 def store_threads(x: str, output: str | Path) -> dict[str, int]:
@@ -160,21 +169,37 @@ def score_pool(x: str, output: str | Path) -> Pool:
     return partial(connect, threads=given["threads"]) if given else connect
 
 
-def _score_all(
+def score_pending(
     ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
 ) -> Done:
-    """Score what is left; then what does not match its commit record once more."""
+    """Score this driver's blocks that are left."""
+    limited = tolerance.max_bad_rows is not None
+    n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
+    return BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
+
+
+def score_all(
+    ledger: Ledger,
+    lease: HeldPlace,
+    workers: Workers,
+    say: Reporter,
+    tolerance: Tolerance,
+    note: Callable[[list[int]], None] = lambda blocks: None,
+) -> Done:
+    """Score what is left; then what does not match its commit record once more.
+
+    note  told which blocks those are, before their records are withdrawn
+    """
     n_blocks, seconds = 0, 0.0
     for _ in range(VERIFY_ROUNDS):
-        limited = tolerance.max_bad_rows is not None
-        n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
-        done = BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
+        done = score_pending(ledger, lease, workers, say, tolerance)
         n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
         findings = FastCheck(ledger, all_due=True).findings
         wrong = damaged_blocks(findings)
         if not wrong:
             check_as_written(findings, ledger.address)
             return Done(n_blocks, seconds)
+        note(wrong)
         for block in wrong:
             ledger.retract(block)
     raise IncompleteError(

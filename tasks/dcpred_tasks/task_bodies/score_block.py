@@ -75,8 +75,8 @@ def create_scores(run: ScoreRun, model: Model) -> None:
     Guarded against:
 
     1. A driver writes the metadata of some arrays, and is killed.
-    2. The next one writes those that are missing, from the same plan, and leaves the others alone: they may
-       have chunks by now.
+    2. The next one, or a shard that began at the same time, creates those that are missing, from the same
+       plan, and leaves the others alone: they may have chunks by now.
     3. The group comes last. Whoever sees it sees all arrays, also in the copy of their metadata.
     """
     planned, place = planned_scores(run, model), run.place
@@ -84,7 +84,7 @@ def create_scores(run: ScoreRun, model: Model) -> None:
         file = metadata_name(name)
         if place.read(file) is None:
             place.make_folder(file.removesuffix("/zarr.json"))
-            place.write(file, zarr_arrays.metadata_file(planned[name] if name else planned))
+            place.create(file, zarr_arrays.metadata_file(planned[name] if name else planned))
 
 
 def metadata_name(name: str) -> str:

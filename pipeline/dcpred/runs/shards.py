@@ -1,0 +1,185 @@
+"""Shards of a scoring run: shard i of n does the blocks i, i + n, i + 2n, … of the one plan, and all of them
+share one ledger without a scheduler.
+
+    OUTPUT/shards/I-of-N/lock     who works on that shard: a lease as that of a whole run
+    OUTPUT/shards/finish/lock     which shard verifies the whole and writes the manifest
+    OUTPUT/shards/withdrawn.json  blocks that it found damaged and scores again, whosever they are
+
+A shard has no part in what is right: that rests on commit records alone. Shards of different n may work side
+by side; at worst a block is scored twice.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place, place_held_by
+from dcpred.execution.store_lease import expiry_seconds
+from dcpred_tasks.errors import RunHeldError, SettingsError
+from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.place import Entry, Folder, Place, open_place
+
+FOLDER = "shards"
+MOST_SHARDS = 100_000  # no run has more blocks
+# On a disk whoever looks whether a lock is free has it for an instant.
+INSTANT_SECONDS = 1.0
+LOCK_NAME = re.compile(rf"{FOLDER}/([0-9]{{1,6}})-of-([0-9]{{1,6}})/lock")
+WRITTEN = re.compile(r"([0-9]{1,6}|auto)/([0-9]{1,6})|auto")
+# What tells a task of an array its number, in the order in which they are looked at.
+TASK_NUMBERS = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of a run in `count` parts. Raises SettingsError unless 0 ≤ index < count."""
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.count <= MOST_SHARDS:
+            raise SettingsError(
+                f"{self.count:,} shards were asked for, but a run has 1 to {MOST_SHARDS:,}; give another n"
+            )
+        if not 0 <= self.index < self.count:
+            raise SettingsError(
+                f"shard {self.index} of {self.count} was asked for, but they are numbered 0 to"
+                f" {self.count - 1}; give one of those (of a Slurm array: --array=0-{self.count - 1})"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.index}-of-{self.count}"
+
+    def blocks(self, n_blocks: int) -> range:
+        """Its blocks, of so many."""
+        return range(self.index, n_blocks, self.count)
+
+
+def parse_shard(text: str, environment: Mapping[str, str]) -> Shard:
+    """The shard that `i/n`, `auto/n` or `auto` names. auto takes i from the array that this process is a task
+    of, and without n also n, which only Slurm tells. Raises SettingsError.
+    """
+    match = WRITTEN.fullmatch(text)
+    if match is None:
+        raise SettingsError(
+            f"shard {text!r} was asked for, but a shard is written as i/n with 0 ≤ i < n, as auto/n or as"
+            " auto; write it so"
+        )
+    if match[1] not in (None, "auto"):
+        return Shard(int(match[1]), int(match[2]))
+    name = next((name for name in TASK_NUMBERS if environment.get(name)), "")
+    if not name:
+        raise SettingsError(
+            f"shard {text} was asked for, but neither {' nor '.join(TASK_NUMBERS)} is set, so that this is no"
+            " task of an array; write i/n"
+        )
+    index = _number(name, environment)
+    if match[2]:
+        return Shard(index, int(match[2]))
+    if name != "SLURM_ARRAY_TASK_ID" or not environment.get("SLURM_ARRAY_TASK_COUNT"):
+        raise SettingsError(
+            "shard auto was asked for, but SLURM_ARRAY_TASK_COUNT is not set, so that nothing tells the"
+            " number of shards; write auto/n"
+        )
+    count = _number("SLURM_ARRAY_TASK_COUNT", environment)
+    if not _runs_from_zero(count, environment):
+        raise SettingsError(
+            f"shard auto was asked for, but the {count} tasks of this array are not numbered 0 to"
+            f" {count - 1}; submit it with --array=0-{count - 1}, or write auto/n with the n of the whole"
+        )
+    return Shard(index, count)
+
+
+def _runs_from_zero(count: int, environment: Mapping[str, str]) -> bool:
+    ends = {"SLURM_ARRAY_TASK_MIN": 0, "SLURM_ARRAY_TASK_MAX": count - 1}
+    return all(_number(name, environment) == end for name, end in ends.items() if environment.get(name))
+
+
+def _number(name: str, environment: Mapping[str, str]) -> int:
+    value = environment[name]
+    if not (value.isascii() and value.isdecimal() and len(value) <= 9):
+        raise SettingsError(f"{name} is {value!r}, but it is to be a whole number; write the shard as i/n")
+    return int(value)
+
+
+@contextmanager
+def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
+    """Hold one shard of an output within a `with` statement. Raises RunHeldError where another process has
+    it, or where a driver has the whole.
+
+    Guarded against, with a driver D of the whole (Ledger.claimed):
+
+    1. D takes the lease of the output, then looks at those of shards (`check_no_shards`).
+    2. This takes the lease of the shard, then looks at that of the output.
+    3. Whoever comes second sees the first. Where both look after both have taken, D leaves, and this looks
+       for a while, so that it stays.
+    """
+    own = open_place(below(place.address, FOLDER, shard.name))
+    own.make_folder("")
+    with ExitStack() as stack:
+        lease = enter_hold(stack, own, INSTANT_SECONDS)
+        deadline = time.monotonic() + INSTANT_SECONDS
+        while name := place_held_by(place):
+            if time.monotonic() > deadline:
+                raise RunHeldError(
+                    f"shard {shard} of {place.address} was to be scored, but {name} scores the whole; wait"
+                    " for it to end, or stop it, and run again"
+                )
+            time.sleep(INSTANT_SECONDS / 10)
+        yield lease
+
+
+def enter_hold(stack: ExitStack, place: Place, seconds: float) -> HeldPlace:
+    """Hold a place as long as the stack lasts, where it becomes free within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return stack.enter_context(hold_place(place))
+        except RunHeldError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(INSTANT_SECONDS / 10)
+
+
+def known_shards(place: Place) -> dict[Shard, Entry]:
+    """Shards that ever began, in their order, with what a listing says of their locks."""
+    found: dict[Shard, Entry] = {}
+    for name, entry in place.listing(FOLDER).items():
+        match = LOCK_NAME.fullmatch(name)
+        if match and int(match[1]) < int(match[2]) <= MOST_SHARDS:
+            found[Shard(int(match[1]), int(match[2]))] = entry
+    return {shard: found[shard] for shard in sorted(found, key=lambda shard: (shard.count, shard.index))}
+
+
+def shards_at_work(place: Place, shards: Mapping[Shard, Entry]) -> Iterator[tuple[Shard, str]]:
+    """Those of these shards that somebody works on, and who, in words."""
+    if not shards:
+        return
+    now = None if isinstance(place, Folder) else place.clock()
+    for shard, entry in shards.items():
+        # Of what lies on a store, only signs that can count are read.
+        if now is None or now - entry.time < expiry_seconds():
+            name = place_held_by(open_place(below(place.address, FOLDER, shard.name)), now)
+            if name:
+                yield shard, name
+
+
+def check_shard_free(place: Place, shard: Shard) -> None:
+    """Raise RunHeldError at once where somebody works on this shard."""
+    check_place_free(open_place(below(place.address, FOLDER, shard.name)))
+
+
+def check_no_shards(place: Place) -> None:
+    """Raise RunHeldError where somebody works on any shard of an output."""
+    for shard, name in shards_at_work(place, known_shards(place)):
+        raise RunHeldError(
+            f"shard {shard} of {place.address} is in use by {name}; wait for all shards to end, or stop them,"
+            " and run again"
+        )

@@ -1,0 +1,205 @@
+"""`dcpred score --shard i/n`: one part of a run, without a scheduler; dcpred.runs.shards says which.
+
+Each shard does its blocks and looks whether any block of the run is left. Where one is, its shard is still at
+work, or will be: this one says so and ends well. Where none is, it verifies the whole and writes the
+manifest. What is promised, whoever dies at any instant, is late, or runs twice:
+
+1. A shard ends well only when all of its blocks are committed, and then either a block of another shard was
+   not, or the manifest stands.
+2. So the shard that looks last finds nothing left, and does not end well without a manifest. What becomes of
+   it is known to whoever started it, who runs it again.
+3. Shards that end at the same moment all find nothing left. One takes the lease `shards/finish`; the others
+   wait until the manifest stands, or the lease is free because its holder died. The manifest is created, and
+   never written over.
+4. Damaged blocks that the verification finds are scored again by that shard, for theirs may have ended. They
+   are noted first: they do not count as another shard's, so that 1 holds where it dies in between.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.interrupts import listening
+from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.workers import Pool, Workers, this_process
+from dcpred.plan import BlockPlan
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
+from dcpred.runs.shards import FOLDER, Shard, enter_hold
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.preflight import check_place, output_bytes
+from dcpred.scoring.score import (
+    STRICT,
+    plan_run,
+    report_finished,
+    score_all,
+    score_pending,
+    score_pool,
+)
+from dcpred_tasks.errors import InterruptedRunError, RunHeldError
+from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.scoring.scorer import compiled_ahead
+from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.task_bodies.score_block import create_scores
+
+FINISH_SECONDS = 900.0  # a verification by another shard that takes longer is not waited for
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """What came of a shard that ended while others had work left."""
+
+    output: str
+    shard: str
+    """i/n."""
+    n_rows: int
+    """Rows of the whole run."""
+    n_blocks: int
+    """Blocks of the whole run."""
+    shard_blocks: int
+    """Blocks of this shard; all of them are done."""
+    scored_blocks: int
+    """Blocks that this call scored; the others were done before."""
+    left_blocks: int
+    """Blocks of other shards that were not done when this one looked."""
+    seconds: float
+    """Time that the whole call took."""
+    rows_per_second: float
+    """Rate while scoring; 0 where there was nothing to do."""
+    driver_peak_memory_bytes: int
+
+
+def score_shard(
+    model_path: str | Path,
+    x: str,
+    output: str | Path,
+    shard: Shard,
+    pool: Pool | None = None,
+    *,
+    outputs: tuple[str, ...] | None = None,
+    tolerance: Tolerance = STRICT,
+    say: Reporter = SILENT,
+) -> ScoreReport | ShardReport:
+    """Score one shard of X into OUTPUT/scores.zarr; see the module for how a run comes to its end. A
+    ScoreReport is that of the whole, which is finished.
+
+    pool  as of `score`; None: processes on this machine, or this one for a single block
+
+    Raises what `score` raises. RunHeldError is raised, too, where another process has this shard.
+    """
+    begin = time.perf_counter()
+    run, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine)
+    ledger = Ledger(run, plan.n_blocks, shard)
+    begun = ledger.check()
+    finished = ledger.manifest()
+    if finished is not None:
+        return report_finished(ledger, plan, finished, begin, say)
+    ledger.check_free()
+    if not begun:
+        check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
+    n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
+    if pool is None:
+        alone = n_pending == 0 or (n_pending == 1 and not tolerance.quarantine)
+        pool = this_process if alone else score_pool(x, output)
+    with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
+        workers.check_memory(
+            plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
+        )
+        with ledger.claimed() as lease:
+            workers.check_sees(ledger.address)
+            create_scores(run, model)
+            say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+            done, left = _score_own(ledger, lease, workers, say, tolerance)
+            if not left:
+                return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)
+    own = counted(len(ledger.own_blocks), "block is", "blocks are")
+    say.say(
+        f"shard {shard} is done: its {own} committed; {left:,} of {plan.n_blocks:,} are left to other shards,"
+        " the last of which verifies the whole"
+    )
+    n_rows = sum(stop - start for start, stop in map(run.rows, ledger.own_blocks))
+    return ShardReport(
+        output=run.output,
+        shard=str(shard),
+        n_rows=plan.n_rows,
+        n_blocks=plan.n_blocks,
+        shard_blocks=len(ledger.own_blocks),
+        scored_blocks=done.blocks,
+        left_blocks=left,
+        seconds=time.perf_counter() - begin,
+        rows_per_second=min(done.blocks * plan.block_rows, n_rows) / done.seconds if done.blocks else 0.0,
+        driver_peak_memory_bytes=peak_memory_bytes(),
+    )
+
+
+def _score_own(
+    ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
+) -> tuple[Done, int]:
+    """Score this shard's blocks: what was done, and how many blocks are left to other shards; 0 where the
+    whole is to be verified, or is.
+    """
+    n_blocks, seconds, own = 0, 0.0, frozenset(ledger.own_blocks)
+    while True:
+        done = score_pending(ledger, lease, workers, say, tolerance)
+        n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
+        lease.check()
+        missing = ledger.missing()
+        # In this order: what is withdrawn is noted before, and the note stays until the manifest stands.
+        left = set(missing) - ledger.withdrawn()
+        if ledger.manifest() is not None:
+            left = set()
+        if not left & own:
+            return Done(n_blocks, seconds), len(left)
+
+
+def _finish(
+    ledger: Ledger,
+    plan: BlockPlan,
+    lease: HeldPlace,
+    workers: Workers,
+    done: Done,
+    tolerance: Tolerance,
+    begin: float,
+    say: Reporter,
+) -> ScoreReport:
+    """Verify the whole and write the manifest, or wait for the shard that does."""
+    whole = replace(ledger, shard=None)
+    with _finishing(whole) as finishing:
+        manifest = whole.manifest()
+        if manifest is None:
+            say.say("every shard is done; verifying the whole")
+            more = score_all(whole, finishing, workers, say, tolerance, whole.note_withdrawn)
+            done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
+            manifest = make_manifest(whole, plan, done.blocks)
+            lease.check()
+            finishing.check()
+            manifest = whole.finish(manifest)
+            whole.forget_withdrawn()
+    return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
+
+
+@contextmanager
+def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
+    """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
+    place = open_place(below(ledger.address, FOLDER, "finish"))
+    place.make_folder("")
+    deadline = time.monotonic() + FINISH_SECONDS
+    with ExitStack() as stack, listening() as asked:
+        while True:
+            try:
+                lease = enter_hold(stack, place, LOOK_SECONDS)
+                break
+            except RunHeldError:
+                if asked.is_set():
+                    raise InterruptedRunError(
+                        f"interrupted while another shard verifies {ledger.address}; run the same command"
+                        " again to go on"
+                    ) from None
+                if time.monotonic() > deadline:
+                    raise
+        yield lease
