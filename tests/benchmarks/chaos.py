@@ -41,7 +41,9 @@ from dcpred import plan
 from dcpred.execution import store_lease
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.workers import InlineWorkers, Workers, connect
+from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
+from dcpred.scoring.score_shard import score_shard
 from dcpred.training.train import train
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import retry, zarr_arrays
@@ -51,7 +53,7 @@ from dcpred_tasks.training.settings import make_settings
 CONTEXT = multiprocessing.get_context("forkserver")
 # Or every driver would load them. By name: Python before 3.12.8 passes over "__main__" without a word.
 CONTEXT.set_forkserver_preload(
-    ["dcpred.training.train", "dcpred.scoring.score", "dcpred_tasks.engine.engine", "psutil"]
+    ["dcpred.training.train", "dcpred.scoring.score_shard", "dcpred_tasks.engine.engine", "psutil"]
 )
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 N_TRAIN = 15_000  # rows that the model is trained on
@@ -116,8 +118,10 @@ def short_lease() -> None:
     store_lease.CLOCK_SLACK_SECONDS = 1.0
 
 
-def _drive(args: tuple[Place, str, Place], fault: str, seed: int, environment: dict[str, str]) -> None:
-    """A driver of its own process, that scores by itself."""
+def _drive(
+    args: tuple[Place, str, Place], fault: str, seed: int, environment: dict[str, str], shard: Shard | None
+) -> None:
+    """A driver of its own process, that scores the whole or a shard by itself."""
     small_plan()
     os.environ.update(environment)
     if environment:
@@ -136,7 +140,10 @@ def _drive(args: tuple[Place, str, Place], fault: str, seed: int, environment: d
     code = 0
     try:
         with signals_handled():
-            score(*args, lambda: nullcontext(InlineWorkers()))
+            if shard is None:
+                score(*args, lambda: nullcontext(InlineWorkers()))
+            else:
+                score_shard(*args, shard, lambda: nullcontext(InlineWorkers()))
     except DcpredError as error:
         code = error.exit_code
         if code not in ENDS:
@@ -163,9 +170,9 @@ def _spoil_reads(chance: random.Random) -> None:
     score_block.zarr_arrays.read_rows = read  # type: ignore[assignment]
 
 
-def _run_driver(arena: Arena, output: Place, fault: str = "") -> Any:
+def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | None = None) -> Any:
     seed = arena.chance.randrange(2**31)
-    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, seed, arena.environment))
+    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, seed, arena.environment, shard))
     process.start()
     return process
 

@@ -561,7 +561,7 @@ def test_a_killed_driver_is_followed_when_its_lease_has_expired(
     with monkeypatch.context() as patch:
         patch.setattr(store_lease, "EXPIRY_SECONDS", 0.0)
         processes.wait_until(lambda: store_lease.place_holder(output) == "")
-    monkeypatch.setattr(store_lease, "_silent", lambda *_: store_lease._expiry() + 1)
+    monkeypatch.setattr(store_lease, "_silent", lambda *_: store_lease.expiry_seconds() + 1)
     report = score(known.model, known.x, output.address, workers)
     assert report.scored_blocks == N_BLOCKS - 4
     check_whole(output, known)

@@ -186,7 +186,7 @@ def emit(
         told = {"error": str(error), "exit_code": error.exit_code}
         _print(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
         click.echo(f"dcpred: {error}", err=True)
-        sys.exit(error.exit_code)
+        raise SystemExit(error.exit_code) from error
     _print(json.dumps(result, default=_plain) if as_json else show(result))
 
 
@@ -218,15 +218,25 @@ def reports_errors(command: F) -> F:
         try:
             with signals_handled():
                 command(*args, **kwargs)
-        except KeyboardInterrupt:
-            _fail("interrupted; run the same command again to go on", INTERRUPTED, as_json)
-        except DcpredError as error:
-            _fail(str(error), error.exit_code, as_json)
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename and error.errno not in OBSTACLES else ""
-            _fail(f"{place}{reason(error)}", RESOURCE, as_json)
+        except BaseException as error:
+            told = failure(error)
+            if told is None:
+                raise
+            _fail(*told, as_json)
 
     return run  # type: ignore[return-value]
+
+
+def failure(error: BaseException) -> tuple[str, int] | None:
+    """The sentence and the exit code for an error; None for one that nobody expects."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; run the same command again to go on", INTERRUPTED
+    if isinstance(error, DcpredError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename and error.errno not in OBSTACLES else ""
+        return f"{place}{reason(error)}", RESOURCE
+    return None
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dcpred.cli import rendering
+from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     check_cluster_options,
@@ -84,6 +85,7 @@ SHARD = ShardType()
 @cluster_options
 @json_option
 @reports_errors
+@observation_options
 @storage_option
 def score_command(
     model: str | Path,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dcpred.cli import rendering, tuned_rendering
+from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     check_cluster_options,
@@ -55,6 +56,7 @@ class _TrainCommand(click.Command):
 @scratch_option
 @json_option
 @reports_errors
+@observation_options
 @storage_option
 def train_command(
     data: str,

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dcpred.execution.course import Course
+from dcpred.execution.events import takes_standard_error, tell
 from dcpred.execution.workers import Workers
 
 LINE_SECONDS = 5.0
@@ -74,6 +75,27 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+class Told(Silent):
+    """For standard error that takes events: all that is said is one."""
+
+    def say(self, text: str) -> None:
+        tell("remark", text=text)
+
+    @contextmanager
+    def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
+        with told_step(title), super().step(title, total, unit) as advance:
+            yield advance
+
+
+@contextmanager
+def told_step(title: str) -> Iterator[None]:
+    """Events of a step."""
+    begin = time.monotonic()
+    tell("step_started", step=title)
+    yield
+    tell("step_ended", step=title, seconds=round(time.monotonic() - begin, 3))
 
 
 class Line:
@@ -136,6 +158,11 @@ class Lines:
 
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
+        with told_step(title), self._shown_step(title, total, unit) as advance:
+            yield advance
+
+    @contextmanager
+    def _shown_step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
         if self.line is not None:
             self.line.title = title
             with self._counting(self.line, total) as advance:
@@ -220,6 +247,8 @@ def reporter(verbose: int = 1) -> Reporter:
     """
     if not verbose:
         return SILENT
+    if takes_standard_error():
+        return Told()
     console = Console(stderr=True)
     return Bars(console) if console.is_interactive else Lines(console)
 

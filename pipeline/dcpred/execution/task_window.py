@@ -39,6 +39,7 @@ import numpy as np
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
+from dcpred.execution.events import tell
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.workers import Task
 from dcpred_tasks.errors import InterruptedRunError
@@ -105,6 +106,7 @@ class Window(Generic[T]):
                         self._fill()
                     elif deadline == float("inf"):
                         deadline = time.monotonic() + GRACE_SECONDS
+                        tell("paused", "warning", done=n_done, in_flight=len(self.in_flight))
                     if not self.in_flight or time.monotonic() > deadline:
                         break
                     for result in self._next():
@@ -175,6 +177,7 @@ class Window(Generic[T]):
         if lost or len(results) < len(bundle):
             self.alone.update(bundle)
         if lost:
+            tell("worker_lost", "warning", worker=_worker(results[0][1]), tasks=len(bundle))
             results = [(number, result) for number, result in results if not self._died(number)]
         if results:
             self._settle(bundle)
@@ -276,6 +279,12 @@ class Window(Generic[T]):
             if others and (not self.waiting or future.key not in where):
                 self.with_second_attempt.add(bundle)
                 self._submit(bundle, others)
+
+
+def _worker(result: T | Failure) -> str:
+    """The address of the worker that was lost with a task; "" where nobody knows."""
+    error = result.error if isinstance(result, Failure) else None
+    return str(error.last_worker.address) if isinstance(error, KilledWorker) else ""
 
 
 def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:

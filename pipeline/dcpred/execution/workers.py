@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
+from dcpred.execution.events import tell
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred_tasks.guard import Failure
 
@@ -71,6 +72,7 @@ class InlineWorkers:
         with listening() as asked:
             for number, task in enumerate(tasks):
                 if asked.is_set():
+                    tell("paused", "warning", done=number, in_flight=0)
                     raise interrupted(number, len(tasks))
                 try:
                     yield number, body(*task)

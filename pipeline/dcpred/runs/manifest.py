@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dcpred.execution.events import by_name, is_heard, tell
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import FORMAT, PLAN, VERSION, Ledger
 from dcpred.runs.statistics import describe_run
@@ -119,8 +120,9 @@ def metadata_digests(run: ScoreRun) -> dict[str, str]:
 def make_report(
     run: ScoreRun, plan: BlockPlan, done: Done, seconds: float, manifest: dict[str, Any]
 ) -> ScoreReport:
+    """The report of a complete run, which is also told to whoever listens."""
     rows = min(done.blocks * plan.block_rows, plan.n_rows)
-    return ScoreReport(
+    report = ScoreReport(
         output=run.output,
         n_rows=plan.n_rows,
         n_blocks=plan.n_blocks,
@@ -132,4 +134,27 @@ def make_report(
         worker_peak_memory_bytes=manifest["worker_peak_memory_bytes"],
         driver_peak_memory_bytes=peak_memory_bytes(),
         manifest=manifest,
+    )
+    if is_heard():
+        _tell_scored(report)
+    return report
+
+
+def _tell_scored(report: ScoreReport) -> None:
+    drift = report.manifest.get("drift", {})  # Earlier versions wrote none.
+    leaves, features = drift.get("leaves"), drift.get("features")
+    tell(
+        "scored",
+        output=report.output,
+        rows=report.n_rows,
+        blocks=report.n_blocks,
+        scored_blocks=report.scored_blocks,
+        status=by_name(report.status),
+        rows_per_second=report.rows_per_second,
+        seconds=round(report.seconds, 3),
+        drift={
+            "large": drift.get("large"),
+            "leaf_stability_index": leaves["psi"] if leaves else None,
+            "features": features["n_large"] if features else None,
+        },
     )

@@ -9,11 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dcpred.execution.events import by_name, tell
 from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
+from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DcpredError, IncompleteError, RefusedError, ResourceError, SettingsError
 from dcpred_tasks.guard import Failure
@@ -102,6 +104,16 @@ class BlockRun:
         for block in known.difference(pending):
             self.ledger.forget_failure(block)
         self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
+        tell(
+            "scoring_started",
+            output=run.output,
+            run_hash=run.run,
+            shard=str(self.ledger.shard or ""),
+            rows=run.n_rows,
+            blocks=len(self.ledger.own_blocks),
+            pending_blocks=len(pending),
+            pending_rows=total,
+        )
         if not pending:
             return Done(0, 0.0)
         self.prepare()
@@ -121,6 +133,7 @@ class BlockRun:
                     self.ledger.forget_failure(block)
                 self.n_bad += without_score(result.status)
                 advance(result.stop - result.start)
+                _tell_done(result)
                 self.tolerance.check_bad_rows(self.n_bad, run.n_rows)
         self._give_up_deadly()
         if self.failed:
@@ -134,6 +147,7 @@ class BlockRun:
             raise failure.error
         self.failed[block] = failure
         self.ledger.note_failure(block, _sentence(failure), failure.deaths)
+        tell("block_failed", "error", block=block, error=_sentence(failure), deaths=failure.deaths)
         if not self.n_done and len(self.failed) >= FIRST_FAILURES and n_pending > FIRST_FAILURES:
             raise self._incomplete(n_pending, " (the run was stopped, since the first ones all failed)")
         if len(self.failed) > self.tolerance.max_failures:
@@ -150,6 +164,7 @@ class BlockRun:
         for number, result in self.workers.each(give_up_block, tasks):
             if isinstance(result, Failure):
                 raise result.error
+            _tell_done(result)
             del self.failed[deadly[number]]
             self.ledger.forget_failure(deadly[number])
 
@@ -163,6 +178,19 @@ class BlockRun:
             f" not be{ending}; the first is block {block} (rows {start:,} to {stop:,}):"
             f" {_sentence(failure)}{'' if advised else '; run again to try once more'}"
         )
+
+
+def _tell_done(record: CommitRecord) -> None:
+    tell(
+        "block_done",
+        "warning" if record.quarantined else "info",
+        block=record.block,
+        rows=record.stop - record.start,
+        status=by_name(record.status),
+        worker=record.process,
+        seconds=round(record.read_seconds + record.score_seconds + record.write_seconds, 3),
+        retries=record.retries,
+    )
 
 
 def without_score(status: Mapping[str, int]) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dcpred.execution.events import tell
 from dcpred.execution.lease import check_free
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool
@@ -77,6 +78,7 @@ def train(
     done = _finished(model, run)
     if done is not None:
         drop_leftovers(scratch, run)
+        _tell_trained(done)
         return done
     check_scratch(scratch, run, model)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
@@ -103,7 +105,21 @@ def train(
                     drop_scratch(scratch)
                 raise
             drop_scratch(scratch)
+    _tell_trained(report)
     return report
+
+
+def _tell_trained(report: TrainReport) -> None:
+    tell(
+        "trained",
+        model=report.model,
+        rows=report.n_rows,
+        features=report.n_features,
+        leaves=report.n_leaves,
+        landmarks=report.n_landmarks,
+        hash=report.hash,
+        already_trained=report.already_trained,
+    )
 
 
 def check_name(model: Path) -> None:

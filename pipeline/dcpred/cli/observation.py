@@ -1,0 +1,77 @@
+"""--metrics and --events: a run told to monitoring and logs."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dcpred.cli.options import PATH, failure
+from dcpred.execution.events import heard_by, json_lines, tell
+from dcpred.execution.metrics import metrics_file
+from dcpred.version import __version__
+from dcpred_tasks.process import process_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+USAGE = 2
+BUG = 1
+
+
+def observation_options(command: F) -> F:
+    """Options of observation. It stands right below `reports_errors`, so that it sees how a run ends."""
+
+    @click.option(
+        "--metrics",
+        type=PATH,
+        metavar="FILE.prom",
+        help="Metrics for Prometheus, written anew every 30 s and at the end.",
+    )
+    @click.option(
+        "--events", metavar="FILE.jsonl", help="What happens, as lines of JSON; - for standard error."
+    )
+    @wraps(command)
+    def run(*args: Any, metrics: Path | None, events: str | None, **kwargs: Any) -> None:
+        with observed(str(click.get_current_context().info_name), metrics, events):
+            command(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+@contextmanager
+def observed(command: str, metrics: Path | None, events: str | None) -> Iterator[None]:
+    """Tell a file of metrics, a file of events or standard error ("-") what happens within a `with`
+    statement, how it begins, and how it ends.
+    """
+    with ExitStack() as stack:
+        if events is not None:
+            stack.enter_context(heard_by(stack.enter_context(json_lines(events))))
+        if metrics is not None:
+            stack.enter_context(heard_by(stack.enter_context(metrics_file(metrics, command, __version__))))
+        begin, code, error = time.monotonic(), 0, ""
+        tell("run_started", command=command, version=__version__, process=process_name())
+        try:
+            yield
+        except BaseException as raised:
+            error, code = _end(raised)
+            raise
+        finally:
+            seconds = time.monotonic() - begin
+            tell(
+                "run_ended",
+                "error" if code else "info",
+                exit_code=code,
+                error=error,
+                seconds=round(seconds, 3),
+            )
+
+
+def _end(raised: BaseException) -> tuple[str, int]:
+    """The sentence and the exit code that an end gives."""
+    if isinstance(raised, SystemExit):
+        return str(raised.__cause__ or ""), raised.code if isinstance(raised.code, int) else BUG
+    if isinstance(raised, click.UsageError):
+        return raised.format_message(), USAGE
+    return failure(raised) or (f"{type(raised).__name__}: {raised}", BUG)

@@ -1,0 +1,218 @@
+"""A run as metrics in the text format of Prometheus, in a file that is written whole: for the textfile
+collector of node_exporter, or to be sent to a Pushgateway.
+
+Every metric has the label `job`, the name of the file without its ending, so that several files in one folder
+do not collide. deploy/observability.md lists the metrics.
+"""
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dcpred.execution.events import Event, lost
+from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
+
+EVERY_SECONDS = 30.0
+MOST_STEPS = 50  # different steps that are kept
+SUCCESS = "dcpred_run_success_timestamp_seconds"
+Samples = list[tuple[dict[str, str], float]]
+
+# Name, and what it means.
+METRICS = {
+    "dcpred_run_info": "Command and version of the last run, and its shard.",
+    "dcpred_run_running": "1 while the run goes on, 0 once it has ended.",
+    "dcpred_run_start_timestamp_seconds": "When the run began.",
+    "dcpred_run_update_timestamp_seconds": "When this file was written.",
+    SUCCESS: "When a run was last complete and verified.",
+    "dcpred_run_seconds": "Time that the run has taken.",
+    "dcpred_run_exit_code": "Exit code of the last run.",
+    "dcpred_run_rows": "Rows of the run by what became of them; while it goes on, those of this call.",
+    "dcpred_run_bad_rows": "Rows without a score.",
+    "dcpred_run_blocks": "Blocks of the run, or of its shard: done, failed, left.",
+    "dcpred_run_rows_per_second": "Rows scored per second by this call.",
+    "dcpred_run_workers_lost": "Workers that ended while they had a task.",
+    "dcpred_run_step_seconds": "Time that each step took, of those that have ended.",
+    "dcpred_drift_leaf_stability_index": "Population stability index of leaves against training.",
+    "dcpred_drift_features": "Features that have moved from training by more than the threshold.",
+    "dcpred_drift_large": "1 where the manifest calls the drift large.",
+    "dcpred_model_rows": "Rows that the model was trained on.",
+    "dcpred_model_leaves": "Leaves of the model.",
+    "dcpred_model_landmarks": "Landmarks of the model, over all leaves.",
+}
+
+
+class Metrics:
+    """What events say of a run, as numbers."""
+
+    def __init__(
+        self, job: str, command: str, version: str, now: float, succeeded: float | None = None
+    ) -> None:
+        """now  when the run begins, in seconds since 1970; succeeded  when one was last complete before"""
+        self.job = job
+        self._one = threading.Lock()
+        self.values: dict[str, Samples] = {}
+        self.info = {"command": command, "version": version}
+        self._set("dcpred_run_info", 1, **self.info)
+        self._set("dcpred_run_running", 1)
+        self._set("dcpred_run_start_timestamp_seconds", now)
+        if succeeded is not None:
+            self._set(SUCCESS, succeeded)
+        self.complete = False
+        self.began = self.scoring_began = now
+        self.ended: float | None = None
+        self.rows: Counter[str] = Counter()
+        self.workers_lost: set[str] = set()
+        self.failed: set[int] = set()
+        self.steps: Counter[str] = Counter()
+        self.left, self.done = 0, 0
+        self._take: dict[str, Callable[[Event, Mapping[str, Any]], None]] = {
+            "scoring_started": self._scoring_started,
+            "block_done": self._block_done,
+            "block_failed": self._block_failed,
+            "worker_lost": self._worker_lost,
+            "step_ended": self._step_ended,
+            "scored": self._scored,
+            "trained": self._trained,
+            "run_ended": self._run_ended,
+        }
+
+    def __call__(self, event: Event) -> None:
+        take = self._take.get(event.name)
+        if take is not None:
+            with self._one:
+                take(event, event.facts)
+
+    def _set(self, name: str, value: float, **labels: str) -> None:
+        samples = self.values.setdefault(name, [])
+        samples[:] = [(others, old) for others, old in samples if others != labels]
+        samples.append((labels, value))
+
+    def _scoring_started(self, event: Event, facts: Mapping[str, Any]) -> None:
+        if facts["shard"]:
+            self.values["dcpred_run_info"] = [(self.info | {"shard": facts["shard"]}, 1)]
+        self.scoring_began, self.left = event.time, facts["pending_blocks"]
+        self.done = facts["blocks"] - self.left
+        self.rows["not_scored"] = facts["pending_rows"]
+        self._blocks()
+
+    def _block_done(self, event: Event, facts: Mapping[str, Any]) -> None:
+        self.left, self.done = self.left - 1, self.done + 1
+        self.failed.discard(facts["block"])
+        self.rows["not_scored"] -= facts["rows"]
+        self.rows.update(facts["status"])
+        scored = sum(n for name, n in self.rows.items() if name != "not_scored")
+        spent = max(event.time - self.scoring_began, 1e-3)
+        self._set("dcpred_run_rows_per_second", scored / spent)
+        self._blocks()
+
+    def _block_failed(self, event: Event, facts: Mapping[str, Any]) -> None:
+        self.failed.add(facts["block"])
+        self._blocks()
+
+    def _blocks(self) -> None:
+        states = {"done": self.done, "failed": len(self.failed), "left": self.left - len(self.failed)}
+        for state, n in states.items():
+            self._set("dcpred_run_blocks", n, state=state)
+        self._rows(self.rows)
+
+    def _rows(self, rows: Mapping[str, int]) -> None:
+        self.values["dcpred_run_rows"] = [({"status": name}, n) for name, n in sorted(rows.items())]
+        bad = sum(n for name, n in rows.items() if name not in ("ok", "not_scored"))
+        self._set("dcpred_run_bad_rows", bad)
+
+    def _worker_lost(self, event: Event, facts: Mapping[str, Any]) -> None:
+        self.workers_lost.add(str(facts["worker"]))
+        self._set("dcpred_run_workers_lost", len(self.workers_lost))
+
+    def _step_ended(self, event: Event, facts: Mapping[str, Any]) -> None:
+        if facts["step"] in self.steps or len(self.steps) < MOST_STEPS:
+            self.steps[facts["step"]] += facts["seconds"]
+            self._set("dcpred_run_step_seconds", self.steps[facts["step"]], step=facts["step"])
+
+    def _scored(self, event: Event, facts: Mapping[str, Any]) -> None:
+        """A run that is complete: what its manifest says counts."""
+        self.rows = Counter(facts["status"])
+        self.left, self.done, self.failed = 0, facts["blocks"], set()
+        self._blocks()
+        self._set("dcpred_run_rows_per_second", facts["rows_per_second"])
+        for name, value in facts["drift"].items():
+            if value is not None:
+                self._set(f"dcpred_drift_{name}", float(value))
+        self.complete = True
+
+    def _trained(self, event: Event, facts: Mapping[str, Any]) -> None:
+        for name in ("rows", "leaves", "landmarks"):
+            self._set(f"dcpred_model_{name}", facts[name])
+        self.complete = True
+
+    def _run_ended(self, event: Event, facts: Mapping[str, Any]) -> None:
+        self._set("dcpred_run_exit_code", facts["exit_code"])
+        self._set("dcpred_run_running", 0)
+        self.ended = event.time
+        if facts["exit_code"] == 0 and self.complete:
+            self._set(SUCCESS, event.time)
+
+    def text(self, now: float) -> str:
+        """The file, at a time in seconds since 1970."""
+        with self._one:
+            self._set("dcpred_run_seconds", (self.ended or now) - self.began)
+            self._set("dcpred_run_update_timestamp_seconds", now)
+            lines = []
+            for name, meaning in METRICS.items():
+                if name in self.values:
+                    lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+                    lines += [self._line(name, labels, value) for labels, value in self.values[name]]
+        return "\n".join(lines) + "\n"
+
+    def _line(self, name: str, labels: dict[str, str], value: float) -> str:
+        told = ",".join(f'{key}="{escaped(text)}"' for key, text in ({"job": self.job} | labels).items())
+        return f"{name}{{{told}}} {float(value)!r}"
+
+
+def escaped(text: str) -> str:
+    """The value of a label."""
+    return str(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+@contextmanager
+def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
+    """Metrics of a command that are written to a file now and then, and at the end. Raises ResourceError,
+    OSError where they cannot be at the start; later the run goes on without.
+    """
+    metrics = Metrics(path.stem, command, version, time.time(), last_success(path))
+    stopped = threading.Event()
+
+    def write() -> None:
+        replace_bytes(path, metrics.text(time.time()).encode())
+
+    def now_and_then() -> None:
+        while not stopped.wait(EVERY_SECONDS):
+            with suppress(OSError):  # the next one may do, and the last one tells
+                write()
+
+    with resource_errors(path):
+        write()
+    thread = threading.Thread(target=now_and_then, name="dcpred-metrics", daemon=True)
+    thread.start()
+    try:
+        yield metrics
+    finally:
+        stopped.set()
+        thread.join()
+        try:
+            write()
+        except OSError as error:
+            lost(str(path), error)
+
+
+def last_success(path: Path) -> float | None:
+    """When a run was last complete, as the file of an earlier one says; None where it does not."""
+    with suppress(OSError, ValueError):
+        found = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", path.read_text(), re.MULTILINE)
+        return float(found[1]) if found else None
+    return None
