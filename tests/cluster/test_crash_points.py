@@ -30,9 +30,11 @@ import pytest
 
 from dcpred.execution.workers import InlineWorkers
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, score
+from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
@@ -277,6 +279,9 @@ class Job:
     def score(self, output: Path, pool: Any = inline) -> ScoreReport:
         return score(self.model, f"{self.data}/X", output, pool)
 
+    def shard(self, output: Path, index: int) -> ScoreReport | ShardReport:
+        return score_shard(self.model, f"{self.data}/X", output, Shard(index, N_BLOCKS), inline)
+
     def repair(self, output: Path) -> ScoreReport:
         return repair(self.model, f"{self.data}/X", output, inline)
 
@@ -350,6 +355,43 @@ def test_scoring_is_resumed_from_every_crash_point(job: Job, points: CrashPoints
         job.score(output)
     assert len(points.states) > 90
     resume_each(points, lambda: check_whole(job, output, job.score(output)))
+
+
+def test_the_first_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+    output = points.root / "out"
+    with watched(points.root, points):
+        assert isinstance(job.shard(output, 0), ShardReport)
+    assert len(points.states) > 50
+
+    def resume() -> None:
+        assert isinstance(job.shard(output, 0), ShardReport)
+        last = job.shard(output, 1)
+        assert isinstance(last, ScoreReport)
+        check_whole(job, output, last)
+
+    resume_each(points, resume)
+
+
+def test_the_last_shard_is_resumed_from_every_crash_point(job: Job, points: CrashPoints) -> None:
+    """A chunk of the other shard, which has ended well and is not run again, is damaged: its block is
+    withdrawn and scored by the last one.
+    """
+    output = points.root / "out"
+    job.shard(output, 0)
+    damaged = output / "scores.zarr" / "decision" / "c" / "0" / "0"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with watched(points.root, points):
+        assert isinstance(job.shard(output, 1), ScoreReport)
+    told = "\n".join(points.operations)
+    assert told.index("replace out/shards/withdrawn.json") < told.index("unlink out/blocks/000000.json")
+    assert "unlink out/shards/withdrawn.json" in told
+
+    def resume() -> None:
+        last = job.shard(output, 1)
+        assert isinstance(last, ScoreReport)
+        check_whole(job, output, last)
+
+    resume_each(points, resume)
 
 
 def test_failures_and_withdrawn_blocks_are_resumed_from_every_crash_point(
