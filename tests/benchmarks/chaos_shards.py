@@ -42,6 +42,7 @@ from dcpred.runs.shards import Shard
 from dcpred.training.publishing import publish
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.retry import Retrying
 from support.stores import spoiled
 
 N_SHARDS, N_ROWS = 4, 20_000
@@ -166,7 +167,7 @@ class Run:
         return ended
 
     def _look_at_manifest(self) -> None:
-        standing = self.place.read(MANIFEST)
+        standing = Retrying()(lambda: self.place.read(MANIFEST))  # requests of this process are spoiled, too
         data = None if standing is None else standing.data
         self.rewritten |= self.manifest is not None and data != self.manifest
         self.manifest = data

@@ -112,6 +112,7 @@ def test_a_run_that_is_complete(known: Path, tmp_path: Path) -> None:
     assert value['dcpred_run_rows status="non_finite_feature"'] == value["dcpred_run_bad_rows"] == 2
     assert value['dcpred_run_blocks state="done"'] == 4
     assert value['dcpred_run_blocks state="left"'] == value["dcpred_run_running"] == 0
+    assert value["dcpred_run_rows_left"] == 0
     assert value["dcpred_run_success_timestamp_seconds"] >= value["dcpred_run_start_timestamp_seconds"]
     assert {"dcpred_drift_leaf_stability_index", "dcpred_drift_large", "dcpred_drift_features"} <= set(value)
     assert value["dcpred_run_seconds"] > 0
@@ -146,7 +147,8 @@ def test_a_run_that_fails_keeps_when_one_was_last_complete(
     assert value["dcpred_run_success_timestamp_seconds"] == before
     blocks = {state: value[f'dcpred_run_blocks state="{state}"'] for state in ("done", "failed", "left")}
     assert blocks == {"done": 3, "failed": 1, "left": 0}
-    assert value['dcpred_run_rows status="not_scored"'] == 200
+    assert value["dcpred_run_rows_left"] == 200
+    assert value['dcpred_run_rows status="ok"'] == 598
     score(known, tmp_path)
     assert samples(tmp_path / "nightly.prom")["dcpred_run_success_timestamp_seconds"] > before
 

@@ -376,6 +376,19 @@ def test_metadata_that_another_shard_made_are_left_alone(
     assert data(output, task.metadata_name("")) == real(planned) + b"\n"
 
 
+def test_workers_are_not_asked_for_where_nothing_is_left(known: Path, folder: Place) -> None:
+    def none() -> Any:
+        pytest.fail("there is nothing to do")
+
+    shard(known, folder, "0/2")
+    x = f"{known}/data.zarr/X"
+    again = score_shard(known / "model", x, folder.address, Shard(0, 2), none)
+    assert isinstance(again, ShardReport)
+    empty = score_shard(known / "model", x, folder.address, Shard(30, 31), none)
+    assert isinstance(empty, ShardReport)
+    assert (empty.shard_blocks, empty.left_blocks) == (0, 5)
+
+
 def test_a_shard_of_another_plan_is_refused(known: Path, folder: Place) -> None:
     shard(known, folder, "0/2")
     with pytest.raises(PlanConflictError, match="differs in outputs"):

@@ -32,6 +32,7 @@ METRICS = {
     "dcpred_run_seconds": "Time that the run has taken.",
     "dcpred_run_exit_code": "Exit code of the last run.",
     "dcpred_run_rows": "Rows of the run by what became of them; while it goes on, those of this call.",
+    "dcpred_run_rows_left": "Rows that this call has not yet dealt with.",
     "dcpred_run_bad_rows": "Rows without a score.",
     "dcpred_run_blocks": "Blocks of the run, or of its shard: done, failed, left.",
     "dcpred_run_rows_per_second": "Rows scored per second by this call.",
@@ -66,6 +67,7 @@ class Metrics:
         self.began = self.scoring_began = now
         self.ended: float | None = None
         self.rows: Counter[str] = Counter()
+        self.rows_left = 0
         self.workers_lost: set[str] = set()
         self.failed: set[int] = set()
         self.steps: Counter[str] = Counter()
@@ -97,17 +99,16 @@ class Metrics:
             self.values["dcpred_run_info"] = [(self.info | {"shard": facts["shard"]}, 1)]
         self.scoring_began, self.left = event.time, facts["pending_blocks"]
         self.done = facts["blocks"] - self.left
-        self.rows["not_scored"] = facts["pending_rows"]
+        self.rows_left = facts["pending_rows"]
         self._blocks()
 
     def _block_done(self, event: Event, facts: Mapping[str, Any]) -> None:
         self.left, self.done = self.left - 1, self.done + 1
         self.failed.discard(facts["block"])
-        self.rows["not_scored"] -= facts["rows"]
+        self.rows_left -= facts["rows"]
         self.rows.update(facts["status"])
-        scored = sum(n for name, n in self.rows.items() if name != "not_scored")
         spent = max(event.time - self.scoring_began, 1e-3)
-        self._set("dcpred_run_rows_per_second", scored / spent)
+        self._set("dcpred_run_rows_per_second", self.rows.total() / spent)
         self._blocks()
 
     def _block_failed(self, event: Event, facts: Mapping[str, Any]) -> None:
@@ -118,12 +119,9 @@ class Metrics:
         states = {"done": self.done, "failed": len(self.failed), "left": self.left - len(self.failed)}
         for state, n in states.items():
             self._set("dcpred_run_blocks", n, state=state)
-        self._rows(self.rows)
-
-    def _rows(self, rows: Mapping[str, int]) -> None:
-        self.values["dcpred_run_rows"] = [({"status": name}, n) for name, n in sorted(rows.items())]
-        bad = sum(n for name, n in rows.items() if name not in ("ok", "not_scored"))
-        self._set("dcpred_run_bad_rows", bad)
+        self.values["dcpred_run_rows"] = [({"status": name}, n) for name, n in sorted(self.rows.items())]
+        self._set("dcpred_run_rows_left", self.rows_left)
+        self._set("dcpred_run_bad_rows", self.rows.total() - self.rows["ok"])
 
     def _worker_lost(self, event: Event, facts: Mapping[str, Any]) -> None:
         self.workers_lost.add(str(facts["worker"]))
@@ -137,7 +135,7 @@ class Metrics:
     def _scored(self, event: Event, facts: Mapping[str, Any]) -> None:
         """A run that is complete: what its manifest says counts."""
         self.rows = Counter(facts["status"])
-        self.left, self.done, self.failed = 0, facts["blocks"], set()
+        self.rows_left, self.left, self.done, self.failed = 0, 0, facts["blocks"], set()
         self._blocks()
         self._set("dcpred_run_rows_per_second", facts["rows_per_second"])
         for name, value in facts["drift"].items():

@@ -284,7 +284,8 @@ class Window(Generic[T]):
 def _worker(result: T | Failure) -> str:
     """The address of the worker that was lost with a task; "" where nobody knows."""
     error = result.error if isinstance(result, Failure) else None
-    return str(error.last_worker.address) if isinstance(error, KilledWorker) else ""
+    worker = error.last_worker if isinstance(error, KilledWorker) else None
+    return "" if worker is None else str(worker.address)
 
 
 def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterator[T]:

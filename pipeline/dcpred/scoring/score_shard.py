@@ -88,7 +88,8 @@ def score_shard(
     """Score one shard of X into OUTPUT/scores.zarr; see the module for how a run comes to its end. A
     ScoreReport is that of the whole, which is finished.
 
-    pool  as of `score`; None: processes on this machine, or this one for a single block
+    pool  as of `score`; None: processes on this machine, or this one for a single block. Where no block of
+          this shard is left, it is not asked
 
     Raises what `score` raises. RunHeldError is raised, too, where another process has this shard.
     """
@@ -103,9 +104,9 @@ def score_shard(
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
     n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
-    if pool is None:
-        alone = n_pending == 0 or (n_pending == 1 and not tolerance.quarantine)
-        pool = this_process if alone else score_pool(x, output)
+    if n_pending == 0 or (pool is None and n_pending == 1 and not tolerance.quarantine):
+        pool = this_process
+    pool = pool or score_pool(x, output)
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
