@@ -307,7 +307,7 @@ def test_a_lost_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = [event for event in heard if event.name == "worker_lost"]
     assert len(lost) == result.deaths
     assert all(event.facts["tasks"] == 1 for event in lost)
-    assert all(event.facts["worker"].startswith("tcp") or not event.facts["worker"] for event in lost)
+    assert all("127.0.0.1:" in event.facts["worker"] or not event.facts["worker"] for event in lost)
     counted = Metrics("a", "score", "1", 0.0)
     for event in lost:
         counted(event)

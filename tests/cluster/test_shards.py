@@ -507,7 +507,10 @@ def test_the_command(known: Path, tmp_path: Path) -> None:
         (("--shard", "4/4"), "shard 4 of 4 was asked for, but they are numbered 0 to 3"),
         (("--shard", "half"), "a shard is written as i/n"),
         (("--shard", "0/2", "--repair"), "--shard and --repair were both given, but one excludes the other"),
-        (("--shard", "0/2", "--scheduler", "tcp://a:1"), "--shard and --scheduler were both given"),
+        (
+            ("--shard", "0/2", "--scheduler", "tcp://a:1"),
+            "--shard and a scheduler (--scheduler or DASK_SCHEDULER_ADDRESS) were both given",
+        ),
     ],
 )
 def test_mistakes(known: Path, tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:

@@ -12,6 +12,7 @@ from dcpred.cli import rendering
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
+    SCHEDULER_VARIABLE,
     check_cluster_options,
     cluster_options,
     emit,
@@ -115,7 +116,7 @@ def score_command(
             "--level was given without --repair, whose level it is; use `dcpred verify` to look only"
         )
     if shard is not None and (mend or scheduler is not None):
-        other = "--repair" if mend else "--scheduler"
+        other = "--repair" if mend else f"a scheduler (--scheduler or {SCHEDULER_VARIABLE})"
         raise click.UsageError(
             f"--shard and {other} were both given, but one excludes the other; give one of them"
         )
