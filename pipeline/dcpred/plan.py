@@ -15,7 +15,20 @@ MAX_BLOCKS = 100_000  # the work of driver and scheduler grows with the number o
 MAX_CHUNK_ROWS = 2**18  # most rows of an output chunk: 1 MiB of float32
 BLOCKS = 64  # enough for an even load; there are more only where they would be larger than BLOCK_ROWS
 BLOCK_ROWS = 2**22
+GROWING_SAMPLE_ROWS = 2**9  # rows sampled of a block where the input grows, so that a few blocks say enough
 MIN_BLOCK_ROWS = 2**14  # less work than this is lost in the overhead of a task
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a run is cut that keeps the cut of another: that of an earlier run of a refresh, or its own."""
+
+    chunk_rows: int
+    """Rows of an output chunk."""
+    block_rows: int
+    """Rows of a block, a whole number of chunks."""
+    stride: int = 0
+    """Every so many rows one is sampled for statistics; 0 where the numbers of rows say."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +65,18 @@ def plan_scoring(
     n_outputs: int,
     ahead: int = 0,
     behind: int = 0,
+    cut: Cut | None = None,
 ) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
 
     ahead, behind  chunks that a task holds beside the one at hand: read before they are needed, and still
                    being written
+    cut            the cut to keep
     """
     row_bytes = n_features * itemsize
-    fit = max(HELD_BYTES // max(row_bytes, 1), 1)
-    chunk_rows = _whole_chunks(min(fit, MAX_CHUNK_ROWS), n_rows, input_rows)
-    wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
-    block_rows = -(-wanted // chunk_rows) * chunk_rows
+    if cut is None:
+        cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), n_rows, input_rows))
+    chunk_rows, block_rows = cut.chunk_rows, cut.block_rows
     tile = min(tile_rows(n_features), chunk_rows)
     # The plain definition holds float64 rows of one tile, their copies while they are sorted by leaf, and
     # float32 rows. The engine takes a few MiB.
@@ -70,6 +84,30 @@ def plan_scoring(
     outputs = 12 * n_outputs + 16
     held = chunk_rows * ((1 + ahead) * row_bytes + (1 + behind) * outputs)
     return BlockPlan(n_rows, chunk_rows, block_rows, held + work)
+
+
+def _cut(n_rows: int, chunk_rows: int) -> Cut:
+    wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
+    return Cut(chunk_rows, -(-wanted // chunk_rows) * chunk_rows)
+
+
+def _fitting_rows(row_bytes: int) -> int:
+    """Most rows of an output chunk, where input chunks have no more."""
+    return min(max(HELD_BYTES // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
+
+
+def is_possible(cut: Cut, row_bytes: int, input_rows: int) -> bool:
+    """Whether a task can hold the chunks of a cut that somebody else made."""
+    return cut.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
+
+
+def growing_cut(n_rows: int, row_bytes: int, input_rows: int) -> Cut:
+    """The cut of an input that grows: of whole input chunks, though there may not be one yet, and into as few
+    blocks as if it had MIN_BLOCK_ROWS for each of them already.
+    """
+    planned = max(n_rows, BLOCKS * MIN_BLOCK_ROWS, input_rows)
+    cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), planned, input_rows))
+    return Cut(cut.chunk_rows, cut.block_rows, max(cut.block_rows // GROWING_SAMPLE_ROWS, 1))
 
 
 def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:

@@ -74,7 +74,7 @@ def scored(r: dict[str, Any]) -> str:
         )
         more = sum(n for code, n in r["status"].items() if code != "1") - min(len(r["bad_rows"]), 5)
         pairs.append(("not scored", listed + (f" and {more:,} more" if more > 0 else "")))
-    moved = _drift(r["manifest"])
+    moved = drift_told(r["manifest"])
     if moved:
         pairs.append(("drift", moved))
     return rows(pairs)
@@ -91,7 +91,7 @@ def scored_shard(r: dict[str, Any]) -> str:
     return rows(pairs)
 
 
-def _drift(manifest: dict[str, Any]) -> str | None:
+def drift_told(manifest: dict[str, Any]) -> str | None:
     """What stands out of how scored rows differ from training rows, in one line; None where nothing does."""
     found = manifest.get("drift", {"large": False})
     if not found["large"]:
@@ -349,7 +349,7 @@ def warmed(r: dict[str, Any]) -> str:
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     _flatten("", {**r, **_coded(r)}, pairs)
-    moved = _drift(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
+    moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 
 

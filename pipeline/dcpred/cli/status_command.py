@@ -5,9 +5,12 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering
+from dcpred.cli import refresh_rendering, rendering
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.refresh.overview import root_status
+from dcpred.refresh.root import is_root
 from dcpred.runs.status import run_status
+from dcpred_tasks.storage.place import open_place
 
 
 @click.command("status")
@@ -17,8 +20,11 @@ from dcpred.runs.status import run_status
 @storage_option
 def status_command(output: str | Path, as_json: bool) -> None:
     """Say how far the scoring of OUTPUT is: what is done, failing and left, how fast, and how long it will
-    take.
+    take. Of the root of a refresh, list the last runs.
 
     Works while another process is scoring, and needs neither the model nor the data.
     """
-    emit(asdict(run_status(output)), as_json, rendering.run_state)
+    if is_root(open_place(output)):
+        emit(asdict(root_status(output)), as_json, refresh_rendering.root_runs)
+    else:
+        emit(asdict(run_status(output)), as_json, rendering.run_state)

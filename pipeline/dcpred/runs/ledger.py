@@ -1,6 +1,7 @@
 """The state of a scoring run, all of it in the output directory.
 
 OUTPUT/
+  inputs.json      of a refresh: its input as it was when it was read (dcpred.refresh.root)
   plan.json        what the run is; written first
   scores.zarr      label, decision, status
   blocks/*.json    commit records; a block is done if and only if its record is there and its digest matches
@@ -37,7 +38,7 @@ from dcpred_tasks.storage.place import (
 
 FORMAT = "dcpred-scores"
 VERSION = 1
-PLAN, MANIFEST = "plan.json", "manifest.json"
+PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
 MOST_BLOCKS = 10**7  # no plan has more blocks
 
@@ -240,7 +241,8 @@ def open_ledger(output: str | Path) -> Ledger:
             f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; name another"
         )
     try:
-        values = {f.name: plan[f.name] for f in fields(ScoreRun)}
+        # Plans of earlier versions name no stride.
+        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.name != "stride"}
         run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": place.address})
         if not _possible(run):
             raise ValueError
@@ -252,14 +254,25 @@ def open_ledger(output: str | Path) -> Ledger:
         ) from None
 
 
+def standing_run(output: str | Path) -> ScoreRun | None:
+    """What an output was begun as; None where there is none, or its plan is damaged."""
+    try:
+        return open_ledger(output).run
+    except (PlanConflictError, NotADirectoryError):
+        return None
+
+
 def _possible(run: ScoreRun) -> bool:
     """Whether a plan can be one that was written."""
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
+    if type(run.stride) is not int or run.stride < 0:
+        return False
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
     return (
         run.n_rows <= MOST_BLOCKS * run.block_rows
+        and run.block_rows % run.chunk_rows == 0
         and bool(run.outputs)
         and all(name in OUTPUTS for name in run.outputs)
     )
@@ -278,7 +291,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock", FOLDER) or ".partial-" in name
+    return name in ("blocks", "failures", "lock", INPUTS, FOLDER) or ".partial-" in name
 
 
 def _plain(value: Any) -> Any:

@@ -80,6 +80,7 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
     peaks: dict[str, int] = {}
     seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
     digests: list[str] = []
+    origins: dict[str, int] = {}
     for record in records:
         digests.append(record.digest)
         spent = (
@@ -89,7 +90,10 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
             record.write_seconds,
         )
         seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
-        peaks[record.process] = max(peaks.get(record.process, 0), record.peak_memory_bytes)
+        if record.origin:
+            origins[record.origin] = origins.get(record.origin, 0) + 1
+        else:
+            peaks[record.process] = max(peaks.get(record.process, 0), record.peak_memory_bytes)
         for code, n in record.status.items():
             status[code] = status.get(code, 0) + n
         bad += record.bad_rows[: LISTED_ROWS - len(bad)]
@@ -100,6 +104,8 @@ def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
         "digest": digest("".join(digests).encode()),
         "worker_seconds": seconds,
         "worker_peak_memory_bytes": peaks,
+        # Blocks that a refresh took over, by the run that scored them.
+        **({"taken_over": origins} if origins else {}),
     }
 
 

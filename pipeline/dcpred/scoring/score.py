@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
-from dcpred.plan import BlockPlan, plan_scoring
+from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs.identity import run_hash
-from dcpred.runs.ledger import Ledger
+from dcpred.runs.ledger import Ledger, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
 from dcpred.scoring.preflight import check_apart, check_place, output_bytes
@@ -40,6 +41,7 @@ from dcpred_tasks.task_bodies.score_block import create_scores
 
 VERIFY_ROUNDS = 3
 STRICT = Tolerance()
+Planned = tuple[ScoreRun, BlockPlan, Model]
 
 
 def plan_run(
@@ -49,13 +51,18 @@ def plan_run(
     outputs: tuple[str, ...] | None = None,
     *,
     may_lack_chunks: bool = False,
-) -> tuple[ScoreRun, BlockPlan, Model]:
-    """Check everything that can be checked before anything is written. Raises RefusedErrors."""
+    cut: Cut | None = None,
+) -> Planned:
+    """Check everything that can be checked before anything is written. Raises RefusedErrors.
+
+    cut  how the run is to be cut. None: as what stands in `output` is, if that has as many rows; else by the
+         number of rows
+    """
     check_writable(output, "scores")
     artifact = open_artifact(model_path)
     model = artifact.model()
     check_self_test(model, artifact.self_test(), str(model_path), plain=True)
-    outputs = _check_outputs(default_outputs(model.task) if outputs is None else outputs, model.task)
+    outputs = check_outputs(outputs, model.task)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
@@ -65,6 +72,7 @@ def plan_run(
     check_apart(x, str(output))
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
+    cut = cut or _standing_cut(output, X)
     plan = plan_scoring(
         X.shape[0],
         X.shape[1],
@@ -73,6 +81,7 @@ def plan_run(
         model.n_outputs,
         ahead=AHEAD if is_remote(x) else 0,
         behind=BEHIND if is_remote(output) else 0,
+        cut=cut,
     )
     x, place = absolute(x), absolute(output)
     run = ScoreRun(
@@ -85,8 +94,21 @@ def plan_run(
         n_rows=plan.n_rows,
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
+        stride=0 if cut is None else cut.stride,
     )
     return run, plan, model
+
+
+def _standing_cut(output: str | Path, X: zarr.Array[Any]) -> Cut | None:
+    """The cut of the run that stands there, where it has as many rows: another version of dcpred, or a
+    refresh, may have cut it otherwise than this one would.
+    """
+    run = standing_run(output)
+    if run is None or run.n_rows != X.shape[0]:
+        return None
+    cut = Cut(run.chunk_rows, run.block_rows, run.stride)
+    row_bytes = X.shape[1] * np.dtype(X.dtype).itemsize
+    return cut if is_possible(cut, row_bytes, zarr_arrays.chunk_rows(X)) else None
 
 
 def score(
@@ -98,6 +120,7 @@ def score(
     outputs: tuple[str, ...] | None = None,
     tolerance: Tolerance = STRICT,
     repaired: str | None = None,
+    planned: Planned | None = None,
     say: Reporter = SILENT,
 ) -> ScoreReport:
     """Score every row of X into OUTPUT/scores.zarr; see the module for what a second call does.
@@ -107,14 +130,14 @@ def score(
               process is given up only where that is a worker)
     repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
               has looked at them
+    planned   what `plan_run` gave for this model, X, output and outputs, where it was asked before
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
     score, RunHeldError, ResourceError, InterruptedRunError.
     """
     begin = time.perf_counter()
-    run, plan, model = plan_run(
-        model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine or repaired is not None
-    )
+    lacking = tolerance.quarantine or repaired is not None
+    run, plan, model = planned or plan_run(model_path, x, output, outputs, may_lack_chunks=lacking)
     input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
     ledger = Ledger(run, plan.n_blocks)
     begun = ledger.check()
@@ -220,7 +243,12 @@ def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
         )
 
 
-def _check_outputs(outputs: tuple[str, ...], task: str) -> tuple[str, ...]:
+def check_outputs(outputs: tuple[str, ...] | None, task: str) -> tuple[str, ...]:
+    """Output columns in their order; all that a model for this task gives where None were asked for. Raises
+    SettingsError.
+    """
+    if outputs is None:
+        return default_outputs(task)
     possible = default_outputs(task)
     if not outputs:
         raise SettingsError(

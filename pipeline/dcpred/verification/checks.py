@@ -30,7 +30,7 @@ from dcpred.verification.metadata import explain_metadata
 from dcpred_tasks.artifacts.commit_records import (
     LISTED_AT_ONCE,
     LISTINGS,
-    ON_STORES,
+    OPTIONAL,
     CommitRecord,
     ScoreRun,
     block_of,
@@ -310,7 +310,7 @@ def _wrong_record(run: ScoreRun, block: int, data: bytes) -> tuple[Kind, str] | 
         return Kind.FOREIGN_RECORD, "it is the record of another run"
     if value.get("block") != block:
         return Kind.FOREIGN_RECORD, f"it is the record of block {value.get('block')}, not of block {block}"
-    if set(value) | {*ON_STORES, "tag"} != {f.name for f in fields(CommitRecord)}:
+    if set(value) | {*OPTIONAL, "tag"} != {f.name for f in fields(CommitRecord)}:
         return Kind.ALTERED_RECORD, "it holds other fields than this version of dcpred writes"
     return None
 

@@ -38,6 +38,8 @@ class ScoreRun:
     """Rows of an output chunk."""
     block_rows: int
     """Rows of a block, a whole number of output chunks; the last block may have fewer."""
+    stride: int = 0
+    """Every so many rows one is sampled for statistics; 0 where the numbers of rows say (`sample_stride`)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -118,12 +120,14 @@ class CommitRecord:
     """On object stores: tags of the output chunks of each array, in their order."""
     attempt: str = ""
     """On object stores: what tells this attempt's record from any other's, where a reply was lost."""
+    origin: str = ""
+    """Of a block that a refresh took over: the name of the run that scored it."""
     tag: str = field(default="", compare=False)
     """On object stores: the tag of the record itself. It is not written."""
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
-ON_STORES = ("tags", "attempt")  # fields that records on disks do not have
+OPTIONAL = ("tags", "attempt", "origin")  # fields that are left out where they are empty
 
 
 def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
@@ -158,7 +162,7 @@ def commit(run: ScoreRun, record: CommitRecord) -> CommitRecord:
 
 def record_bytes(record: CommitRecord) -> bytes:
     """What stands in the file of a record."""
-    value = {k: v for k, v in asdict(record).items() if k != "tag" and (v or k not in ON_STORES)}
+    value = {k: v for k, v in asdict(record).items() if k != "tag" and (v or k not in OPTIONAL)}
     return encoded({**value, "checksum": digest_json(value)})
 
 

@@ -134,6 +134,30 @@ def create_bytes(path: Path, data: bytes) -> bool:
     return True
 
 
+def link_file(source: Path, target: Path) -> None:
+    """Give a file a second name, unless that is taken; where the file system has no hard links, or the file
+    has as many as it may, a whole copy. The directory of `target` is made where there is none. This does not
+    wait for the disk. Raises FileNotFoundError.
+    """
+    with resource_errors(target):
+        for _ in range(2):
+            try:
+                os.link(source, target)
+                return
+            except FileExistsError:
+                return
+            except FileNotFoundError:
+                if target.parent.is_dir():
+                    raise
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                replace_bytes(target, source.read_bytes())
+                return
+        raise FileNotFoundError(str(source))
+
+
 def _sync_directory(path: Path) -> None:
     """A renamed file lasts when its directory is on disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -19,6 +19,7 @@ from dcpred_tasks.storage.atomic_files import (
     create_bytes,
     decoded,
     encoded,
+    link_file,
     partial_name,
     resource_errors,
     write_bytes,
@@ -74,6 +75,12 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""
+
+    def duplicate(self, name: str, new: str) -> None:
+        """Give what stands under a name a second one, unless something has that: a hard link where there are
+        any, else a copy, made by the store where it is one. Raises FileNotFoundError. Writing over one of the
+        names, which is done by renaming, leaves the other.
+        """
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
         """Everything below a folder, by its name relative to the place.
@@ -177,6 +184,9 @@ class Folder:
         path = self.path / name
         with resource_errors(path):
             path.unlink(missing_ok=True)
+
+    def duplicate(self, name: str, new: str) -> None:
+        link_file(self.path / name, self.path / new)
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
         """A file that goes while it is listed is left out."""

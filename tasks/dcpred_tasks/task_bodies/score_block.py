@@ -219,7 +219,7 @@ class _Writer:
             looked_at = np.flatnonzero(status[bad] == Status.NON_FINITE_FEATURE)
             if len(looked_at):
                 feature[looked_at] = bad_features(self.model.scaling, scored.X[bad[looked_at]])
-            stride = sample_stride(self.run.n_rows, self.run.block_rows)
+            stride = self.run.stride or sample_stride(self.run.n_rows, self.run.block_rows)
             self.statistics.observe(scored, start, stride)
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
 

@@ -1,0 +1,168 @@
+"""dcpred refresh"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import click
+
+from dcpred.cli import refresh_rendering
+from dcpred.cli.options import (
+    ADDRESS,
+    check_cluster_options,
+    cluster_options,
+    emit,
+    json_option,
+    reports_errors,
+    storage_option,
+)
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import connect
+from dcpred.refresh.limits import Limits
+from dcpred.refresh.refresh import check_published, publish, refresh
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.score import store_threads
+from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
+from dcpred_tasks.scoring.outputs import OUTPUTS
+from dcpred_tasks.storage.zarr_arrays import find_array
+
+NOTIFY_SECONDS = 60.0  # time of a command that is told the result
+
+
+@click.command("refresh")
+@click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
+@click.option("--outputs", metavar="NAMES", help=f"{','.join(OUTPUTS)} [default: all that the model gives].")
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and cut anew.")
+@click.option(
+    "--keep", metavar="N", type=click.IntRange(1), help="Finished runs that stay, the newest [default: all]."
+)
+@click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest, by hand.")
+@click.option(
+    "--max-bad-rows",
+    metavar="N",
+    type=float,
+    help="Rows without a score that a run may have to become the latest; below 1 a fraction.",
+)
+@click.option(
+    "--max-drift", metavar="PSI", type=float, help="The same of the stability index of leaves; 0.25 is large."
+)
+@click.option(
+    "--max-shift", metavar="SD", type=float, help="The same of the shift of any feature; 0.8 is large."
+)
+@click.option(
+    "--quarantine",
+    is_flag=True,
+    help="Give up rows whose input chunks are damaged or missing, and go on [default: refuse].",
+)
+@click.option(
+    "--notify", metavar="CMD", help="A command of the shell that gets the result as JSON, whatever it is."
+)
+@cluster_options
+@json_option
+@reports_errors
+@storage_option
+def refresh_command(
+    places: tuple[Any, ...],
+    outputs: str | None,
+    x: str,
+    full: bool,
+    keep: int | None,
+    publish_run: str | None,
+    max_bad_rows: float | None,
+    max_drift: float | None,
+    max_shift: float | None,
+    quarantine: bool,
+    notify: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Score what is new or changed in DATA since the last time, and make ROOT/latest the whole.
+
+    ROOT/runs/NNNN-HASH are whole runs, as `dcpred score` makes them; blocks whose input did not change are
+    taken over from an earlier one. Where nothing changed, nothing is written. A new model scores everything.
+
+    With --publish, ROOT alone is named: `dcpred refresh ROOT --publish RUN`.
+    """
+    check_cluster_options(workers, scheduler)
+    if publish_run is not None:
+        before = publish(_places(places, 1)[-1], publish_run)
+        emit({"latest": publish_run, "before": before}, as_json, refresh_rendering.published)
+        return
+    model, data, root = _places(places, 3)
+    wanted = (
+        tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
+    )
+    limits = Limits(max_bad_rows, max_drift, max_shift)
+    with _notified(notify) as told:
+        X = find_array(data, x)
+        asked_for = workers is not None or scheduler is not None
+        pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None
+        report = refresh(
+            model,
+            X,
+            root,
+            pool,
+            outputs=wanted,
+            tolerance=Tolerance(quarantine),
+            limits=limits,
+            keep=keep,
+            full=full,
+            say=reporter(),
+        )
+        told.update(asdict(report))
+        try:
+            check_published(report)
+        except DcpredError as error:
+            told.update(error=str(error), exit_code=error.exit_code)
+    emit(asdict(report), as_json, refresh_rendering.refreshed, partial(check_published, report))
+
+
+def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    if len(places) != n:
+        wanted = "MODEL DATA ROOT" if n == 3 else "ROOT alone with --publish"
+        raise click.UsageError(
+            f"{len(places)} arguments were given, but `dcpred refresh` takes {wanted}; give those"
+        )
+    return places
+
+
+@contextmanager
+def _notified(command: str | None) -> Iterator[dict[str, Any]]:
+    """What a `with` statement puts there goes to a command at its end, also where that is an error."""
+    told: dict[str, Any] = {"exit_code": 0}
+    try:
+        yield told
+    except BaseException as error:
+        told["error"] = str(error) or type(error).__name__
+        told["exit_code"] = _exit_code(error)
+        raise
+    finally:
+        if command is not None:
+            _notify(command, json.dumps(told, default=str))
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, DcpredError):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptedRunError.exit_code
+    return ResourceError.exit_code if isinstance(error, OSError) else DcpredError.exit_code
+
+
+def _notify(command: str, text: str) -> None:
+    """Run a command, whose own output goes to standard error. That it fails is told, and changes nothing."""
+    try:
+        done = subprocess.run(
+            command, shell=True, input=text, text=True, timeout=NOTIFY_SECONDS, check=False, stdout=2
+        )
+        why = f"it ended with {done.returncode}" if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = f"it failed: {error}"
+    if why:
+        click.echo(f"dcpred: {command!r} was to be told the result, but {why}", err=True)

@@ -1,0 +1,61 @@
+"""Results of `dcpred refresh`, and the runs of its root, as a person reads them."""
+
+import time
+from typing import Any
+
+from dcpred.cli.rendering import drift_told, rows
+
+
+def refreshed(r: dict[str, Any]) -> str:
+    state = {
+        "published": "it is the latest now",
+        "unchanged": "nothing changed, so that nothing was written",
+        "kept": f"kept beside, beyond its limits: {r['why_kept']}",
+        "left": f"left alone, since {r['why_kept']}",
+    }[r["state"]]
+    n_bad = sum(n for code, n in r["status"].items() if code != "1")
+    pairs = [
+        ("root", r["root"]),
+        ("run", f"{r['run']}  ({state})"),
+        ("latest", r["latest"] or "none yet"),
+        ("rows", f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")),
+        (
+            "blocks",
+            f"{r['n_blocks']:,}; now {r['taken_blocks']:,} taken over and {r['scored_blocks']:,} scored",
+        ),
+        ("seconds", f"{r['seconds']:.1f}"),
+    ]
+    if r["removed"]:
+        pairs.append(("removed", ", ".join(r["removed"])))
+    for name, drift in (("drift", r["drift"]), ("drift of new", r["new_drift"])):
+        if drift and (moved := drift_told({"drift": drift})):
+            pairs.append((name, moved))
+    return rows(pairs)
+
+
+def published(r: dict[str, Any]) -> str:
+    return rows([("latest", r["latest"]), ("before", r["before"] or "none")])
+
+
+def root_runs(r: dict[str, Any]) -> str:
+    """A short head, then one line a run."""
+    pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
+    if r["driver"]:
+        pairs.append(("driver", f"{r['driver']} refreshes it now"))
+    lines = [
+        f"{'run':<15}  {'state':<10}  {'finished':<16}  {'rows':>13}  {'blocks':>7}  {'taken':>7}  {'bad':>9}"
+    ]
+    lines += [_run_line(one) for one in r["runs"]]
+    more = r["n_runs"] - len(r["runs"])
+    return "\n".join([rows(pairs), "", *lines, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def _run_line(one: dict[str, Any]) -> str:
+    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["ended"])) if one["ended"] else ""
+    if one["state"] == "unfinished":
+        ended = f"{one['done_blocks']:,} blocks done"
+    drift = "  drift" if one["drift_is_large"] else ""
+    return (
+        f"{one['run']:<15}  {one['state']:<10}  {ended:<16}  {one['n_rows']:>13,}  {one['n_blocks']:>7,}  "
+        f"{one['taken_blocks']:>7,}  {one['n_bad']:>9,}{drift}"
+    )

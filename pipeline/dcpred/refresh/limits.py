@@ -1,0 +1,85 @@
+"""What a run must keep to before it becomes the latest."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dcpred.execution.progress import counted
+from dcpred.runs.ledger import Ledger
+from dcpred.runs.statistics import describe_run
+from dcpred.scoring.blocks import without_score
+from dcpred_tasks.dtypes import GIVEN_UP
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.scoring.drift import LEAST_ROWS
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a run that is to become the latest. None: no limit.
+
+    max_bad_rows  rows without a score: a number, or below 1 a fraction of all rows. Without it no row may be
+                  given up
+    max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
+    max_shift     largest |standardised difference of means| of a feature; 0.8 is large
+
+    Drift is judged of all rows, and of those in blocks that were scored now: what comes in every night is
+    little beside what is there. Fewer than 100 sampled rows are not judged.
+    """
+
+    max_bad_rows: float | None = None
+    max_drift: float | None = None
+    max_shift: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_bad_rows", "max_drift", "max_shift"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise SettingsError(f"{name} was set to {value}, but it is a limit; use 0 or more")
+
+    def exceeded(self, manifest: dict[str, Any], new: dict[str, Any]) -> list[str]:
+        """What is beyond the limits, in words.
+
+        new  `new_drift` of the same run
+        """
+        found = [*self._bad_rows(manifest), *self._drift(manifest["drift"], "all rows")]
+        return found + (self._drift(new, "blocks that changed") if manifest.get("taken_over") else [])
+
+    def _bad_rows(self, manifest: dict[str, Any]) -> list[str]:
+        status, n_rows = manifest["status"], manifest["n_rows"]
+        n_bad = without_score(status)
+        if self.max_bad_rows is None:
+            given_up = sum(status.get(str(int(code)), 0) for code in GIVEN_UP)
+            return [f"{counted(given_up, 'row was', 'rows were')} given up"] if given_up else []
+        most = self.max_bad_rows if self.max_bad_rows >= 1 else self.max_bad_rows * n_rows
+        if n_bad <= most:
+            return []
+        have = counted(n_bad, "row has", "rows have")
+        return [f"{have} no score, and at most {most:,.0f} of {n_rows:,} may have none (max_bad_rows)"]
+
+    def _drift(self, drift: dict[str, Any], of: str) -> list[str]:
+        found: list[str] = []
+        if drift["sampled_rows"] < LEAST_ROWS:
+            return found
+        leaves, features = drift["leaves"], drift["features"]
+        if self.max_drift is not None and leaves and leaves["psi"] > self.max_drift:
+            found.append(
+                f"the stability index of leaves is {leaves['psi']:.2f} for {of} (max_drift"
+                f" {self.max_drift:g})"
+            )
+        if self.max_shift is not None and features and features["top"]:
+            top = features["top"][0]
+            if top["shift"] is None or abs(top["shift"]) > self.max_shift:
+                far = "is another constant" if top["shift"] is None else f"is {top['shift']:+.2f}"
+                found.append(
+                    f"the shift of feature {top['feature']} {far} for {of} (max_shift {self.max_shift:g})"
+                )
+        return found
+
+
+def new_drift(ledger: Ledger, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The drift of the rows in blocks of a finished run that were not taken over."""
+    drift: dict[str, Any] = manifest["drift"]
+    if not manifest.get("taken_over"):
+        return drift
+    new = describe_run(ledger.run, (record for record in ledger.records() if not record.origin))
+    drift = new["drift"]
+    return drift

@@ -1,0 +1,78 @@
+"""Which run is the latest: a symbolic link on disks, a small file on object stores and on disks without such
+links. Either is replaced in one step, so that who reads through it has a whole run before and after.
+"""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from dcpred.refresh.root import LATEST, RUN_NAME, RUNS
+from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.place import Folder, Place, read_own_document, write_document
+
+LINK = "latest"
+# What a file system without symbolic links answers.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+
+
+def latest_run(place: Place) -> str:
+    """The name of the latest run of a root; "" where there is none yet. Raises PlanConflictError where the
+    pointer is not as dcpred makes it.
+    """
+    pointed = None
+    if isinstance(place, Folder):
+        with suppress(FileNotFoundError):
+            pointed = _target(place.path / LINK)
+    if pointed is None:
+        standing = read_own_document(place, LATEST)
+        if standing is None:
+            return ""
+        pointed = str(standing.get("run"))
+    folder, _, name = pointed.partition("/")
+    if folder != RUNS or not RUN_NAME.fullmatch(name):
+        raise PlanConflictError(
+            f"the latest run of {place.address} was asked for, but what tells it names {pointed!r}; let it"
+            f" point to {RUNS}/NAME again, or remove it and name a run with --publish"
+        )
+    return name
+
+
+def point_to(place: Place, name: str) -> None:
+    """Make a run the latest."""
+    if isinstance(place, Folder):
+        link, partial = place.path / LINK, partial_name(place.path / LINK)
+        with resource_errors(link):
+            try:
+                partial.symlink_to(f"{RUNS}/{name}")
+                os.replace(partial, link)
+                _sync(place.path)
+                return
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+            finally:
+                partial.unlink(missing_ok=True)
+    write_document(place, LATEST, {"run": f"{RUNS}/{name}"})
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise PlanConflictError(
+            f"the latest run of {link.parent} was asked for, but {link} is no symbolic link; remove it, and"
+            " name a run with --publish"
+        ) from None
+
+
+def _sync(folder: Path) -> None:
+    """The new name lasts once the folder is on disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

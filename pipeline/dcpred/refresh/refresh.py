@@ -1,0 +1,224 @@
+"""`dcpred refresh`: a whole run of all rows, of which only what is new or changed is scored.
+
+What is promised:
+
+1. A block is taken over from an earlier finished run if and only if model, outputs and cut are the same and
+   every input chunk below it has the name, size and time of writing (tag) that it had when it was read.
+2. All other blocks are scored, and the run is verified and finished, as by `dcpred score`: status, verify,
+   errors, --repair and resuming are the same.
+3. Where nothing changed, nothing is written.
+4. The latest run is another one only once that is finished, its input did not change meanwhile, and it is
+   within its limits. A run beyond them is kept beside; `publish` makes it the latest by hand.
+5. Only finished runs beyond `keep` are removed, and never the latest.
+6. One driver at a time has a root.
+7. An input that shrank, or has another dtype or number of features, is refused unless everything is to be
+   scored (`full`).
+
+The pointer to the latest run is replaced in one step, after everything else of the run was written: a process
+that ends at any moment leaves readers a whole run.
+"""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dcpred.execution.held_places import HeldPlace, hold_place
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.workers import Pool
+from dcpred.refresh.limits import Limits, new_drift
+from dcpred.refresh.pointer import latest_run, point_to
+from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.root import Root, Settings, is_root, open_root
+from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.score import check_outputs, plan_run
+from dcpred.verification.checks import FastCheck, check_as_written
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.place import open_place
+
+STRICT = Tolerance()
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class RefreshReport:
+    """What came of a refresh."""
+
+    root: str
+    run: str
+    """The run that holds the scores of the input as it is, in ROOT/runs."""
+    state: str
+    """published; unchanged: it was the latest already; kept: it is beyond its limits; left: a person has left
+    it for another one."""
+    latest: str
+    """The latest run now; "" where there is none."""
+    n_rows: int
+    n_blocks: int
+    taken_blocks: int
+    """Blocks that this call took over from an earlier run."""
+    scored_blocks: int
+    """Blocks that this call scored."""
+    status: dict[str, int]
+    """Rows by status code."""
+    drift: dict[str, Any]
+    """Drift of all rows, as in the manifest."""
+    new_drift: dict[str, Any] | None
+    """Drift of the rows in blocks of this run that were not taken over; None for a run that was the latest
+    already."""
+    why_kept: str
+    """Why another run is the latest; "" where none is."""
+    removed: list[str]
+    """Runs that were removed, since there were more than are kept."""
+    seconds: float
+    """Time that the whole call took."""
+
+
+def refresh(
+    model: str | Path,
+    x: str,
+    root: str | Path,
+    pool: Pool | None = None,
+    *,
+    outputs: tuple[str, ...] | None = None,
+    tolerance: Tolerance = STRICT,
+    limits: Limits = NO_LIMITS,
+    keep: int | None = None,
+    full: bool = False,
+    say: Reporter = SILENT,
+) -> RefreshReport:
+    """Bring the latest run below ROOT up to date with X; see the module for what is promised.
+
+    pool       gives the workers. None: processes on this machine, or this one where one block is to be scored
+    outputs    output columns, which the first run fixes; None: those, or all that the model gives
+    tolerance  what a run puts up with before it is finished; `limits` are for what comes of it
+    keep       finished runs that stay, the newest; None: all
+    full       score everything, and fix input, outputs and cut anew
+
+    Raises what `score` raises; DataError where X is not what was scored before; PlanConflictError where the
+    root belongs to other data; RunHeldError where another driver has it. A run beyond its limits raises
+    nothing: the report tells.
+    """
+    begin = time.perf_counter()
+    if keep is not None and keep < 1:
+        raise SettingsError(f"keep was set to {keep}, but the latest run always stays; use 1 or more")
+    artifact, place = open_artifact(model), open_place(root)
+    given = Settings(absolute(x), outputs)
+    if not is_root(place):
+        open_root(place, given)
+        plan_run(model, x, root, outputs, may_lack_chunks=tolerance.quarantine)
+    place.make_folder("")
+    with hold_place(place) as lease:
+        found = open_root(place, given)
+        if full:
+            found.settings = replace(found.settings, data=given.data, outputs=outputs)
+        check_given(found.settings, given, place.address)
+        task = str(artifact.body.get("task"))
+        wanted = check_outputs(found.settings.outputs, task)
+        job = Job(model, artifact.hash, wanted, pool, tolerance, full, say)
+        before = latest_run(place)
+        work = Renewal(job, found, given.data, before)
+        name = work.run()
+        return _published(work, name, limits, keep, lease, begin)
+
+
+def check_given(found: Settings, given: Settings, address: str) -> None:
+    """Raise PlanConflictError where something else was asked for than the first run fixed."""
+    if found.data != given.data:
+        so = f"runs of {found.data}, and {given.data} was given"
+    elif given.outputs is not None and set(given.outputs) != set(found.outputs or ()):
+        fixed, asked = ",".join(found.outputs or ("all",)), ",".join(given.outputs)
+        so = f"runs with {fixed} as outputs, and {asked} was given"
+    else:
+        return
+    raise PlanConflictError(
+        f"{address} holds {so}; name another root, give the same, or score everything with --full"
+    )
+
+
+def _published(
+    work: Renewal, name: str, limits: Limits, keep: int | None, lease: HeldPlace, begin: float
+) -> RefreshReport:
+    """Make a run the latest where it may be, and report."""
+    root, before = work.root, work.latest
+    manifest, why, state, new = root.manifest(name), "", "unchanged", None
+    if name != before:
+        new = new_drift(open_ledger(root.address(name)), manifest)
+        why, state = "; ".join(limits.exceeded(manifest, new)), "published"
+        if name in root.settings.passed_over:
+            why, state = f"a person has left it for {before}", "left"
+        elif why:
+            state = "kept"
+        else:
+            lease.check()
+            point_to(root.place, name)
+            root.write(passed_over=())
+    latest = before if why else name
+    removed = prune(root, keep, latest) if keep is not None and state in ("published", "unchanged") else []
+    return RefreshReport(
+        root=root.place.address,
+        run=name,
+        state=state,
+        latest=latest,
+        n_rows=manifest["n_rows"],
+        n_blocks=manifest["n_blocks"],
+        taken_blocks=work.taken,
+        scored_blocks=work.scored,
+        status=manifest["status"],
+        drift=manifest["drift"],
+        new_drift=new,
+        why_kept=why,
+        removed=removed,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def prune(root: Root, keep: int, latest: str) -> list[str]:
+    """Remove finished runs but the latest and the newest, so that `keep` stay. Their names."""
+    others = [name for name in root.finished() if name != latest]
+    for name in others[keep - 1 :]:
+        root.remove(name)
+    return others[keep - 1 :]
+
+
+def publish(root: str | Path, name: str) -> str:
+    """Make a finished run the latest by hand, an older one, too; the next refresh leaves the newer ones alone
+    as long as nothing is new. The name of the run that was the latest before.
+
+    Raises PlanConflictError where there is no such run, IncompleteError where it is not as it was written,
+    RunHeldError.
+    """
+    place = open_place(root)
+    open_root(place)
+    with hold_place(place) as lease:
+        found = open_root(place)
+        finished = found.finished()
+        if name not in finished:
+            raise PlanConflictError(
+                f"run {name} was to become the latest of {place.address}, but its finished runs are"
+                f" {', '.join(finished) or 'none'}; name one of them"
+            )
+        ledger = open_ledger(found.address(name))
+        check_as_written(FastCheck(ledger).findings, ledger.address)
+        before = ""
+        with suppress(PlanConflictError):  # A pointer that is damaged is made anew.
+            before = latest_run(place)
+        newer = finished[: finished.index(name)]
+        lease.check()
+        found.write(passed_over=tuple(newer))
+        point_to(place, name)
+        return before
+
+
+def check_published(report: RefreshReport) -> None:
+    """Raise IncompleteError where a run is beyond its limits."""
+    if report.state == "kept":
+        latest = f"{report.latest} stays the latest" if report.latest else "there is no latest run"
+        raise IncompleteError(
+            f"{report.run} is beyond its limits, so that {latest}: {report.why_kept}; look at it in"
+            f" {report.root}/runs, and publish it with `dcpred refresh {report.root} --publish {report.run}`"
+            " if it is as it should be"
+        )

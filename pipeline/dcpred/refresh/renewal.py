@@ -1,0 +1,226 @@
+"""One input brought up to date: a finished run of it as it is, of which only what changed is scored.
+
+A process may end between any two writes:
+
+1. refresh.json names the new run as unfinished; the input as it is now is written into its folder.
+2. Blocks are taken over and scored, records last; then the manifest is written.
+3. refresh.json no longer names the run.
+
+Whoever comes next goes on with an unfinished run where its input is still the same, and removes it where it
+is not.
+"""
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dcpred.execution.progress import Reporter
+from dcpred.execution.workers import Pool, this_process
+from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
+from dcpred.refresh.root import Root, run_number
+from dcpred.refresh.take_over import take_over, unchanged_blocks
+from dcpred.runs.ledger import Ledger
+from dcpred.scoring.blocks import Tolerance
+from dcpred.scoring.preflight import RECORD_BYTES, check_place, output_bytes
+from dcpred.scoring.score import Planned, plan_run, score, score_pool
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.storage import input_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.input_chunks import InputState, open_input
+from dcpred_tasks.storage.place import Folder
+from dcpred_tasks.task_bodies.score_block import create_scores
+
+ROUNDS = 3  # attempts at scoring an input that is written to meanwhile
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for, of whatever input."""
+
+    model: str | Path
+    """Address of the model."""
+    model_hash: str
+    outputs: tuple[str, ...]
+    """Output columns in their order."""
+    pool: Pool | None
+    tolerance: Tolerance
+    full: bool
+    """Whether everything is scored, and nothing taken over."""
+    say: Reporter
+
+
+@dataclass
+class Renewal:
+    """One input of a job.
+
+    x       address of the array
+    latest  the run that readers have now; "" for none
+    taken   blocks that were taken over
+    scored  blocks that were scored
+    """
+
+    job: Job
+    root: Root
+    x: str
+    latest: str
+    taken: int = 0
+    scored: int = 0
+    made: list[str] = field(default_factory=list)
+
+    def run(self) -> str:
+        """The name of a finished run of the input as it is; `latest`, where that is one. Raises
+        IncompleteError where the input changes all the time.
+        """
+        for _ in range(ROUNDS):
+            state = self._state()
+            self._check_input(state)
+            name = self._standing(state)
+            if not name:
+                name = self._made(state)
+                self.made.append(name)
+                if not open_input(self.x, self._now()).unchanged(state, 0, state.n_rows):
+                    self.job.say.say("the input changed while it was scored; what changed is scored again")
+                    continue
+            for other in self.made:
+                if other != name:
+                    self.root.remove(other)
+            return name
+        raise IncompleteError(
+            f"{self.x} was to be scored as it is, but it changed {ROUNDS} times while it was scored; refresh"
+            " when nobody writes to it"
+        )
+
+    def _now(self) -> float:
+        """The time by the clock of the disk."""
+        place = self.root.place
+        on_disk = isinstance(place, Folder) and place.path.is_dir()
+        return place.clock() if on_disk else time.time()
+
+    def _state(self) -> InputState:
+        """The input as it is now, once its youngest chunk can be told from one that is written later."""
+        state = open_input(self.x, self._now())
+        if "" in state.marks:
+            time.sleep(input_chunks.SETTLED_SECONDS)
+            state = open_input(self.x, self._now())
+        return state
+
+    def _check_input(self, state: InputState) -> None:
+        before = self.root.state(self.latest) if self.latest and not self.job.full else None
+        if before is None:
+            return
+        if state.n_rows < before.n_rows:
+            so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} that were scored"
+        elif state.n_features != before.n_features:
+            so = f"it has {state.n_features:,} features, and what was scored had {before.n_features:,}"
+        elif state.dtype != before.dtype:
+            so = f"it holds {state.dtype}, and what was scored was {before.dtype}"
+        else:
+            return
+        raise DataError(
+            f"what is new in {self.x} was to be scored, but {so}; restore it, or score everything with --full"
+        )
+
+    def _standing(self, state: InputState) -> str:
+        """A finished run of this input, the latest first; "" where there is none."""
+        if self.job.full:
+            return ""
+        finished = self.root.finished()
+        latest_first = sorted(finished, key=lambda name: name != self.latest)
+        return next((name for name in latest_first if self._is_of(name, state)), "")
+
+    def _is_of(self, name: str, state: InputState) -> bool:
+        run, job = self.root.run(name), self.job
+        if run is None or (run.model_hash, run.outputs, run.x) != (job.model_hash, job.outputs, self.x):
+            return False
+        same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
+        before = self.root.state(name) if same_cut else None
+        return before is not None and before.same(state)
+
+    def _cut(self, state: InputState) -> Cut:
+        """That of the first run, as long as it suits the input."""
+        X = zarr_arrays.open_array(self.x)
+        input_rows, row_bytes = zarr_arrays.chunk_rows(X), state.n_features * X.dtype.itemsize
+        cut = self.root.settings.cut
+        if cut is not None and not self.job.full and self.root.settings.form == state.form:
+            few = -(-state.n_rows // cut.block_rows) <= MAX_BLOCKS
+            if few and is_possible(cut, row_bytes, input_rows):
+                return cut
+        return growing_cut(state.n_rows, row_bytes, input_rows)
+
+    def _made(self, state: InputState) -> str:
+        """A finished run of this input: one that was cut off, which is gone on with, or a new one."""
+        job, cut, address = self.job, self._cut(state), self.root.place.address
+        run, plan, model = plan_run(
+            job.model, self.x, address, job.outputs, may_lack_chunks=job.tolerance.quarantine, cut=cut
+        )
+        name, begun = self._place_for(run, state)
+        planned = replace(run, output=absolute(self.root.address(name))), plan, model
+        source, blocks = self._source(planned[0], state)
+        if not begun:
+            check_place(self.root.place, _needed(planned, len(blocks)))
+            self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
+        n_left = self._take_over(name, planned, source, blocks)
+        pool = job.pool
+        if pool is None:
+            alone = n_left <= 1 and not job.tolerance.quarantine
+            pool = this_process if alone else score_pool(self.x, address)
+        report = score(
+            job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned, say=job.say
+        )
+        self.scored += report.scored_blocks
+        self.root.end(name)
+        return name
+
+    def _place_for(self, run: ScoreRun, state: InputState) -> tuple[str, bool]:
+        """The name of the run to make, and whether it was begun. What was begun and is of no use is
+        removed.
+        """
+        found = ""
+        for name in self.root.settings.unfinished:
+            if not found and self._goes_on(name, run, state):
+                found = name
+            else:
+                self.root.remove(name)
+        if found:
+            return found, True
+        numbers = [run_number(name) for name in self.root.names()]
+        return f"{max(numbers, default=0) + 1:04d}-{run.run[:8]}", False
+
+    def _goes_on(self, name: str, run: ScoreRun, state: InputState) -> bool:
+        """Whether an unfinished run is of this plan and input; and, where everything is to be scored, was
+        begun for that.
+        """
+        standing, before = self.root.run(name), self.root.state(name)
+        if standing is None or before is None or not before.same(state):
+            return False
+        return replace(standing, output=run.output) == run and self.root.is_full(name) >= self.job.full
+
+    def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
+        """The newest finished run of the same model and cut, and its blocks that did not change since."""
+        for name in [] if self.job.full else self.root.finished():
+            old, before = self.root.run(name), self.root.state(name)
+            if old is not None and before is not None:
+                blocks = unchanged_blocks(old, before, run, state)
+                if blocks:
+                    return name, blocks
+        return "", []
+
+    def _take_over(self, name: str, planned: Planned, source: str, blocks: list[int]) -> int:
+        """Begin the run with what need not be scored again. The number of blocks that are left."""
+        run, plan, model = planned
+        ledger, say = Ledger(run, plan.n_blocks), self.job.say
+        with ledger.claimed() as lease:
+            create_scores(run, model)
+            if source and ledger.manifest() is None:
+                taken = take_over(self.root, source, name, run, model, blocks, lease, say)
+                self.taken += taken
+                say.say(f"{taken:,} of {plan.n_blocks:,} blocks did not change since {source}")
+            return len(ledger.pending())
+
+
+def _needed(planned: Planned, n_kept: int) -> int:
+    """The most bytes that are written: scores of blocks that are not taken over, and all records."""
+    run, plan, model = planned
+    scores = output_bytes(run, model, 0) * (plan.n_blocks - n_kept) // plan.n_blocks
+    return scores + plan.n_blocks * RECORD_BYTES

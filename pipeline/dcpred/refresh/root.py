@@ -1,0 +1,204 @@
+"""What lies in the root of a refresh, and how it is read and written.
+
+ROOT/
+  refresh.json           what the first run fixed: the data, the outputs, how it is cut; and which runs are
+                         unfinished
+  runs/NNNN-HASH/        a whole run as `dcpred score` makes one, and inputs.json: its input as it was when
+                         it was read. Once it is finished nobody writes there but --repair
+  latest, LATEST.json    which run is the latest (dcpred.refresh.pointer)
+  lock                   who refreshes now
+"""
+
+import re
+import shutil
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from dcpred.plan import Cut
+from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, standing_run
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.input_chunks import InputState
+from dcpred_tasks.storage.place import Folder, Place, read_document, read_own_document, write_document
+from dcpred_tasks.storage.store_requests import request_threads, waited_for
+
+FORMAT, VERSION = "dcpred-refresh", 1
+SETTINGS, RUNS, LATEST = "refresh.json", "runs", "LATEST.json"
+RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
+# What a root may hold before its settings are written.
+OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|.*\.partial-[0-9a-f]{{12}}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What stands in refresh.json."""
+
+    data: str
+    """Address of X, or the pattern of several."""
+    outputs: tuple[str, ...] | None = None
+    """Output columns that were asked for; None for all that the model gives."""
+    cut: Cut | None = None
+    """How runs are cut; None before the first."""
+    form: str = ""
+    """Digest of the form of the input that the cut was made for (`InputState.form`)."""
+    unfinished: tuple[str, ...] = ()
+    """Runs that are being made or removed: nothing is promised of them."""
+    passed_over: tuple[str, ...] = ()
+    """Finished runs that a person has left for an older one."""
+
+
+class Root:
+    """The root of a refresh, and its settings as they stand."""
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self.place, self.settings = place, settings
+
+    def write(self, **changes: Any) -> None:
+        """Change settings. They are written only where that makes them others, or they are new."""
+        settings = replace(self.settings, **changes)
+        if settings != self.settings or self.place.read(SETTINGS) is None:
+            value = {"format": FORMAT, "version": VERSION, **asdict(settings)}
+            write_document(self.place, SETTINGS, value)
+        self.settings = settings
+
+    def names(self) -> list[str]:
+        """All runs, the newest first."""
+        found = [name for name in self.place.names(RUNS) if RUN_NAME.fullmatch(name)]
+        return sorted(found, key=run_number, reverse=True)
+
+    def finished(self) -> list[str]:
+        """Whole runs, the newest first."""
+        return [name for name in self.names() if self.is_finished(name)]
+
+    def is_finished(self, name: str) -> bool:
+        return (
+            name not in self.settings.unfinished and self.place.read(f"{RUNS}/{name}/{MANIFEST}") is not None
+        )
+
+    def address(self, name: str) -> str:
+        """Where a run lies."""
+        return below(self.place.address, RUNS, name)
+
+    def run(self, name: str) -> ScoreRun | None:
+        """What a run is, None where its plan is missing or damaged."""
+        return standing_run(self.address(name))
+
+    def begin(self, name: str, state: InputState, *, full: bool, **changes: Any) -> None:
+        """Make the folder of a new run, with the input as it is before anything of it is read.
+
+        1. Settings name the run as unfinished, so that nobody takes what is there for one.
+        2. Its input is written, before its plan: a run without it is not gone on with.
+        """
+        self.write(unfinished=(*self.settings.unfinished, name), **changes)
+        self.place.make_folder(f"{RUNS}/{name}")
+        value = {"full": full, **asdict(state)}
+        write_document(self.place, f"{RUNS}/{name}/{INPUTS}", {**value, "checksum": digest_json(value)})
+
+    def end(self, name: str) -> None:
+        """A run is finished."""
+        self.write(unfinished=tuple(other for other in self.settings.unfinished if other != name))
+
+    def state(self, name: str) -> InputState | None:
+        """The input of a run as it was when it was read; None where that is not known."""
+        value = self._inputs(name)
+        if value is None:
+            return None
+        try:
+            given = {f.name: value[f.name] for f in fields(InputState)}
+            return InputState(**{**given, "marks": tuple(given["marks"])})
+        except (KeyError, TypeError):
+            return None
+
+    def is_full(self, name: str) -> bool:
+        """Whether a run was begun with `full`, so that nothing was taken over."""
+        return bool((self._inputs(name) or {}).get("full"))
+
+    def _inputs(self, name: str) -> dict[str, Any] | None:
+        try:
+            value = read_document(self.place, f"{RUNS}/{name}/{INPUTS}")
+        except (ValueError, IsADirectoryError):
+            return None
+        seal = None if value is None else value.pop("checksum", None)
+        return value if value is not None and seal == digest_json(value) else None
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """The manifest of a finished run. Raises PlanConflictError where it is damaged."""
+        return read_own_document(self.place, f"{RUNS}/{name}/{MANIFEST}") or {}
+
+    def remove(self, name: str) -> None:
+        """Remove a run, so that one that is cut off in this is taken for nothing: its input goes first."""
+        self.write(unfinished=tuple({*self.settings.unfinished, name}))
+        folder = f"{RUNS}/{name}"
+        for file in (INPUTS, MANIFEST, PLAN):
+            self.place.remove(f"{folder}/{file}")
+        if isinstance(self.place, Folder):
+            shutil.rmtree(self.place.path / folder)
+        else:
+            threads = request_threads()
+            gone = [threads.submit(self.place.remove, file) for file in self.place.listing(folder)]
+            for each in gone:
+                waited_for(each, self.place.address)
+        self.end(name)
+
+
+def run_number(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def is_root(place: Place) -> bool:
+    """Whether a refresh was begun there."""
+    return place.read(SETTINGS) is not None
+
+
+def open_root(place: Place, new: Settings | None = None) -> Root:
+    """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError where
+    something else lies there.
+    """
+    value = read_own_document(place, SETTINGS)
+    if value is not None:
+        return Root(place, _parsed(place, value))
+    if new is None:
+        raise PlanConflictError(
+            f"a root of `dcpred refresh` was asked for at {place.address}, but it holds no {SETTINGS}; name"
+            " another"
+        )
+    other = place.is_there() and sorted(name for name in place.names("") if not OURS.fullmatch(name))
+    if other:
+        raise PlanConflictError(
+            f"{place.address} was to hold runs of `dcpred refresh`, but it holds other files ({other[0]});"
+            " name a new directory"
+        )
+    return Root(place, new)
+
+
+_TEXTS = {f.name for f in fields(Settings) if f.name in ("data", "form")}
+_LISTS = ("unfinished", "passed_over")
+_NUMBERS = tuple(f.name for f in fields(Cut))
+
+
+def _parsed(place: Place, value: dict[str, Any]) -> Settings:
+    try:
+        if value["format"] != FORMAT or value["version"] > VERSION:
+            raise ValueError
+        outputs, cut = value["outputs"], value["cut"]
+        texts = {name: value[name] for name in _TEXTS}
+        lists: dict[str, Any] = {name: tuple(value[name]) for name in _LISTS}
+        if not all(type(text) is str for text in texts.values()):
+            raise TypeError
+        if not all(RUN_NAME.fullmatch(name) for names in lists.values() for name in names):
+            raise ValueError
+        if cut is not None and not all(type(cut[name]) is int and cut[name] > 0 for name in _NUMBERS):
+            raise ValueError
+        return Settings(
+            outputs=None if outputs is None else tuple(str(name) for name in outputs),
+            cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
+            **texts,
+            **lists,
+        )
+    except (KeyError, TypeError, ValueError):
+        raise PlanConflictError(
+            f"{place.address}/{SETTINGS} is not what this version of dcpred writes there; restore it, or"
+            " refresh into a new directory"
+        ) from None

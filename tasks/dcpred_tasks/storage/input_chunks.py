@@ -1,0 +1,107 @@
+"""What lies in storage below the rows of an input array: a mark for every row of its grid of chunks, which
+tells whether a chunk is still the one that was read.
+
+A mark holds names, sizes and times of writing, and on stores tags, too. Equal marks mean equal bytes, but for
+a chunk that was written twice within one tick of the clock of its file system: chunks that are younger than
+SETTLED_SECONDS when they are listed have no mark, and no mark equals another.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.object_arrays import BucketArrays
+from dcpred_tasks.storage.place import Entry, open_place
+
+SETTLED_SECONDS = 2.0  # the coarsest tick that file systems have
+MISSING = "-"
+# Names of chunks below an array, by both ways in which Zarr writes coordinates.
+CHUNK_NAME = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
+# What may change in the metadata of an array without a change of any row.
+FREE = ("shape", "attributes", "dimension_names")
+
+
+@dataclass(frozen=True)
+class InputState:
+    """An input array as it lies in storage."""
+
+    n_rows: int
+    n_features: int
+    dtype: str
+    mark_rows: int
+    """Rows of X that one mark stands for: those of a chunk, or of a shard."""
+    form: str
+    """Digest of what the metadata say, but for the number of rows and what changes no row."""
+    marks: tuple[str, ...]
+    """By chunk of rows; MISSING where nothing is there, "" where it is too young to be told from the next."""
+
+    def unchanged(self, other: "InputState", start: int, stop: int) -> bool:
+        """Whether rows start to stop of X are made of the same chunks in both."""
+        if self.form != other.form:
+            return False
+        first, last = start // self.mark_rows, -(-stop // self.mark_rows)
+        mine, others = self.marks[first:last], other.marks[first:last]
+        return all(mine) and len(mine) == last - first and mine == others
+
+    def same(self, other: "InputState") -> bool:
+        """Whether all rows are, and there are no others."""
+        return self.n_rows == other.n_rows and self.unchanged(other, 0, self.n_rows)
+
+
+def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
+    """By one listing of what lies below the array.
+
+    now  the time by the clock of whoever keeps the files, in seconds since 1970
+    Raises DataError for an array whose chunks cannot be listed.
+    """
+    base = array.store_path.store
+    on_store = isinstance(base, BucketArrays)
+    place = open_place(address)
+    if not (on_store or isinstance(base, LocalStore)) or not place.lists:
+        raise DataError(
+            f"{address} was to be scored again as far as it changed, but its chunks cannot be listed; use"
+            " `dcpred score`, or a disk or an object store"
+        )
+    rows = int((array.shards or array.chunks)[0])
+    lines: list[list[str]] = [[] for _ in range(math.ceil(array.shape[0] / rows))]
+    young = set()
+    for name, entry in place.listing().items():
+        found = CHUNK_NAME.fullmatch(name)
+        number = int(found[1]) if found else len(lines)
+        if number < len(lines):
+            lines[number].append(_line(name, entry, on_store))
+            if not on_store and entry.time > now - SETTLED_SECONDS:
+                young.add(number)
+    metadata = {k: v for k, v in array.metadata.to_dict().items() if k not in FREE}
+    return InputState(
+        n_rows=int(array.shape[0]),
+        n_features=int(array.shape[1]),
+        dtype=str(np.dtype(array.dtype)),
+        mark_rows=rows,
+        form=digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str)}),
+        marks=tuple(
+            "" if number in young else digest("\n".join(sorted(each)).encode()) if each else MISSING
+            for number, each in enumerate(lines)
+        ),
+    )
+
+
+def open_input(address: str, now: float) -> InputState:
+    """The state of the array at an address."""
+    return input_state(address, zarr_arrays.open_array(address), now)
+
+
+def _line(name: str, entry: Entry, on_store: bool) -> str:
+    """A tag of a store may be a digest, so that the time is told beside it. That of a folder begins with the
+    number of a file, which some file systems give anew.
+    """
+    return f"{name} {entry.tag} {entry.time}" if on_store else f"{name} {entry.tag.partition('-')[2]}"
