@@ -23,6 +23,7 @@ from dcpred.cli.options import (
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import connect
 from dcpred.refresh.limits import Limits
+from dcpred.refresh.parts import is_pattern
 from dcpred.refresh.refresh import check_published, publish, refresh
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import store_threads
@@ -87,6 +88,9 @@ def refresh_command(
     ROOT/runs/NNNN-HASH are whole runs, as `dcpred score` makes them; blocks whose input did not change are
     taken over from an earlier one. Where nothing changed, nothing is written. A new model scores everything.
 
+    DATA may stand for several data sets, as 'in/*.zarr' does, one for every day, say. They are published at
+    once.
+
     With --publish, ROOT alone is named: `dcpred refresh ROOT --publish RUN`.
     """
     check_cluster_options(workers, scheduler)
@@ -100,7 +104,7 @@ def refresh_command(
     )
     limits = Limits(max_bad_rows, max_drift, max_shift)
     with _notified(notify) as told:
-        X = find_array(data, x)
+        X = str(data) if is_pattern(str(data)) else find_array(data, x)
         asked_for = workers is not None or scheduler is not None
         pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None
         report = refresh(
@@ -108,6 +112,7 @@ def refresh_command(
             X,
             root,
             pool,
+            array=x,
             outputs=wanted,
             tolerance=Tolerance(quarantine),
             limits=limits,

@@ -25,6 +25,8 @@ def refreshed(r: dict[str, Any]) -> str:
         ),
         ("seconds", f"{r['seconds']:.1f}"),
     ]
+    if r["gone"]:
+        pairs.append(("gone", f"{', '.join(r['gone'])} (what they were scored as stays)"))
     if r["removed"]:
         pairs.append(("removed", ", ".join(r["removed"])))
     for name, drift in (("drift", r["drift"]), ("drift of new", r["new_drift"])):

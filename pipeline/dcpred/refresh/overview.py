@@ -69,10 +69,10 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
 
 
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
-    """A run that has a plan, or None."""
+    """A run that has a plan, or a manifest of several parts; or None."""
     run = root.run(name)
     if run is None:
-        return None
+        return _line_of_parts(root, name, latest)
     standing = root.place.read(f"{RUNS}/{name}/{MANIFEST}")
     ended = None if standing is None or name in root.settings.unfinished else standing.time
     manifest = _manifest(standing.data if standing is not None and ended is not None else b"{}")
@@ -88,6 +88,25 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         n_bad=without_score(manifest.get("status", {})),
         drift_is_large=bool(manifest.get("drift", {}).get("large")),
         model_hash=run.model_hash,
+    )
+
+
+def _line_of_parts(root: Root, name: str, latest: str) -> RunLine | None:
+    standing = root.place.read(f"{RUNS}/{name}/{MANIFEST}")
+    told = _manifest(standing.data) if standing is not None else {}
+    if standing is None or "parts" not in told or name in root.settings.unfinished:
+        return None
+    return RunLine(
+        run=name,
+        state="latest" if name == latest else "finished",
+        ended=standing.time,
+        n_rows=told["n_rows"],
+        n_blocks=told["n_blocks"],
+        done_blocks=told["n_blocks"],
+        taken_blocks=0,
+        n_bad=without_score(told["status"]),
+        drift_is_large=bool(told["drift"]["large"]),
+        model_hash=told["model_hash"],
     )
 
 

@@ -19,15 +19,16 @@ that ends at any moment leaves readers a whole run.
 """
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, hold_place
 from dcpred.execution.progress import SILENT, Reporter
-from dcpred.execution.workers import Pool
+from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, new_drift
+from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
 from dcpred.refresh.pointer import latest_run, point_to
 from dcpred.refresh.renewal import Job, Renewal
 from dcpred.refresh.root import Root, Settings, is_root, open_root
@@ -75,6 +76,8 @@ class RefreshReport:
     """Runs that were removed, since there were more than are kept."""
     seconds: float
     """Time that the whole call took."""
+    gone: tuple[str, ...] = ()
+    """Of several inputs: those that are not there any more, which keep the scores that they had."""
 
 
 def refresh(
@@ -83,6 +86,7 @@ def refresh(
     root: str | Path,
     pool: Pool | None = None,
     *,
+    array: str = "X",
     outputs: tuple[str, ...] | None = None,
     tolerance: Tolerance = STRICT,
     limits: Limits = NO_LIMITS,
@@ -92,6 +96,8 @@ def refresh(
 ) -> RefreshReport:
     """Bring the latest run below ROOT up to date with X; see the module for what is promised.
 
+    x          address of the array; or, with `*` in it, of several data sets (dcpred.refresh.parts)
+    array      its name in each of several data sets
     pool       gives the workers. None: processes on this machine, or this one where one block is to be scored
     outputs    output columns, which the first run fixes; None: those, or all that the model gives
     tolerance  what a run puts up with before it is finished; `limits` are for what comes of it
@@ -106,10 +112,12 @@ def refresh(
     if keep is not None and keep < 1:
         raise SettingsError(f"keep was set to {keep}, but the latest run always stays; use 1 or more")
     artifact, place = open_artifact(model), open_place(root)
+    inputs = find_parts(x, array) if is_pattern(x) else []
     given = Settings(absolute(x), outputs)
     if not is_root(place):
         open_root(place, given)
-        plan_run(model, x, root, outputs, may_lack_chunks=tolerance.quarantine)
+        for each in [part.x for part in inputs] or [x]:
+            plan_run(model, each, root, outputs, may_lack_chunks=tolerance.quarantine)
     place.make_folder("")
     with hold_place(place) as lease:
         found = open_root(place, given)
@@ -118,11 +126,14 @@ def refresh(
         check_given(found.settings, given, place.address)
         task = str(artifact.body.get("task"))
         wanted = check_outputs(found.settings.outputs, task)
-        job = Job(model, artifact.hash, wanted, pool, tolerance, full, say)
         before = latest_run(place)
-        work = Renewal(job, found, given.data, before)
-        name = work.run()
-        return _published(work, name, limits, keep, lease, begin)
+        with started_once(pool) if pool is not None else nullcontext() as same:
+            job = Job(model, artifact.hash, wanted, same, tolerance, full, say)
+            if inputs:
+                parts = Parts(job, found, inputs, before)
+                return _published(parts, parts.run(limits), limits, keep, lease, begin)
+            one = Renewal(job, found, given.data, before)
+            return _published(one, one.run(), limits, keep, lease, begin)
 
 
 def check_given(found: Settings, given: Settings, address: str) -> None:
@@ -140,14 +151,18 @@ def check_given(found: Settings, given: Settings, address: str) -> None:
 
 
 def _published(
-    work: Renewal, name: str, limits: Limits, keep: int | None, lease: HeldPlace, begin: float
+    work: Renewal | Parts, name: str, limits: Limits, keep: int | None, lease: HeldPlace, begin: float
 ) -> RefreshReport:
     """Make a run the latest where it may be, and report."""
     root, before = work.root, work.latest
     manifest, why, state, new = root.manifest(name), "", "unchanged", None
     if name != before:
-        new = new_drift(open_ledger(root.address(name)), manifest)
-        why, state = "; ".join(limits.exceeded(manifest, new)), "published"
+        state = "published"
+        if isinstance(work, Parts):
+            why = work.beyond
+        else:
+            new = new_drift(open_ledger(root.address(name)), manifest)
+            why = "; ".join(limits.exceeded(manifest, new))
         if name in root.settings.passed_over:
             why, state = f"a person has left it for {before}", "left"
         elif why:
@@ -157,7 +172,10 @@ def _published(
             point_to(root.place, name)
             root.write(passed_over=())
     latest = before if why else name
-    removed = prune(root, keep, latest) if keep is not None and state in ("published", "unchanged") else []
+    removed = []
+    if keep is not None and state in ("published", "unchanged"):
+        removed = prune(root, keep, latest)
+        removed += work.remove_unused() if isinstance(work, Parts) else []
     return RefreshReport(
         root=root.place.address,
         run=name,
@@ -173,6 +191,7 @@ def _published(
         why_kept=why,
         removed=removed,
         seconds=time.perf_counter() - begin,
+        gone=work.gone if isinstance(work, Parts) else (),
     )
 
 
@@ -201,8 +220,12 @@ def publish(root: str | Path, name: str) -> str:
                 f"run {name} was to become the latest of {place.address}, but its finished runs are"
                 f" {', '.join(finished) or 'none'}; name one of them"
             )
-        ledger = open_ledger(found.address(name))
-        check_as_written(FastCheck(ledger).findings, ledger.address)
+        manifest = found.manifest(name)
+        if "parts" in manifest:
+            check_parts(found, manifest)
+        else:
+            ledger = open_ledger(found.address(name))
+            check_as_written(FastCheck(ledger).findings, ledger.address)
         before = ""
         with suppress(PlanConflictError):  # A pointer that is damaged is made anew.
             before = latest_run(place)

@@ -31,6 +31,7 @@ from dcpred_tasks.storage.input_chunks import InputState, open_input
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.task_bodies.score_block import create_scores
 
+TICK_SECONDS = 0.05  # clocks of file systems go by steps, mostly of some milliseconds
 ROUNDS = 3  # attempts at scoring an input that is written to meanwhile
 
 
@@ -101,7 +102,7 @@ class Renewal:
         """The input as it is now, once its youngest chunk can be told from one that is written later."""
         state = open_input(self.x, self._now())
         if "" in state.marks:
-            time.sleep(input_chunks.SETTLED_SECONDS)
+            time.sleep(input_chunks.SETTLED_SECONDS + TICK_SECONDS)
             state = open_input(self.x, self._now())
         return state
 
@@ -130,8 +131,9 @@ class Renewal:
         return next((name for name in latest_first if self._is_of(name, state)), "")
 
     def _is_of(self, name: str, state: InputState) -> bool:
-        run, job = self.root.run(name), self.job
-        if run is None or (run.model_hash, run.outputs, run.x) != (job.model_hash, job.outputs, self.x):
+        run, job = self.root.whole_run(name), self.job
+        asked = job.model_hash, job.outputs, self.x, state.n_rows
+        if run is None or (run.model_hash, run.outputs, run.x, run.n_rows) != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
@@ -199,7 +201,7 @@ class Renewal:
     def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
         """The newest finished run of the same model and cut, and its blocks that did not change since."""
         for name in [] if self.job.full else self.root.finished():
-            old, before = self.root.run(name), self.root.state(name)
+            old, before = self.root.whole_run(name), self.root.state(name)
             if old is not None and before is not None:
                 blocks = unchanged_blocks(old, before, run, state)
                 if blocks:

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from dcpred.plan import Cut
-from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, standing_run
+from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
+from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below
@@ -25,10 +26,10 @@ from dcpred_tasks.storage.place import Folder, Place, read_document, read_own_do
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
 FORMAT, VERSION = "dcpred-refresh", 1
-SETTINGS, RUNS, LATEST = "refresh.json", "runs", "LATEST.json"
+SETTINGS, RUNS, PARTS, LATEST = "refresh.json", "runs", "parts", "LATEST.json"
 RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
 # What a root may hold before its settings are written.
-OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|.*\.partial-[0-9a-f]{{12}}")
+OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,15 @@ class Root:
     def run(self, name: str) -> ScoreRun | None:
         """What a run is, None where its plan is missing or damaged."""
         return standing_run(self.address(name))
+
+    def whole_run(self, name: str) -> ScoreRun | None:
+        """What a finished run is, None where its plan is not the one that its manifest knows."""
+        run = self.run(name)
+        ledger = None if run is None else Ledger(run, -(-run.n_rows // run.block_rows))
+        manifest = None if ledger is None else ledger.whole_manifest()
+        if ledger is None or manifest is None or manifest.get("plan") != plan_digest(ledger):
+            return None
+        return run
 
     def begin(self, name: str, state: InputState, *, full: bool, **changes: Any) -> None:
         """Make the folder of a new run, with the input as it is before anything of it is read.

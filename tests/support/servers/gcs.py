@@ -62,6 +62,10 @@ class Handler(BaseHTTPRequestHandler):
         if bucket != BUCKET:
             return self.refuse(404, "NoSuchBucket")
         with lock:
+            copied = unquote(self.headers.get("x-goog-copy-source", "")).lstrip("/").partition("/")[2]
+            if copied and copied not in objects:
+                return self.refuse(404, "NoSuchKey")
+            data = objects[copied].data if copied else data
             held, wanted = objects.get(key), self.headers.get("x-goog-if-generation-match")
             if wanted is not None and int(wanted) != (held.generation if held else 0):
                 return self.refuse(412, "PreconditionFailed")

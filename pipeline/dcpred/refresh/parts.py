@@ -1,0 +1,214 @@
+"""Partitioned input: one array for every day, say, each brought up to date for itself, all published at once.
+
+ROOT/
+  refresh.json           as of one input; the data are a pattern
+  parts/NAME/            a root of its own: what is fixed for that input, and its runs
+  runs/NNNN-HASH/        which run of each part belongs to it: manifest.json, and, on disks, a link to each:
+                         ROOT/latest/parts/NAME/scores.zarr are the scores of one part
+
+An input that is gone keeps the scores that it had, unless everything is scored anew.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dcpred.refresh.limits import Limits, new_drift
+from dcpred.refresh.pointer import NO_LINKS
+from dcpred.refresh.renewal import Job, Renewal
+from dcpred.refresh.root import PARTS, RUNS, Root, Settings, open_root, run_number
+from dcpred.runs.ledger import MANIFEST, open_ledger
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import absolute, below
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import Folder, open_place, write_document
+
+FORMAT, VERSION = "dcpred-parts", 1
+WILD = ("*", "?")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input of several."""
+
+    name: str
+    """What the wildcards of the pattern stand for."""
+    x: str
+    """Address of the array."""
+
+
+def is_pattern(data: str) -> bool:
+    """Whether an address stands for several."""
+    return any(sign in data for sign in WILD)
+
+
+def find_parts(pattern: str, x: str) -> list[Part]:
+    """The inputs that a pattern stands for, by name: `*` is any part of a name, `?` one letter.
+
+    x  name of the array in each of them
+    Raises DataError where there are none, or two have one name.
+    """
+    fixed = pattern.split("/")
+    wild = next(i for i, name in enumerate(fixed) if is_pattern(name))
+    found = [("/".join(fixed[:wild]) or ("/" if pattern.startswith("/") else "."), "")]
+    for name in fixed[wild:]:
+        if not is_pattern(name):
+            found = [(below(address, name), part) for address, part in found]
+            continue
+        found = [
+            (below(address, one), "-".join(filter(None, (part, one.removesuffix(".zarr")))))
+            for address, part in found
+            for one in sorted(open_place(address).names(""))
+            if fnmatchcase(one, name) and not one.startswith(".") and ".partial" not in one
+        ]
+    if not found:
+        raise DataError(f"inputs were asked for by {pattern}, but there are none; name them otherwise")
+    names = sorted(part for _, part in found)
+    for one, other in pairwise(names):
+        if one == other:
+            raise DataError(
+                f"inputs were asked for by {pattern}, but two of them are {one} by their names; use a pattern"
+                " that tells them apart"
+            )
+    return sorted(
+        (Part(name, absolute(zarr_arrays.find_array(address, x))) for address, name in found),
+        key=lambda part: part.name,
+    )
+
+
+@dataclass
+class Parts:
+    """The parts of a root, brought up to date by a job.
+
+    release  the run of the root that holds them, once they are
+    gone     parts whose input is not there any more
+    """
+
+    job: Job
+    root: Root
+    inputs: list[Part]
+    latest: str
+    taken: int = 0
+    scored: int = 0
+    beyond: str = ""
+    release: str = ""
+    gone: tuple[str, ...] = ()
+
+    def run(self, limits: Limits) -> str:
+        """The name of the run of the root that holds the runs of all parts as they are."""
+        standing = self._runs_of(self.latest) if self.latest and not self.job.full else {}
+        now: dict[str, str] = {}
+        for part in self.inputs:
+            now[part.name] = self._renewed(part, standing.get(part.name, ""), limits)
+        self.gone = tuple(name for name in standing if name not in now)
+        now |= {name: standing[name] for name in self.gone}
+        if now == standing:
+            return self.latest
+        finished = self.root.finished()
+        same = (name for name in finished if self._runs_of(name) == now)
+        return next(same, "") or self._released(now)
+
+    def part_root(self, name: str, x: str = "") -> Root:
+        """The root of a part. Raises PlanConflictError where it belongs to another input."""
+        place = open_place(below(self.root.place.address, PARTS, name))
+        found = open_root(place, Settings(x, self.root.settings.outputs) if x else None)
+        if x and found.settings.data != x and not self.job.full:
+            raise PlanConflictError(
+                f"{place.address} holds runs of {found.settings.data}, and {x} was given; name another root,"
+                " give the same, or score everything with --full"
+            )
+        return found
+
+    def remove_unused(self) -> list[str]:
+        """Remove runs of parts that no run of the root holds any more. Their names."""
+        used = {pair for name in self.root.finished() for pair in self._runs_of(name).items()}
+        removed = []
+        for part in sorted(self.root.place.names(PARTS)):
+            with suppress(PlanConflictError):
+                root = self.part_root(part)
+                for name in root.finished():
+                    if (part, name) not in used:
+                        root.remove(name)
+                        removed.append(f"{part}/{name}")
+        return removed
+
+    def _renewed(self, part: Part, standing: str, limits: Limits) -> str:
+        """The run of a part as it is."""
+        root = self.part_root(part.name, part.x)
+        root.place.make_folder("")
+        if self.job.full:
+            root.settings = replace(root.settings, data=part.x)
+        work = Renewal(self.job, root, part.x, standing)
+        name = work.run()
+        self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
+        if name != standing:
+            manifest = root.manifest(name)
+            beyond = limits.exceeded(manifest, new_drift(open_ledger(root.address(name)), manifest))
+            self.beyond = "; ".join(filter(None, (self.beyond, *(f"{part.name}: {so}" for so in beyond))))
+        return name
+
+    def _runs_of(self, name: str) -> dict[str, str]:
+        """The runs of parts that a run of the root holds."""
+        found = self.root.manifest(name).get("parts")
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def _released(self, parts: dict[str, str]) -> str:
+        """A new run of the root that holds these: named as unfinished, then links, then the manifest."""
+        root = self.root
+        for name in root.settings.unfinished:
+            root.remove(name)
+        number = max((run_number(name) for name in root.names()), default=0) + 1
+        name = f"{number:04d}-{digest_json(parts)[:8]}"
+        root.write(unfinished=(*root.settings.unfinished, name))
+        folder = f"{RUNS}/{name}"
+        root.place.make_folder(folder)
+        if isinstance(root.place, Folder):
+            _link_parts(root.place.path / folder / PARTS, parts)
+        write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts))
+        root.end(name)
+        return name
+
+    def _manifest(self, parts: dict[str, str]) -> dict[str, Any]:
+        """What is told of all parts together."""
+        told = [self.part_root(name).manifest(run) for name, run in parts.items()]
+        status: dict[str, int] = {}
+        for one in told:
+            for code, n in one["status"].items():
+                status[code] = status.get(code, 0) + n
+        value = {
+            "format": FORMAT,
+            "version": VERSION,
+            "parts": parts,
+            "model_hash": self.job.model_hash,
+            "n_rows": sum(one["n_rows"] for one in told),
+            "n_blocks": sum(one["n_blocks"] for one in told),
+            "status": status,
+            "drift": {"large": any(one["drift"]["large"] for one in told)},
+        }
+        return {**value, "checksum": digest_json(value)}
+
+
+def check_parts(root: Root, manifest: dict[str, Any]) -> None:
+    """Raise IncompleteError where a run of a part is not there any more."""
+    for part, name in manifest["parts"].items():
+        if not open_root(open_place(below(root.place.address, PARTS, part))).is_finished(name):
+            raise IncompleteError(
+                f"all parts were to become the latest, but run {name} of {part} is not whole; name another"
+                " run, or score everything with --full"
+            )
+
+
+def _link_parts(folder: Path, parts: dict[str, str]) -> None:
+    """Links to the runs of parts, where the file system has any."""
+    folder.mkdir()
+    try:
+        for part, name in parts.items():
+            os.symlink(f"../../../{PARTS}/{part}/{RUNS}/{name}", folder / part)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
