@@ -97,8 +97,9 @@ def _fitting_rows(row_bytes: int) -> int:
 
 
 def is_possible(cut: Cut, row_bytes: int, input_rows: int) -> bool:
-    """Whether a task can hold the chunks of a cut that somebody else made."""
-    return cut.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
+    """Whether blocks are whole chunks, which a task can hold, in a cut that somebody else made."""
+    whole = cut.block_rows % cut.chunk_rows == 0
+    return whole and cut.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
 
 
 def growing_cut(n_rows: int, row_bytes: int, input_rows: int) -> Cut:

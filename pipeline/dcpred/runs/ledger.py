@@ -272,7 +272,6 @@ def _possible(run: ScoreRun) -> bool:
         return False
     return (
         run.n_rows <= MOST_BLOCKS * run.block_rows
-        and run.block_rows % run.chunk_rows == 0
         and bool(run.outputs)
         and all(name in OUTPUTS for name in run.outputs)
     )

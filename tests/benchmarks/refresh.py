@@ -1,0 +1,206 @@
+"""What a night costs: a refresh of an input that grew, that changed in one chunk, or did not change.
+
+    python tests/benchmarks/refresh.py [--rows 1_200_000] [--new 20_000] [--blocks 100_000]
+                                       [--store-blocks 1_000] [--work DIR] [--quick]
+
+The first table is of covtype-like rows on a disk, scored in this process: seconds of its processor, of all
+rows from scratch and of what is new; blocks; bytes that were written, where a link takes none. The second is
+of inputs of so many blocks that did not change, each of one chunk of 16 rows, on a disk and on an S3 server
+on loopback (moto): seconds to say so, and requests. Each result is held against a run from scratch.
+"""
+
+import argparse
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from common import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from dcpred import plan
+from dcpred.plan import Cut
+from dcpred.refresh.refresh import RefreshReport, refresh
+from dcpred.runs.ledger import open_ledger
+from dcpred.scoring.score import plan_run, score
+from dcpred.training.publishing import publish
+from dcpred.training.train import train
+from dcpred_tasks.storage import input_chunks
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.training.settings import make_settings
+from support.data import make_blobs, make_group
+from support.pools import inline
+from support.stores import s3_server, spoiled, used
+
+N_FEATURES, CHUNK_ROWS = 54, 16_384
+TINY_ROWS, TINY_FEATURES = 16, 3  # a chunk and block of the second table
+QUICK = {"rows": 70_000, "new": 2_000, "blocks": 200, "store_blocks": 20}
+
+
+def trained(folder: Path, n_features: int) -> Path:
+    known = make_blobs(4_000, n_features=n_features, n_classes=3, seed=0)
+    data = make_group(folder / f"train-{n_features}.zarr", known.X, known.y, chunk_rows=1_000)
+    settings = make_settings({"n_leaves": 16, "landmarks": 16})
+    train(f"{data}/X", f"{data}/y", folder / f"model-{n_features}", settings, inline)
+    return folder / f"model-{n_features}"
+
+
+def rows(n: int, n_features: int, seed: int) -> Any:
+    """Rows that repeat after a while: only how many there are counts."""
+    some = make_blobs(min(n, 50_000), n_features=n_features, n_classes=3, seed=seed).X
+    return np.resize(some, (n, n_features))
+
+
+def held(folder: Path) -> dict[int, int]:
+    """Bytes on the disk by number of file, so that a link counts once."""
+    return {(s := p.stat()).st_ino: s.st_blocks * 512 for p in folder.rglob("*") if p.is_file()}
+
+
+def timed(call: Callable[[], RefreshReport]) -> tuple[RefreshReport, float]:
+    begin = time.process_time()
+    report = call()
+    return report, time.process_time() - begin
+
+
+def check(model: Path, x: str, report: RefreshReport, scratch: Path) -> float:
+    """Seconds of a run from scratch. Raises SystemExit where it gives other bytes."""
+    run = open_ledger(f"{report.root}/latest").run
+    begin = time.process_time()
+    planned = plan_run(model, x, scratch, cut=Cut(run.chunk_rows, run.block_rows, run.stride))
+    score(model, x, scratch, inline, planned=planned)
+    seconds = time.process_time() - begin
+    for name in run.arrays:
+        mine, right = (
+            {
+                str(p.relative_to(array)): p.read_bytes()
+                for array in [Path(place, "scores.zarr", name)]
+                for p in array.rglob("*")
+                if p.is_file()
+            }
+            for place in (run.output, scratch)
+        )
+        if mine != right:
+            raise SystemExit(f"{report.run} does not hold the {name} of a run from scratch")
+    shutil.rmtree(scratch)
+    return seconds
+
+
+def nights(work: Path, n_rows: int, n_new: int) -> Table:
+    model = trained(work, N_FEATURES)
+    data, root = work / "data.zarr", work / "root"
+    make_group(data, rows(n_rows, N_FEATURES, 1), chunk_rows=CHUNK_ROWS)
+    x = f"{data}/X"
+    table = Table("night", "blocks taken over", "scored", "s", "s from scratch", "MiB written")
+    array = zarr.open_array(x, mode="r+")
+
+    def grow() -> None:
+        array.append(rows(n_new, N_FEATURES, 2))
+
+    def change() -> None:
+        array[CHUNK_ROWS : CHUNK_ROWS + 1] = 0
+
+    def touch_nothing() -> None:
+        """As it was."""
+
+    events = {
+        f"first, {n_rows:,} rows": touch_nothing,
+        f"{n_new:,} rows more": grow,
+        "one chunk rewritten": change,
+        "nothing new": touch_nothing,
+    }
+    for name, event in events.items():
+        event()
+        time.sleep(input_chunks.SETTLED_SECONDS)
+        before = held(root)
+        report, seconds = timed(lambda: refresh(model, x, root, inline))
+        written = sum(size for file, size in held(root).items() if file not in before)
+        from_scratch = check(model, x, report, work / "scratch")
+        table.add(
+            name,
+            f"{report.taken_blocks:,} of {report.n_blocks:,}",
+            f"{report.scored_blocks:,}",
+            f"{seconds:.2f}",
+            f"{from_scratch:.2f}",
+            f"{written / 2**20:.1f}",
+        )
+    return table
+
+
+def unchanged(work: Path, n_blocks: int, n_store_blocks: int) -> Table:
+    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCK_ROWS = 1, TINY_ROWS, TINY_ROWS
+    model = trained(work, TINY_FEATURES)
+    table = Table("unchanged blocks", "where", "s to say so", "s of one more block", "requests to say so")
+    x, root = tiny(work / "tiny.zarr", n_blocks), work / "tiny-root"
+    refresh(model, x, root, inline)
+    _, seconds = timed(lambda: refresh(model, x, root, inline))
+    zarr.open_array(x, mode="r+").append(rows(TINY_ROWS, TINY_FEATURES, 3))
+    time.sleep(input_chunks.SETTLED_SECONDS)
+    report, more = timed(lambda: refresh(model, x, root, inline))
+    assert report.taken_blocks == n_blocks
+    table.add(f"{n_blocks:,}", "disk", f"{seconds:.2f}", f"{more:.1f}", "")
+    with s3_server() as server, spoiled(server) as proxy, used(proxy):
+        base = proxy.address(secrets.token_hex(4))
+        publish(model, open_place(f"{base}/model"))
+        x = f"{upload(tiny(work / 'few.zarr', n_store_blocks), f'{base}/data.zarr/X')}"
+        for _ in range(2):
+            before = sum(proxy.counts().values())
+            report, seconds = timed(lambda: refresh(f"{base}/model", x, f"{base}/root", inline))
+        assert report.state == "unchanged"
+        asked = sum(proxy.counts().values()) - before
+        array = zarr.open_array(str(work / "few.zarr/X"), mode="r+")
+        array.append(rows(TINY_ROWS, TINY_FEATURES, 3))
+        upload(f"{work}/few.zarr/X", x, since=n_store_blocks)
+        report, more = timed(lambda: refresh(f"{base}/model", x, f"{base}/root", inline))
+        assert report.taken_blocks == n_store_blocks
+        table.add(f"{n_store_blocks:,}", "S3", f"{seconds:.2f}", f"{more:.1f}", f"{asked:,}")
+    return table
+
+
+def tiny(path: Path, n_blocks: int) -> str:
+    """An array of so many chunks, settled."""
+    make_group(path, rows(n_blocks * TINY_ROWS, TINY_FEATURES, 1), chunk_rows=TINY_ROWS)
+    time.sleep(input_chunks.SETTLED_SECONDS)
+    return f"{path}/X"
+
+
+def upload(folder: str, address: str, since: int = 0) -> str:
+    """Put an array on a store: its metadata, and chunks from number `since` on."""
+    place = open_place(address)
+    for file in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+        name = str(file.relative_to(folder))
+        if name == "zarr.json" or int(name.split("/")[1]) >= since:
+            place.write(name, file.read_bytes())
+    return address
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_200_000)
+    parser.add_argument("--new", type=int, default=20_000, help="rows that come in")
+    parser.add_argument("--blocks", type=int, default=100_000, help="unchanged, on a disk")
+    parser.add_argument("--store-blocks", type=int, default=1_000, help="unchanged, on a store")
+    parser.add_argument("--work", type=Path, default=Path("benchmark-refresh"))
+    parser.add_argument(
+        "--quick", action="store_true", help=", ".join(f"{n:,} {k}" for k, n in QUICK.items())
+    )
+    args = parser.parse_args()
+    if args.quick:
+        vars(args).update(QUICK)
+        input_chunks.SETTLED_SECONDS = 0.1
+    shutil.rmtree(args.work, ignore_errors=True)
+    args.work.mkdir(parents=True)
+    nights(args.work.absolute(), args.rows, args.new).show()
+    print()
+    unchanged(args.work.absolute(), args.blocks, args.store_blocks).show()
+    shutil.rmtree(args.work)
+
+
+if __name__ == "__main__":
+    main()
