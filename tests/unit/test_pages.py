@@ -29,7 +29,7 @@ EXCUSE = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
 PATH = re.compile(r"`((?:tests|tasks|pipeline|deploy|\.ci|\.github)/[\w./-]+)")
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 RUN = ("sh", "python")
-POOLS = ("train", "score", "verify")  # commands that start workers
+POOLS = ("train", "score", "refresh", "verify")  # commands that start workers
 
 
 @dataclass(frozen=True)
