@@ -394,6 +394,29 @@ def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.Mo
     assert all(isinstance(results[number], int) for number in range(6))
 
 
+def test_a_result_whose_worker_dies_before_it_is_fetched_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dask would have the task done again by the worker that is no more, and wait for that."""
+    monkeypatch.setattr(_nap, "__module__", "__main__")
+    monkeypatch.setattr(task_window, "FETCH_SECONDS", 0.5)
+    real = Future.result
+    with connect(1) as workers:
+
+        def late(future: Future, timeout: float | None = None) -> Any:
+            monkeypatch.setattr(Future, "result", real)
+            before = set(workers.client.nthreads())  # type: ignore[attr-defined]
+            (pid,) = workers.client.run(os.getpid).values()  # type: ignore[attr-defined]
+            os.kill(pid, signal.SIGKILL)
+            processes.wait_until(lambda: not before & set(workers.client.nthreads()))  # type: ignore[attr-defined]
+            return real(future, timeout)
+
+        monkeypatch.setattr(Future, "result", late)
+        assert list(workers.on_each(_nap, 0.0)) == []
+        monkeypatch.setattr(Future, "result", late)
+        assert [number for number, _ in workers.each(_nap, [(0.0,)] * 3)] != []
+
+
 def _marked(number: int, folder: str, how: str) -> int:
     """Leaves a file for each call; fails in some way at number 30."""
     (Path(folder) / f"{number}-{os.getpid()}-{time.time_ns()}").touch()

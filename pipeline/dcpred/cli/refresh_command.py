@@ -21,7 +21,7 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.execution.progress import reporter
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
 from dcpred.refresh.parts import is_pattern
 from dcpred.refresh.refresh import check_published, publish, refresh
@@ -80,7 +80,7 @@ def refresh_command(
     quarantine: bool,
     notify: str | None,
     workers: int | None,
-    scheduler: str | None,
+    scheduler: Scheduler | None,
     as_json: bool,
 ) -> None:
     """Score what is new or changed in DATA since the last time, and make ROOT/latest the whole.

@@ -50,6 +50,9 @@ IN_FLIGHT_PER_THREAD = 2
 RETRIES = 2  # Dask retries of a task that raised; transient I/O is already retried inside the task
 SUSPECT_DEATHS = 2  # a task becomes a suspect with that many deaths of its workers
 LONE_DEATHS = 3  # a suspect is given up with that many more deaths, alone in flight
+# Longest wait for a result that is there. Where its worker dies first, Dask waits for the task to be done
+# again, and for ever where no other worker may do that.
+FETCH_SECONDS = 30.0
 TICK_SECONDS = 1.0  # longest wait before the window looks after slow tasks and lost workers
 GRACE_SECONDS = 60.0  # time that tasks in flight have after an interrupt
 SLOW_SECONDS = 30.0  # a task that takes less is never slow
@@ -194,7 +197,7 @@ class Window(Generic[T]):
         finished = future.status == "finished"
         try:
             if finished:
-                results, seconds = future.result()
+                results, seconds = future.result(FETCH_SECONDS)
                 self.task_seconds.extend(seconds)
                 return list(zip(bundle, results, strict=False)), False
             error = future.exception() or CancelledError()
@@ -309,7 +312,7 @@ def on_each_worker(client: Client, body: Callable[..., T], task: Task) -> Iterat
                 continue
             in_flight.pop(future, None)
             with suppress(Exception):  # the body may raise anything, and its worker may die
-                result = future.result()
+                result = future.result(FETCH_SECONDS)
                 now = time.monotonic()
                 deadline = min(deadline, now + (now - begin) + SPARE_SECONDS)
                 yield result
