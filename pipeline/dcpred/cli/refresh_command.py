@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dcpred.cli import refresh_rendering
+from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
     check_cluster_options,
@@ -66,6 +67,7 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 @cluster_options
 @json_option
 @reports_errors
+@observation_options
 @storage_option
 def refresh_command(
     places: tuple[Any, ...],
