@@ -114,6 +114,22 @@ class PlaceContract:
             place.remove("a")
         assert place.read("a") is None
 
+    def test_a_second_name(self, place: Place) -> None:
+        """It holds the same, and writing over one of the names leaves the other."""
+        place.make_folder("a/c")
+        place.write("a/c/0", b"one")
+        place.duplicate("a/c/0", "b/c/0")
+        found = place.read("b/c/0")
+        assert found is not None
+        assert found.data == b"one"
+        place.write("b/c/0", b"other")
+        assert [one.data for one in map(place.read, ("a/c/0", "b/c/0")) if one] == [b"one", b"other"]
+        place.remove("a/c/0")
+        assert place.read("b/c/0") is not None
+        with pytest.raises(FileNotFoundError):
+            place.duplicate("a/c/0", "b/c/1")
+        assert place.read("b/c/1") is None
+
     def test_listing(self, place: Place) -> None:
         place.make_folder("blocks")
         place.make_folder("blocks2")
