@@ -213,6 +213,7 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     new = replace(record, digest=digest("".join(digests).encode()), sizes=sizes, status=status)
     Path(run.output, run.record_name(record.block)).unlink()
     commit_records.commit(run, new)
+    ledger.withdraw_manifest()
     ledger.finish(
         make_manifest(
             Ledger(run, ledger.n_blocks), BlockPlan(run.n_rows, run.chunk_rows, run.block_rows, 0), 0
