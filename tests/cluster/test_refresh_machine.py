@@ -53,11 +53,11 @@ TOLD = ("status", "bad_rows", "digest", "statistics", "drift", "n_blocks")
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What lies below a folder, but for locks."""
+    """What lies below a folder, but for locks, and for what an attempt left that was cut off."""
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in folder.rglob("*")
-        if p.is_file() and not p.is_symlink() and p.name != "lock"
+        if p.is_file() and not p.is_symlink() and p.name != "lock" and ".partial" not in p.name
     }
 
 
@@ -225,7 +225,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def settle(self, report: RefreshReport) -> None:
         """What a refresh that ended has to leave behind."""
-        assert report.taken_blocks + report.scored_blocks in (0, report.n_blocks)
+        assert report.taken_blocks + report.scored_blocks <= report.n_blocks  # fewer where it goes on
         if report.state == "left":
             assert report.latest == self.expected
         else:
