@@ -44,7 +44,7 @@ LOCKED = (
     "--tmpfs=/tmp",
     "--network=host",
 )
-# `dcpred` with small blocks that take half a second each, to be stopped in the middle.
+# `dcpred` with small blocks that take a second each, to be stopped in the middle.
 SLOW = """
 import sys, time
 from dcpred import plan
@@ -53,7 +53,7 @@ from dcpred.scoring import blocks
 plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 40
 def slow(run, block, quarantine):
     from dcpred_tasks.task_bodies.score_block import score_block
-    time.sleep(0.5)
+    time.sleep(1.0)
     return score_block(run, block, quarantine)
 if __name__ == "__main__":
     blocks.score_block = slow

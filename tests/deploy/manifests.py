@@ -54,11 +54,11 @@ def load(path: Path) -> list[Document]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def findings(documents: list[Document]) -> list[str]:
+def findings(documents: list[Document], versions: tuple[str, ...] = VERSIONS) -> list[str]:
     """One sentence for each thing that is wrong."""
-    found = [line for document in documents for line in _by_schema(document)]
+    found = [line for document in documents for line in _by_schema(document, versions)]
     made = [] if found else [new for document in documents for new in _made_by_operator(document)]
-    found += [line for document in made for line in _by_schema(document)]
+    found += [line for document in made for line in _by_schema(document, versions)]
     everything = documents + made
     found += [line for document in everything for line in _by_values(document, _name(document))]
     pods = [(_name(document), labels, pod) for document in everything for labels, pod in _pods(document)]
@@ -75,7 +75,7 @@ def _name(document: Document) -> str:
 # -- schemas -------------------------------------------------------------------------------------------------
 
 
-def _by_schema(document: Document) -> Iterator[str]:
+def _by_schema(document: Document, versions: tuple[str, ...]) -> Iterator[str]:
     if document["apiVersion"].startswith(OTHERS):
         return
     if document["apiVersion"].startswith("kubernetes.dask.org/"):
@@ -83,7 +83,7 @@ def _by_schema(document: Document) -> Iterator[str]:
         for error in jsonschema.Draft202012Validator(_crd(document["kind"])).iter_errors(body):
             yield f"{_name(document)}: {error.message[:200]} at {list(error.path)}"
         return
-    for version in VERSIONS:
+    for version in versions:
         try:
             kubernetes_validate.validate(document, version, strict=True)
         except kubernetes_validate.ValidationError as error:

@@ -56,7 +56,11 @@ def manifests() -> ModuleType:
 
 @pytest.mark.parametrize(
     "names",
-    [("base",), ("overlays/eks",), ("base", "examples/once.yaml", "examples/shards.yaml")],
+    [
+        ("base",),
+        ("overlays/eks",),
+        ("base", "examples/once.yaml", "examples/shards.yaml", "examples/shell.yaml"),
+    ],
     ids=lambda n: n[-1],
 )
 def test_nothing_is_wrong(names: tuple[str, ...], manifests: ModuleType) -> None:
@@ -72,4 +76,4 @@ def test_a_planted_defect_is_found(defect: str | None, manifests: ModuleType) ->
     before, after = DEFECTS.get(defect or "", ("", ""))
     assert before in text
     planted = [document for document in yaml.safe_load_all(text.replace(before, after, 1)) if document]
-    assert bool(manifests.findings(planted)) == (defect is not None)
+    assert bool(manifests.findings(planted, manifests.VERSIONS[:1])) == (defect is not None)

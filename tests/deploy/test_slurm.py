@@ -5,6 +5,7 @@ for Slurm's own minutes are run where DCPRED_TRIALS is set.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -166,6 +167,22 @@ def test_an_array_of_shards(night: Night) -> None:
     assert [(task["JobState"], task["ExitCode"]) for task in tasks] == [("COMPLETED", "0:0")] * 3
     assert sum(int(task["Restarts"]) for task in tasks) >= 1
     assert night.verified()
+
+
+@slow
+def test_the_page_for_half_an_hour(night: Night) -> None:
+    """Its blocks, word by word, with a link to deploy/ in place of a checkout."""
+    page = (ROOT / "deploy/half_an_hour.md").read_text()
+    blocks = re.findall(r"^<!-- slurm -->\n<!--[^\n]*-->\n```sh\n(.*?)^```$", page, re.M | re.S)
+    assert len(blocks) == 3
+    (night.folder / "deploy").symlink_to(ROOT / "deploy")
+    path = f"{DCPRED.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**night.slurm.environment, "PATH": path, "DCPRED_HOST": "127.0.0.1"}
+    for block in blocks:
+        done = processes.run(["bash", "-euxc", block], cwd=night.folder, env=environment)
+        assert done.returncode == 0, done.stderr
+    for name in ("one", "parts", "cluster"):
+        assert (night.folder / name / "manifest.json").exists()
 
 
 @slow
