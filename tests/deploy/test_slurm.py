@@ -1,7 +1,7 @@
 """The files of deploy/slurm on a real slurmd: signals, requeue, preemption, time limits and `scancel`.
 
-Blocks are held (support/held_driver.py), so that nothing depends on how fast the machine is. Tests that wait
-for Slurm's own minutes are run where DCPRED_TRIALS is set.
+Blocks are held (support/held_driver.py), so that nothing depends on how fast the machine is. Two of
+these tests are always run, all of them where DCPRED_TRIALS is set: they take minutes.
 """
 
 import os
@@ -32,11 +32,7 @@ HEARS = """
     main()"""
 
 pytestmark = pytest.mark.skipif(bool(slurm.ABSENT), reason=f"Slurm is not installed: no {slurm.ABSENT}")
-slow = pytest.mark.skipif("DCPRED_TRIALS" not in os.environ, reason="takes minutes; set DCPRED_TRIALS=1")
-
-
-def help_of_score() -> str:
-    return processes.run([DCPRED, "score", "-h"]).stdout
+slow = pytest.mark.skipif("DCPRED_TRIALS" not in os.environ, reason="one of many; set DCPRED_TRIALS=1")
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +115,7 @@ def test_one_node_is_told_to_stop_and_goes_on(night: Night) -> None:
     assert night.verified()
 
 
+@slow
 def test_a_job_that_was_cancelled_stays_cancelled(night: Night) -> None:
     """Though dcpred ends with 75. The same command goes on later."""
     job = night.submit("one_node.sbatch", "--cpus-per-task=2")
@@ -154,7 +151,7 @@ def test_a_cluster_in_a_job(night: Night) -> None:
     assert night.verified()
 
 
-@pytest.mark.skipif("--shard" not in help_of_score(), reason="this dcpred has no --shard")
+@slow
 def test_an_array_of_shards(night: Night) -> None:
     """Three shards without a scheduler of Dask; one is told to stop and is queued again."""
     job = night.submit("array.sbatch", "--array=0-2", "--cpus-per-task=1")
