@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 from dcpred.execution.lease import hold
 from dcpred.refresh.pointer import latest_run
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
-from dcpred.refresh.root import open_root
+from dcpred.refresh.root import Root, open_root
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
@@ -292,7 +292,9 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def scratch(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """What a run from scratch of the input as it is now holds, and what its manifest tells."""
-        key = self.model.name, str([(p, p.stat().st_mtime_ns) for p in self.chunks()])
+        # Rows that are cut off within a chunk leave all files as they were.
+        chunks = [(p, p.stat().st_mtime_ns) for p in self.chunks()]
+        key = self.model.name, str((self.array().shape, chunks))
         if key not in self.world.truths:
             cut = open_root(open_place(self.root)).settings.cut
             output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
@@ -337,7 +339,6 @@ class RefreshMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-@pytest.mark.skipif("DCPRED_TRIALS" not in os.environ, reason="takes minutes; set DCPRED_TRIALS=1")
 def test_whatever_happens_to_a_root(world: World) -> None:
     quick = settings(
         max_examples=max(settings.default.max_examples // 4, 8),
@@ -421,6 +422,29 @@ def test_rule_another_model_scores_everything(machine: RefreshMachine) -> None:
     back = machine.call()
     assert (back.state, back.scored_blocks) == ("published", 0)
     machine.settle(back)
+
+
+def test_rule_what_was_cut_off_and_is_of_no_use_is_removed(machine: RefreshMachine) -> None:
+    """Also where nothing is new."""
+    with at_write(20, end, once=False), pytest.raises(CutOff):
+        machine.call(full=True)
+    assert sorted(os.listdir(machine.root / "runs")) != sorted(machine.finished())
+    machine.refresh()
+    assert sorted(os.listdir(machine.root / "runs")) == sorted(machine.finished())
+
+
+def test_rule_a_process_may_end_before_the_folder_of_a_run_is_made(machine: RefreshMachine) -> None:
+    with pytest.MonkeyPatch.context() as patch, suppress(CutOff):
+        patch.setattr("dcpred.refresh.root.Root.begin", lambda self, name, *a, **k: end_named(self, name))
+        machine.call(full=True)
+    assert open_root(open_place(machine.root)).settings.unfinished
+    machine.refresh()
+    assert open_root(open_place(machine.root)).settings.unfinished == ()
+
+
+def end_named(root: Root, name: str) -> None:
+    root.write(unfinished=(name,))
+    raise CutOff
 
 
 def test_rule_one_driver_at_a_time(machine: RefreshMachine) -> None:

@@ -83,9 +83,8 @@ class Renewal:
                 if not open_input(self.x, self._now()).unchanged(state, 0, state.n_rows):
                     self.job.say.say("the input changed while it was scored; what changed is scored again")
                     continue
-            for other in self.made:
-                if other != name:
-                    self.root.remove(other)
+            for other in {*self.made, *self.root.settings.unfinished} - {name}:
+                self.root.remove(other)
             return name
         raise IncompleteError(
             f"{self.x} was to be scored as it is, but it changed {ROUNDS} times while it was scored; refresh"

@@ -144,7 +144,9 @@ class Root:
         for file in (INPUTS, MANIFEST, PLAN):
             self.place.remove(f"{folder}/{file}")
         if isinstance(self.place, Folder):
-            shutil.rmtree(self.place.path / folder)
+            # A process may have ended before it made the folder.
+            if (self.place.path / folder).is_dir():
+                shutil.rmtree(self.place.path / folder)
         else:
             threads = request_threads()
             gone = [threads.submit(self.place.remove, file) for file in self.place.listing(folder)]
