@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dcpred.refresh.root import LATEST, RUN_NAME, RUNS
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.place import Folder, Place, read_own_document, write_document
 
 LINK = "latest"
@@ -47,7 +47,7 @@ def point_to(place: Place, name: str) -> None:
             try:
                 partial.symlink_to(f"{RUNS}/{name}")
                 os.replace(partial, link)
-                _sync(place.path)
+                sync_directory(place.path)
                 return
             except OSError as error:
                 if error.errno not in NO_LINKS:
@@ -67,12 +67,3 @@ def _target(link: Path) -> str:
             f"the latest run of {link.parent} was asked for, but {link} is no symbolic link; remove it, and"
             " name a run with --publish"
         ) from None
-
-
-def _sync(folder: Path) -> None:
-    """The new name lasts once the folder is on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

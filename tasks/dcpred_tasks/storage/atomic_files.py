@@ -102,7 +102,7 @@ def _whole(path: Path, data: bytes) -> Iterator[Path]:
                 file.flush()
                 os.fsync(file.fileno())
             yield partial
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -158,7 +158,7 @@ def link_file(source: Path, target: Path) -> None:
         raise FileNotFoundError(str(source))
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """A renamed file lasts when its directory is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
