@@ -5,10 +5,12 @@ holds.
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -681,3 +683,42 @@ def test_status_while_another_process_scores(tmp_path: Path, model: Path, data: 
         assert state.seconds_left is not None
         with pytest.raises(RunHeldError):
             run(model, data, tmp_path / "out")
+
+
+@contextmanager
+def other_server(says: bytes) -> Iterator[int]:
+    """The port of a server on loopback that says this to whoever comes, and then nothing."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    stack.enter_context(connection)
+                    connection.sendall(says)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("says", "so"),
+    [
+        (b"", r"it does not answer within 1 s \(TimeoutError\)"),
+        (b"\xff\x00garbage" * 500, "what answers there is none"),
+        ((2**60).to_bytes(8, "little") * 3, "what answers there is none"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there is none"),
+    ],
+)
+def test_a_server_that_is_no_scheduler_is_told(
+    says: bytes, so: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Dask waited for the silent one without end, and ended in tracebacks at the others."""
+    monkeypatch.setattr("dcpred.execution.dask_workers.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("dcpred.execution.secure_connection.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("dcpred.execution.secure_connection.REPLY_SECONDS", 0.1)
+    with other_server(says) as port, ExitStack() as stack, pytest.raises(SchedulerError, match=so):
+        stack.enter_context(connect(scheduler=f"tcp://127.0.0.1:{port}"))
+    assert capfd.readouterr().err == ""

@@ -1,15 +1,18 @@
 """Workers of a Dask cluster: processes on this machine, or a cluster that runs."""
 
+import asyncio
 import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.core import rpc
 from distributed.security import Security
 
 from dcpred.execution.interrupts import SIGNALS, listening
@@ -111,12 +114,31 @@ def _client(scheduler: Scheduler) -> Client:
         )
     address, security = secured(scheduler)
     try:
+        if address.startswith(("tcp:", "tls:")) and (security is not None or address.startswith("tcp:")):
+            _ask(address, security)
         return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except Exception as error:  # Whatever may come of what another server says.
+        silent = isinstance(error, OSError)
+        so = f"it does not answer within {CONNECT_SECONDS} s" if silent else "what answers there is none"
         raise SchedulerError(
-            f"a Dask scheduler was asked for at {scheduler}, but it does not answer within"
-            f" {CONNECT_SECONDS} s ({type(error).__name__}); check the address and that the scheduler runs"
+            f"a Dask scheduler was asked for at {scheduler}, but {so} ({type(error).__name__}); check the"
+            " address and that the scheduler runs"
         ) from None
+
+
+def _ask(address: str, security: Security | None) -> None:
+    """Ask a scheduler who it is, for CONNECT_SECONDS at most: a client waits without end for a server that
+    says nothing, and ends in tracebacks where one says what no scheduler does.
+    """
+
+    async def identity() -> None:
+        arguments = (security or Security()).get_connection_args("client")
+        async with rpc(address, timeout=CONNECT_SECONDS, connection_args=arguments) as scheduler:
+            await scheduler.identity()
+
+    # The caller's thread may run a loop of its own, as a notebook does.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(asyncio.wait_for(identity(), CONNECT_SECONDS))).result()
 
 
 @contextmanager
