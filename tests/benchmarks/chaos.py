@@ -7,7 +7,8 @@ Each run scores the 20,000 rows of letter into a directory of its own, in 16 blo
 after every end that was not its own, and is compared file by file with a run that was left in peace. Attacks:
 
     kill-driver, term-driver    SIGKILL or SIGTERM to the driver (which scores by itself), up to three times
-    kill-worker, term-worker    SIGKILL or SIGTERM to one of two worker processes, up to three times
+    kill-worker, term-worker    SIGKILL or SIGTERM to one of two worker processes, up to three times; those
+                                that dcpred starts are deaf to SIGTERM, which is what is held here
     stop-worker                 SIGSTOP to a worker, SIGCONT up to a second later
     full-disk                   a limit on the size of files (RLIMIT_FSIZE): writes fail part-way
     bad-reads                   a third of all reads time out, others are slow

@@ -17,6 +17,7 @@ import random
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,6 +34,7 @@ SERVERS = {"s3": s3_server, "gs": gcs_server, "az": azure_server}
 CHOSEN = ("kill-driver", "term-driver", "kill-worker", "two-drivers", "stop-driver", "peace")
 QUICK = ("kill-driver", "kill-worker", "stop-driver")
 OFTEN = {"kill-driver": 3, "two-drivers": 2, "stop-driver": 2, "kill-worker": 2}
+AT_ONCE = 8  # Requests of one look at an output.
 KINDS = ("drop before", "drop after", "503 before", "503 after", "429 before", "half")
 
 
@@ -56,7 +58,8 @@ def upload(folder: Path, place: Place) -> None:
 def stored(place: Place) -> dict[str, bytes]:
     """As chaos.contents, from a store."""
     names = [name for name in place.listing("scores.zarr") if name != "scores.zarr/zarr.json"]
-    found = {name: place.read(name) for name in names}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = dict(zip(names, pool.map(place.read, names), strict=True))
     return {name.removeprefix("scores.zarr/"): one.data for name, one in found.items() if one is not None}
 
 
@@ -87,6 +90,8 @@ def main() -> None:
     small_plan()
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
+    if args.quick:
+        chaos.INPUT_ROWS = chaos.CHUNK_ROWS  # A fifth of the requests for data.
     local = prepare(args.work, 1_000 if args.quick else chaos.N_TRAIN)
     local.chance = random.Random(args.seed)
     peace = args.work / "peace"
@@ -129,8 +134,8 @@ def main() -> None:
             place = open_place(output)
             examine(place, right, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
-                for stale in place.listing():
-                    place.remove(stale)
+                with ThreadPoolExecutor(AT_ONCE) as pool:
+                    list(pool.map(place.remove, place.listing()))
             if number % 20 == 19:
                 print(f"{number + 1} runs of {len(order)}", file=sys.stderr, flush=True)
         spoilt = {name: n for name, n in proxy.counts().items() if " " in name or name == "half"}
