@@ -29,8 +29,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -119,10 +120,13 @@ def short_lease() -> None:
     store_lease.CLOCK_SLACK_SECONDS = 1.0
 
 
-def _drive(
-    args: tuple[Place, str, Place], fault: str, seed: int, environment: dict[str, str], shard: Shard | None
-) -> None:
-    """A driver of its own process, that scores the whole or a shard by itself."""
+def alone() -> AbstractContextManager[Workers]:
+    """A pool of the driver itself."""
+    return nullcontext(InlineWorkers())
+
+
+def _drive(work: Callable[[], Any], name: str, fault: str, seed: int, environment: dict[str, str]) -> None:
+    """What a driver does in a process of its own."""
     small_plan()
     os.environ.update(environment)
     if environment:
@@ -141,14 +145,11 @@ def _drive(
     code = 0
     try:
         with signals_handled():
-            if shard is None:
-                score(*args, lambda: nullcontext(InlineWorkers()))
-            else:
-                score_shard(*args, shard, lambda: nullcontext(InlineWorkers()))
+            work()
     except DcpredError as error:
         code = error.exit_code
         if code not in ENDS:
-            print(f"{args[2]}: {type(error).__name__}: {error}", file=told, flush=True)
+            print(f"{name}: {type(error).__name__}: {error}", file=told, flush=True)
     except KeyboardInterrupt:
         code = 75
     except OSError:
@@ -172,8 +173,15 @@ def _spoil_reads(chance: random.Random) -> None:
 
 
 def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | None = None) -> Any:
+    """A driver that scores the whole or a shard by itself."""
+    args = arena.args(output)
+    work = partial(score, *args, alone) if shard is None else partial(score_shard, *args, shard, alone)
+    return start_driver(arena, work, str(output), fault)
+
+
+def start_driver(arena: Arena, work: Callable[[], Any], name: str, fault: str = "") -> Any:
     seed = arena.chance.randrange(2**31)
-    process = CONTEXT.Process(target=_drive, args=(arena.args(output), fault, seed, arena.environment, shard))
+    process = CONTEXT.Process(target=_drive, args=(work, name, fault, seed, arena.environment))
     process.start()
     return process
 
@@ -380,9 +388,7 @@ def prepare(work: Path, n_train: int) -> Arena:
     train_data = write_group(work / "train.zarr", X[:n_train], y[:n_train], 5_000)
     write_group(work / "data.zarr", np.concatenate([X, X_test]), np.concatenate([y, y_test]), INPUT_ROWS)
     settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
-    train(
-        f"{train_data}/X", f"{train_data}/y", work / "model", settings, lambda: nullcontext(InlineWorkers())
-    )
+    train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, alone)
     return Arena(work / "model", work / "data.zarr", random.Random())
 
 
