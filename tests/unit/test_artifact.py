@@ -117,11 +117,10 @@ def test_round_trip(model: Model, written: Path) -> None:
     [
         (0, 1, 2),
         (-1, 0, 2**62),
-        (False, True),
+        (False, True, 2),
         ("a", "ü", "日本"),
         (0.1, 0.30000000000000004, 1e300),
         (0, 1.5, "x"),
-        (),
     ],
     ids=str,
 )

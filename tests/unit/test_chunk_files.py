@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from dcpred_tasks.errors import DamagedChunkError
-from dcpred_tasks.storage import chunk_files as module
 from dcpred_tasks.storage.chunk_files import chunk_files
+from dcpred_tasks.storage.safe_codecs import frame_bytes
 from dcpred_tasks.storage.zarr_arrays import announce_rows, open_array, open_output, read_rows, write_rows
 
 CODECS: dict[str, list[Any]] = {
@@ -206,7 +206,7 @@ def test_a_flipped_bit_or_a_cut_is_judged_by_zarr(tmp_path: Path, codecs: str) -
 @pytest.mark.parametrize("checksum", [False, True])
 def test_frames_tell_what_they_hold(n: int, checksum: bool) -> None:
     for data in (bytes(n), np.random.default_rng(0).bytes(n)):
-        assert module._frame_bytes(Zstd(level=1, checksum=checksum).encode(data)) in (n, *([None] * (n == 0)))
+        assert frame_bytes(Zstd(level=1, checksum=checksum).encode(data)) in (n, *([None] * (n == 0)))
 
 
 def test_headers_of_frames_as_the_standard_has_them() -> None:
@@ -219,9 +219,9 @@ def test_headers_of_frames_as_the_standard_has_them() -> None:
         (0b10_0_00000, b"\x58\x00\x00\x01\x00", 65_536),
         (0b11_1_00011, b"\xff\xff\xff\xff\x00\x00\x00\x00\x01\x00\x00\x00", 2**32),
     ):
-        assert module._frame_bytes(magic + bytes([descriptor]) + rest) == held
-    assert module._frame_bytes(magic) is None
-    assert module._frame_bytes(b"\x29" + magic[1:] + b"\x20\x07") is None
+        assert frame_bytes(magic + bytes([descriptor]) + rest) == held
+    assert frame_bytes(magic) is None
+    assert frame_bytes(b"\x29" + magic[1:] + b"\x20\x07") is None
 
 
 def test_a_frame_of_fewer_rows_does_not_pass_for_a_chunk(tmp_path: Path) -> None:

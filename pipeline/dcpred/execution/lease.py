@@ -20,9 +20,11 @@ from pathlib import Path
 
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.plain_files import plain, read_plain
 
 EXPIRY_SECONDS = 60.0
 SIGN_SECONDS = 10.0
+LONGEST = 2**16  # bytes of a lock file
 
 
 @dataclass
@@ -47,8 +49,8 @@ class Lease:
 
     def _mine(self) -> bool:
         try:
-            return self.token in self.path.read_text(errors="replace")
-        except OSError:
+            return self.token.encode() in read_plain(self.path, LONGEST)[0]
+        except (OSError, ValueError):
             return False
 
     def _give_signs(self, stopped: threading.Event) -> None:
@@ -62,8 +64,8 @@ class Lease:
 def holder(path: Path) -> str:
     """Who holds a lock file, in words; "" where nobody says so."""
     try:
-        return path.read_text(errors="replace").partition(" · ")[0].strip()
-    except OSError:
+        return read_plain(path, LONGEST)[0].decode(errors="replace").partition(" · ")[0].strip()
+    except (OSError, ValueError):
         return ""
 
 
@@ -75,7 +77,7 @@ def check_free(folder: Path) -> None:
     if not path.exists():
         return
     with resource_errors(path):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = plain(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         _lock(file, path, fcntl.LOCK_SH)
     finally:
@@ -99,7 +101,8 @@ def hold(folder: Path) -> Iterator[Lease]:
     """Hold `folder` within a `with` statement. Raises RunHeldError where another driver holds it."""
     path = folder / "lock"
     with resource_errors(path):
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A lock that is a link would empty the file that it leads to.
+        file = plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
         _lock(file, path, fcntl.LOCK_EX)
         lease = Lease(path)

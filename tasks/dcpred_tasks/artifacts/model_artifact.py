@@ -15,7 +15,8 @@ Reading checks format, version, hash, shapes, dtypes and digests before anything
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
+from dcpred_tasks.artifacts.model_checks import (
+    check_body,
+    check_declared,
+    check_model,
+    check_stored,
+    check_support,
+)
+from dcpred_tasks.artifacts.model_layout import (
+    ARRAYS,
+    CODING,
+    COMPACT,
+    REFERENCE,
+    SELF_TEST,
+    SINCE_2,
+    SINCE_3,
+    SUPPORT,
+    check_sizes,
+    named_dimensions,
+)
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
@@ -46,36 +66,6 @@ CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
 STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")
-# Arrays by their names on disk, with the names of dimensions by which xarray opens them.
-COMPACT = {
-    "shift": ModelArray(ACC_DTYPE, ("feature",)),
-    "factor": ModelArray(ACC_DTYPE, ("feature",)),
-    "tree_starts": ModelArray(INDEX_DTYPE, ("node_edge",)),
-    "tree_children": ModelArray(LEAF_DTYPE, ("child",)),
-    "tree_centres": ModelArray(MODEL_DTYPE, ("child", "feature")),
-    **model_arrays(Model),
-    "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
-}
-SUPPORT = model_arrays(Support, "support_")
-# Optional arrays: older readers ignore them, so that adding one needs no new version.
-REFERENCE = {
-    "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
-    "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
-}
-# What says how coded features become columns; only in models that have some. What a model without them has
-# for each feature it then has for each column, but for what is told of raw features.
-CODING = {
-    "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
-    "code": ModelArray(ACC_DTYPE, ("column",), since=3),
-}
-SELF_TEST = {
-    "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
-    "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
-    "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
-}
-ARRAYS = COMPACT | SUPPORT | REFERENCE | CODING | SELF_TEST
-SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
-SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ class Artifact:
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
-        return Model(
+        model = Model(
             **leaf_arrays,
             task=self.body["task"],
             classes=tuple(self.body["classes"]),
@@ -130,6 +120,9 @@ class Artifact:
             support=self.support() if support else None,
             reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
         )
+        with _checked(self.path):
+            check_model(model)
+        return model
 
     def _scaling(self, arrays: Mapping[str, NDArray[Any]]) -> Scaling:
         try:
@@ -147,7 +140,10 @@ class Artifact:
         a = _read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
         n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
         a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
-        return Support(**{name.removeprefix("support_"): value for name, value in a.items()})
+        support = Support(**{name.removeprefix("support_"): value for name, value in a.items()})
+        with _checked(self.path):
+            check_support(support)
+        return support
 
     def self_test(self) -> SelfTest | None:
         """The self-test that the model was stored with; None for a model of an older format. Raises
@@ -230,24 +226,14 @@ def _write_arrays(address: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         row_bytes = max(a.nbytes // max(len(a), 1), 1)
         chunk_rows = min(max(CHUNK_BYTES // row_bytes, 1), max(len(a), 1))
         zarr_arrays.create_array(
-            group, name, a.shape, a.dtype, chunk_rows, dimensions=_named(name, a, "source" in arrays)
+            group,
+            name,
+            a.shape,
+            a.dtype,
+            chunk_rows,
+            dimensions=named_dimensions(name, a, "source" in arrays),
         )[...] = a
     zarr_arrays.consolidate(group)
-
-
-def _named(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
-    """Names of the dimensions of an array on disk. One without values, as the centres of a single leaf,
-    shares none of them with other arrays.
-    """
-    return _dimensions(name, coded) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
-
-
-def _dimensions(name: str, coded: bool) -> tuple[str, ...]:
-    """Names of the dimensions of an array; `coded` in a model with coded features."""
-    own = ARRAYS[name].dimensions
-    if not coded or name in REFERENCE or name in SELF_TEST:
-        return own
-    return tuple("column" if dimension == "feature" else dimension for dimension in own)
 
 
 def _declared(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -280,10 +266,13 @@ def open_artifact(path: str | Path) -> Artifact:
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
         raise _altered(path, "model.json does not match its hash")
+    provenance, test = value.get("provenance", {}), value.get("self_test", {})
+    with _checked(path):
+        check_body(body)
+        check_declared(test)
     group = value.get("arrays", ARRAYS_GROUP)
     if group != ARRAYS_GROUP and not (isinstance(group, str) and STORE_GROUP.fullmatch(group)):
         raise _altered(path, f"{MODEL_FILE} names no group of arrays")
-    provenance, test = value.get("provenance", {}), value.get("self_test", {})
     return Artifact(path, value["hash"], body, provenance, test, below(path, group))
 
 
@@ -341,28 +330,9 @@ def _read_arrays(
         raise
     except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
         raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
-    _check_sizes(path, arrays)
+    with _checked(path):
+        check_sizes(arrays)
     return arrays
-
-
-def _check_sizes(path: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise ModelFormatError where arrays that share a dimension have other sizes in it, or where offsets do
-    not end with what they are of: compiled code would read past the end.
-    """
-    sizes: dict[str, tuple[int, str]] = {}
-    for name, value in arrays.items():
-        dimensions = _dimensions(name, "source" in arrays)
-        if value.ndim != len(dimensions):
-            raise _altered(
-                path, f"array {name} has shape {list(value.shape)} and not ({', '.join(dimensions)})"
-            )
-        for dimension, size in zip(dimensions, value.shape, strict=True) if value.size else ():
-            first, other = sizes.setdefault(dimension, (size, name))
-            if size != first:
-                raise _altered(path, f"array {name} has {size} in {dimension}, where {other} has {first}")
-        at = ARRAYS[name].offsets
-        if at and (end := int(arrays[at][-1])) != len(value):
-            raise _altered(path, f"array {name} has {len(value)} rows, but {at} ends with {end}")
 
 
 def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
@@ -376,7 +346,8 @@ def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
 def _read_array(
     path: str, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    stored = group[name]
+    stored = zarr_arrays.member(group, name)
+    check_stored(name, stored.shape, stored.chunks)
     shape, of = list(stored.shape), np.dtype(stored.dtype).name
     if shape != declared["shape"] or of != declared["dtype"] or of != dtype.name:
         raise _altered(path, f"array {name} is {of} {shape} and not {dtype.name} {declared['shape']}")
@@ -384,6 +355,14 @@ def _read_array(
     if digest(value) != declared["digest"]:
         raise _altered(path, f"array {name} does not match its digest")
     return value
+
+
+@contextmanager
+def _checked(path: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise _altered(path, str(error)) from None
 
 
 def _altered(path: str, how: str) -> ModelFormatError:

@@ -269,6 +269,7 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str
         left_out = np.delete(moved, held, axis=1)  # Every row is 0 in these features.
         apart = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1)
         half_norms[node, : len(moved)] = apart if by_distances else norms / 2
+        children[node] = tree.children[own.start]  # Whatever lane is taken, a walk goes on and ends.
         children[node, : len(moved)] = tree.children[own]
         radius[node] = np.sqrt(norms.max())
     high, low, centre = halves(conversion, middle, conversion.factor)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
+BOUNDS = ("lower", "upper")  # on the distance of a triangle point
 Pull = Callable[[RealArray], tuple[RealArray, RealArray, Callable[[], RealArray], RealArray]]
 Weighted = Callable[[RealArray, RealArray, RealArray], tuple[RealArray, Pull]]
 

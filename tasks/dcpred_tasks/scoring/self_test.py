@@ -63,6 +63,11 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
     """
     if test is None or len(test.rows) == 0:
         return
+    if test.rows.shape[1] != model.n_features or test.decision.shape[1] != model.n_outputs:
+        raise ModelFormatError(
+            f"the model at {place} is damaged or was altered: its self-test has other features or outputs"
+            " than the model; copy it again from its source or train it again"
+        )
     decision, status = (compact_model if plain else scorer).score_rows(model, test.rows)
     off = np.abs(decision.astype(ACC_DTYPE) - test.decision).max(axis=1)
     tolerance = test.tolerance

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import PlanConflictError, ResourceError
+from dcpred_tasks.storage.plain_files import read_plain
 
 # What a file system without hard links answers when one is asked for.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -177,7 +178,7 @@ def encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    return decoded(path.read_bytes(), path)
+    return decoded(read_plain(path)[0], path)
 
 
 def decoded(data: bytes, name: object) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def read_exact_json(path: Path) -> dict[str, Any]:
     """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even
     one that does not change what is read (a digit that is rounded away, e and E).
     """
-    return exactly_decoded(path.read_bytes(), path)
+    return exactly_decoded(read_plain(path)[0], path)
 
 
 def exactly_decoded(data: bytes, name: object) -> dict[str, Any]:

@@ -27,11 +27,14 @@ from zarr.storage import LocalStore
 
 from dcpred_tasks.process import KeptRoom
 from dcpred_tasks.storage.atomic_files import replace_bytes
+from dcpred_tasks.storage.plain_files import plain
+from dcpred_tasks.storage.plain_store import PlainStore
+from dcpred_tasks.storage.safe_codecs import LONGEST_HEADER, frame_bytes
 
 NATIVE_KINDS = "biuf"  # dtypes whose bytes in memory are those in a chunk
 CRC_BYTES = 4
-HEADER_BYTES = 18  # longest header of a zstd frame
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+SMALL_BYTES = 2**16  # what a compressor may add to rows that do not get smaller
+KNOWN_STORES = (LocalStore, PlainStore)
 
 _file_room = KeptRoom()
 
@@ -56,8 +59,10 @@ class ChunkFiles:
             part = rows[low - start : high - start]
             chunk = part if high - low == size else np.empty(self.chunk_shape, rows.dtype)
             try:
-                data = _read_file(self.file(first // size))
+                data = _read_file(self.file(first // size), chunk.nbytes)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return False
+            if data is None:
                 return False
             if not self._decode(data, chunk):
                 return False
@@ -69,7 +74,7 @@ class ChunkFiles:
         """Tell the system that rows start to stop are read soon, so that it may fetch them meanwhile."""
         size = self.chunk_shape[0]
         for number in range(start // size, -(-min(stop, self.array.shape[0]) // size)):
-            with suppress(OSError), open(self.file(number), "rb", buffering=0) as file:
+            with suppress(OSError), open(self.file(number), "rb", 0, opener=plain) as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def write(self, start: int, rows: NDArray[Any]) -> bool:
@@ -105,7 +110,7 @@ class ChunkFiles:
             chunk[...] = data.view(chunk.dtype).reshape(chunk.shape)
             return True
         # A frame of fewer bytes would leave the rest of the chunk as it is.
-        if _frame_bytes(data[:HEADER_BYTES].tobytes()) != chunk.nbytes:
+        if frame_bytes(data[:LONGEST_HEADER].tobytes()) != chunk.nbytes:
             return False
         try:
             self.zstd.decode(data, out=chunk)
@@ -117,7 +122,12 @@ class ChunkFiles:
 def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
     """The files of an array's chunks, or None where Zarr has to read and write them."""
     store, metadata, dtype = array.store_path.store, array.metadata, np.dtype(array.dtype)
-    if type(store) is not LocalStore or metadata.zarr_format != 3 or array.shards is not None:
+    if (
+        not isinstance(store, LocalStore)
+        or type(store) not in KNOWN_STORES
+        or metadata.zarr_format != 3
+        or array.shards is not None
+    ):
         return None
     if dtype.kind not in NATIVE_KINDS or not dtype.isnative or 0 in array.shape or array.ndim == 0:
         return None
@@ -138,10 +148,15 @@ def chunk_files(array: zarr.Array[Any]) -> ChunkFiles | None:
     return ChunkFiles(array, store.root / array.store_path.path, array.chunks, zstd, has_crc)
 
 
-def _read_file(path: Path) -> NDArray[np.uint8]:
-    """The bytes of a file, in memory that the next file of this thread takes."""
-    with open(path, "rb", buffering=0) as file:
-        room = _file_room(os.fstat(file.fileno()).st_size)
+def _read_file(path: Path, chunk_bytes: int) -> NDArray[np.uint8] | None:
+    """The bytes of a file, in memory that the next file of this thread takes; None where it has more than a
+    chunk of so many bytes can take.
+    """
+    with open(path, "rb", 0, opener=plain) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > chunk_bytes + chunk_bytes // 8 + SMALL_BYTES:
+            return None
+        room = _file_room(size)
         n = 0
         while n < len(room) and (more := file.readinto(room[n:].data)):
             n += more
@@ -150,20 +165,3 @@ def _read_file(path: Path) -> NDArray[np.uint8]:
 
 def _crc(data: bytes | NDArray[np.uint8]) -> bytes:
     return int(crc32c(data)).to_bytes(CRC_BYTES, "little")
-
-
-def _frame_bytes(data: bytes) -> int | None:
-    """Bytes that a zstd frame holds, as its header tells (RFC 8878, section 3.1.1.1); None where it does not.
-
-    0 to 3       magic number
-    4            descriptor: length of the field in bits 7 and 6, single segment in 5, dictionary in 1 and 0
-    from 5 on    window (1 byte, unless single segment), number of the dictionary, then the field
-    """
-    if len(data) < 5 or data[:4] != ZSTD_MAGIC:
-        return None
-    descriptor = data[4]
-    single = descriptor >> 5 & 1
-    length = (single, 2, 4, 8)[descriptor >> 6]
-    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
-    held = int.from_bytes(data[at : at + length], "little")
-    return (held + 256 if length == 2 else held) if length else None

@@ -24,6 +24,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     write_bytes,
 )
+from dcpred_tasks.storage.plain_files import read_plain
 
 
 class Stored(NamedTuple):
@@ -156,11 +157,10 @@ class Folder:
 
     def read(self, name: str) -> Stored | None:
         try:
-            with open(self.path / name, "rb") as file:
-                state = os.fstat(file.fileno())
-                return Stored(file.read(), _tag(state), state.st_mtime)
+            data, state = read_plain(self.path / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return Stored(data, _tag(state), state.st_mtime)
 
     def create(self, name: str, data: bytes) -> bool:
         return create_bytes(self.path / name, data)

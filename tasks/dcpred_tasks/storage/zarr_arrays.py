@@ -23,13 +23,16 @@ from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import BaseZarrError
-from zarr.storage import LocalStore, StorePath
+from zarr.storage import StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, MissingChunkError
 from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
 from dcpred_tasks.storage.object_arrays import BucketArrays, arrays_store, lists_nothing
+from dcpred_tasks.storage.plain_files import read_plain
+from dcpred_tasks.storage.plain_store import PlainStore
+from dcpred_tasks.storage.safe_codecs import safe
 
 ZSTD_LEVEL = 1
 DATA_DIMENSIONS = ("sample", "feature")  # X has both; targets and weights have the first
@@ -74,10 +77,10 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
         return _sound(zarr.open_array(_source(path), mode="r") if known is None else known)
 
 
-def _source(path: str, *, read_only: bool = True) -> str | StorePath:
+def _source(path: str, *, read_only: bool = True) -> StorePath:
     """What Zarr opens."""
     if not is_remote(path):
-        return path
+        return StorePath(PlainStore(path, read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
     return StorePath(store, below)
 
@@ -94,7 +97,7 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
     if is_remote(path):
         return None
     try:
-        return _of_metadata(path, read_only, (Path(path) / "zarr.json").read_bytes())
+        return _of_metadata(path, read_only, read_plain(Path(path) / "zarr.json")[0])
     except (OSError, BaseZarrError, *NO_METADATA):
         return None
 
@@ -104,15 +107,25 @@ def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]
     """The array that its metadata tell of. A task opens four arrays, which takes Zarr 0.3 ms each; and tasks
     of one run open the same ones.
     """
-    array = zarr.Array.from_dict(StorePath(LocalStore(path, read_only=read_only)), json.loads(metadata))
+    array = zarr.Array.from_dict(StorePath(PlainStore(path, read_only=read_only)), json.loads(metadata))
     return array if read_only else array.with_config(WRITE_ALL)
 
 
 def _sound(node: Node) -> Node:
-    """Zarr takes attributes that are no object as they are."""
+    """Zarr takes attributes that are no object as they are, and any codec that is installed."""
     if not isinstance(node.metadata.attributes, dict):
         raise TypeError("attributes are no JSON object")
+    if isinstance(node, zarr.Array):
+        safe(node, address_of(node))
     return node
+
+
+def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    """An array of a group that `open_group` opened. Raises KeyError or TypeError where it is none."""
+    node = group[name]
+    if not isinstance(node, zarr.Array):
+        raise TypeError(f"{name} is no array")
+    return _sound(node)
 
 
 def _no_zarr(path: str, kind: str, error: Exception) -> str:
@@ -310,7 +323,11 @@ def open_output(address: str | Path, of: str = "") -> zarr.Array[Any]:
         array = _opened_once(path, of, current_options(), read_only=False)
     else:
         known = _known(path, read_only=False)
-        array = zarr.open_array(path, mode="r+").with_config(WRITE_ALL) if known is None else known
+        array = (
+            zarr.open_array(_source(path, read_only=False), mode="r+").with_config(WRITE_ALL)
+            if known is None
+            else known
+        )
     if not array.config.write_empty_chunks:
         raise DataError(
             f"{address} was opened without write_empty_chunks; this Zarr version is not supported"

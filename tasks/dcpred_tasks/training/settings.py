@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TypeVar
 
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
-BOUNDS = ("lower", "upper")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic")
 CATEGORICAL = ("auto", "none")

@@ -1,0 +1,154 @@
+"""Whether a model that was read can be one: digests tell that nothing was changed since, not who wrote it.
+
+Compiled code follows offsets and numbers of nodes, leaves and landmarks without a look at the ends of arrays,
+so that each is looked at here. What is wrong is told by ValueError.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.model.basis import BOUNDS
+from dcpred_tasks.model.compact_model import Model, Support
+from dcpred_tasks.model.kernel_families import KERNELS
+
+TASKS = ("classification", "regression")
+MOST_CLASSES = 2**16
+MOST_CENTRES = 16  # The engine looks at no more in a node.
+LARGEST_DEGREE = 10
+# No process could work with more than that beside its rows.
+LARGEST_MODEL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+def check_body(body: Mapping[str, Any]) -> None:
+    """What model.json says a model is, before any array is read."""
+    if body.get("task") not in TASKS:
+        raise ValueError("its task is none")
+    classes = body.get("classes")
+    if not isinstance(classes, list) or len(classes) > MOST_CLASSES:
+        raise ValueError("its classes are no list of names")
+    if not all(isinstance(name, str | int | float | bool) for name in classes):
+        raise ValueError("a class is neither number nor text")
+    if (body["task"] == "regression") == bool(classes):
+        raise ValueError(f"a {body['task']} has {len(classes)} classes")
+    for name in ("kernel", "local_kernel"):
+        _check_kernel(name, body.get(name))
+    if body.get("triangle_bound") not in BOUNDS:
+        raise ValueError("its bound of the triangle inequality is none")
+    if not isinstance(body.get("settings"), dict):
+        raise ValueError("its settings are no object")
+    check_declared(body.get("arrays"))
+
+
+def _check_kernel(name: str, kernel: object) -> None:
+    if not isinstance(kernel, dict) or set(kernel) != {"name", "gamma", "degree", "coef0"}:
+        raise ValueError(f"its {name} has not name, gamma, degree and coef0")
+    if kernel["name"] not in KERNELS:
+        raise ValueError(f"its {name} is of no known name")
+    if not all(type(kernel[key]) in (int, float) and kernel[key] >= 0 for key in ("gamma", "coef0")):
+        raise ValueError(f"gamma and coef0 of its {name} are no numbers from 0")
+    if type(kernel["degree"]) is not int or not 1 <= kernel["degree"] <= LARGEST_DEGREE:
+        raise ValueError(f"the degree of its {name} is none from 1 to {LARGEST_DEGREE}")
+
+
+def check_declared(arrays: object) -> None:
+    """Shapes, dtypes and digests of arrays, and how much memory they take."""
+    if not isinstance(arrays, dict):
+        raise ValueError("its arrays are no object")
+    total = 0
+    for name, declared in arrays.items():
+        if not isinstance(declared, dict) or not {"shape", "dtype", "digest"} <= set(declared):
+            raise ValueError(f"array {name[:40]} has not shape, dtype and digest")
+        shape = declared["shape"]
+        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"the shape of array {name[:40]} is none")
+        total += 8 * math.prod(shape)
+    if total > LARGEST_MODEL:
+        raise ValueError(f"its arrays have {total:,} bytes, more than a quarter of this machine's memory")
+
+
+def check_stored(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+    """A chunk, which is read as a whole, has no more values than the array."""
+    if math.prod(chunks) > math.prod(max(n, 1) for n in shape):
+        raise ValueError(f"a chunk of array {name} has shape {list(chunks)}, the array {list(shape)}")
+
+
+def check_model(model: Model) -> None:
+    """The arrays of a model, as scoring follows them."""
+    n_leaves, n_outputs = model.intercept.shape
+    wanted = 1 if len(model.classes) <= 2 else len(model.classes)
+    if n_leaves == 0 or n_outputs != wanted:
+        raise ValueError(f"it has {n_leaves} leaves and {n_outputs} outputs of {len(model.classes)} classes")
+    if model.bounds.shape[1] not in ((2,) if model.task == "regression" else (0,)):
+        raise ValueError(f"a {model.task} has {model.bounds.shape[1]} bounds")
+    _check_finite(model)
+    _check_tree(model)
+    for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
+        _check_offsets(name, getattr(model, name), n_leaves)
+    _check_leaves(model)
+
+
+def _check_finite(model: Model) -> None:
+    arrays: dict[str, NDArray[Any]] = {
+        "shift": model.scaling.shift,
+        "factor": model.scaling.factor,
+        "tree_centres": model.tree.centres,
+        **{
+            name: getattr(model, name)
+            for name in ("landmarks", "gamma", "triangle", "beta", "intercept", "bounds", "leaf_factor")
+        },
+    }
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"array {name} holds a value that is not finite")
+    if (model.gamma < 0).any():
+        raise ValueError("array gamma holds a negative value")
+
+
+def _check_tree(model: Model) -> None:
+    """Every walk ends in a leaf of the model: a node comes before its children."""
+    tree, n_leaves = model.tree, model.n_leaves
+    starts, children = tree.starts, tree.children.astype(np.int64)
+    if len(starts) == 0:
+        raise ValueError("array tree_starts has no end")
+    counts = np.diff(starts)
+    if starts[0] != 0 or starts[-1] != len(children) or ((counts < 1) | (counts > MOST_CENTRES)).any():
+        raise ValueError(f"array tree_starts is not that of nodes with 1 to {MOST_CENTRES} centres")
+    node = np.repeat(np.arange(tree.n_nodes), counts)
+    if ((children >= 0) & ((children <= node) | (children >= tree.n_nodes))).any():
+        raise ValueError("array tree_children names a node that does not come after its parent")
+    if (~children[children < 0] >= n_leaves).any() or tree.n_leaves != n_leaves:
+        raise ValueError(f"array tree_children names other leaves than the {n_leaves} of the model")
+
+
+def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:
+    if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
+        raise ValueError(f"array {name} is not ascending from 0, with an edge for each of {n_leaves} leaves")
+
+
+def _check_leaves(model: Model) -> None:
+    """In every leaf: products of its own landmarks, and a row of output weights for each basis function."""
+    landmarks, products, distances, weights = (
+        np.diff(at) for at in (model.landmark_at, model.pair_at, model.triangle_at, model.beta_at)
+    )
+    points = distances // np.maximum(landmarks, 1)
+    if (points * landmarks != distances).any():
+        raise ValueError("a leaf has distances to other numbers of landmarks than it has")
+    if ((weights != landmarks + products + points) & (weights != 0)).any():
+        raise ValueError("a leaf has other numbers of output weights than of basis functions")
+    most = np.repeat(landmarks, products)[:, None]
+    if ((model.pairs < 0) | (model.pairs >= most)).any():
+        raise ValueError("array pairs names a landmark that its leaf has not")
+
+
+def check_support(support: Support) -> None:
+    """The local machines."""
+    _check_offsets("support_at", support.at, len(support.intercept))
+    for name in ("vectors", "dual", "intercept", "gamma"):
+        if not np.isfinite(getattr(support, name)).all():
+            raise ValueError(f"array support_{name} holds a value that is not finite")

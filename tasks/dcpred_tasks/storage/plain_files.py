@@ -1,0 +1,35 @@
+"""Files that anybody may have made: read where they are ordinary files of a bearable size.
+
+A pipe would be waited for without end, a device read without end, and a file with holes has any size and
+takes no room. Links are followed: people put large data elsewhere; what is written never goes through one.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+# Plans, records and metadata; a manifest of 100,000 blocks has 20 MB.
+LARGEST_DOCUMENT = 2**28
+
+
+def plain(path: str | Path, flags: int) -> int:
+    """What `open` takes as its opener: a descriptor of an ordinary file. Raises IsADirectoryError for
+    anything else, and never waits.
+    """
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise IsADirectoryError(errno.EISDIR, "is no ordinary file", str(path))
+    return handle
+
+
+def read_plain(path: str | Path, most: int = LARGEST_DOCUMENT) -> tuple[bytes, os.stat_result]:
+    """The bytes of an ordinary file, and its state. Raises ValueError for more than `most` of them, and
+    OSErrors as `open` does.
+    """
+    with open(path, "rb", opener=plain) as file:
+        state = os.fstat(file.fileno())
+        if state.st_size > most:
+            raise ValueError(f"{path} has {state.st_size:,} bytes, which is more than {most:,}")
+        return file.read(), state

@@ -1,0 +1,38 @@
+"""Zarr's store of local files, for files that anybody may have made."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore
+
+# A chunk, or a whole shard: no process could work with more.
+LARGEST_FILE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+class PlainStore(LocalStore):
+    """As LocalStore, but where a file is no ordinary one, or has more bytes than a quarter of the machine's
+    memory, reading it raises ValueError.
+    """
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        await asyncio.to_thread(_check, self.root / key)
+        return await super().get(key, prototype, byte_range)
+
+
+def _check(path: Path) -> None:
+    try:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(state.st_mode):
+        return
+    if not stat.S_ISREG(state.st_mode):
+        raise ValueError(f"{path} is no ordinary file")
+    if state.st_size > LARGEST_FILE:
+        raise ValueError(f"{path} has {state.st_size:,} bytes, more than a quarter of this machine's memory")
