@@ -49,6 +49,7 @@ def secured(scheduler: Scheduler) -> tuple[str, Security | None]:
     scheme, _, rest = scheduler.address.rpartition("://")
     scheme = scheme or ("tls" if required or given else "tcp")
     address = f"{scheme}://{rest}"
+    _check_possible(address)
     if scheme not in ("tls", "wss"):
         _check_may_be_plain(address, given, required)
         if scheme == "tcp":
@@ -72,6 +73,18 @@ def secured(scheduler: Scheduler) -> tuple[str, Security | None]:
 def _configured(part: str) -> str | None:
     found = dask.config.get(f"distributed.comm.tls.{CONFIGURED[part]}", None)
     return None if found is None else str(found)
+
+
+def _check_possible(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+        address.encode("ascii")
+    except ValueError:
+        raise SchedulerError(
+            f"{address[:200]!r} was given as a Dask scheduler, but that is no address; write it as"
+            " tcp://host:8786 or tls://host:8786"
+        ) from None
 
 
 def _check_may_be_plain(address: str, given: dict[str, str], required: bool) -> None:
@@ -111,7 +124,7 @@ def _check_files(address: str, files: Files) -> None:
         )
     try:
         _client_context(files)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             raise SchedulerError(
                 f"the private key in {_named(files[key])} was to be used with the certificate in"

@@ -128,10 +128,10 @@ class Root:
     def _inputs(self, name: str) -> dict[str, Any] | None:
         try:
             value = read_document(self.place, f"{RUNS}/{name}/{INPUTS}")
+            seal = None if value is None else value.pop("checksum", None)
+            return value if value is not None and seal == digest_json(value) else None
         except (ValueError, IsADirectoryError):
             return None
-        seal = None if value is None else value.pop("checksum", None)
-        return value if value is not None and seal == digest_json(value) else None
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The manifest of a finished run. Raises PlanConflictError where it is damaged."""

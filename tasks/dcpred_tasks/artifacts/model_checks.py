@@ -19,6 +19,7 @@ from dcpred_tasks.model.kernel_families import KERNELS
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
+MOST_ROWS = 2**53  # A double counts so far.
 MOST_CENTRES = 16  # The engine looks at no more in a node.
 LARGEST_DEGREE = 10
 # No process could work with more than that beside its rows.
@@ -94,7 +95,9 @@ def check_model(model: Model) -> None:
 
 
 def _check_finite(model: Model) -> None:
+    reference = model.reference
     arrays: dict[str, NDArray[Any]] = {
+        **({} if reference is None else {"feature_mean": reference.mean, "feature_sd": reference.sd}),
         "shift": model.scaling.shift,
         "factor": model.scaling.factor,
         "tree_centres": model.tree.centres,
@@ -108,6 +111,8 @@ def _check_finite(model: Model) -> None:
             raise ValueError(f"array {name} holds a value that is not finite")
     if (model.gamma < 0).any():
         raise ValueError("array gamma holds a negative value")
+    if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():
+        raise ValueError("array leaf_rows holds no numbers of rows")
 
 
 def _check_tree(model: Model) -> None:

@@ -181,10 +181,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return decoded(read_plain(path)[0], path)
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
 def decoded(data: bytes, name: object) -> dict[str, Any]:
     """What a JSON file holds. Raises ValueError, which names it, where that is no object."""
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_no_number)
     except RecursionError:
         raise ValueError(f"{name} is nested too deep") from None
     if not isinstance(value, dict):

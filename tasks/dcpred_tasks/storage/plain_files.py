@@ -13,23 +13,30 @@ from pathlib import Path
 LARGEST_DOCUMENT = 2**28
 
 
+class NoDocumentError(IsADirectoryError):
+    """What stands under a name is no file that can be read."""
+
+    def __init__(self, why: str, path: str | Path) -> None:
+        super().__init__(errno.EISDIR, why, str(path))
+
+
 def plain(path: str | Path, flags: int) -> int:
-    """What `open` takes as its opener: a descriptor of an ordinary file. Raises IsADirectoryError for
+    """What `open` takes as its opener: a descriptor of an ordinary file. Raises NoDocumentError for
     anything else, and never waits.
     """
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise IsADirectoryError(errno.EISDIR, "is no ordinary file", str(path))
+        raise NoDocumentError("is no ordinary file", path)
     return handle
 
 
 def read_plain(path: str | Path, most: int = LARGEST_DOCUMENT) -> tuple[bytes, os.stat_result]:
-    """The bytes of an ordinary file, and its state. Raises ValueError for more than `most` of them, and
+    """The bytes of an ordinary file, and its state. Raises NoDocumentError for more than `most` of them, and
     OSErrors as `open` does.
     """
     with open(path, "rb", opener=plain) as file:
         state = os.fstat(file.fileno())
         if state.st_size > most:
-            raise ValueError(f"{path} has {state.st_size:,} bytes, which is more than {most:,}")
+            raise NoDocumentError(f"has {state.st_size:,} bytes, which is more than {most:,}", path)
         return file.read(), state

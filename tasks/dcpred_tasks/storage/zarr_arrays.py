@@ -80,7 +80,7 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
 def _source(path: str, *, read_only: bool = True) -> StorePath:
     """What Zarr opens."""
     if not is_remote(path):
-        return StorePath(PlainStore(path, read_only=read_only))
+        return StorePath(PlainStore(os.path.abspath(path), read_only=read_only))
     store, below = arrays_store(absolute(path), read_only=read_only)
     return StorePath(store, below)
 
@@ -97,7 +97,7 @@ def _known(path: str, *, read_only: bool) -> zarr.Array[Any] | None:
     if is_remote(path):
         return None
     try:
-        return _of_metadata(path, read_only, read_plain(Path(path) / "zarr.json")[0])
+        return _of_metadata(os.path.abspath(path), read_only, read_plain(Path(path) / "zarr.json")[0])
     except (OSError, BaseZarrError, *NO_METADATA):
         return None
 
@@ -180,12 +180,14 @@ def find_array(address: str | Path, name: str) -> str:
             f"array {name} was asked for in {path}, but that is a single array; pass the group that holds"
             " both"
         )
-    if name not in node or not isinstance(node[name], zarr.Array):
-        held = ", ".join(sorted(node.array_keys())) or "nothing"
-        raise DataError(
-            f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another"
-        )
-    return f"{path.rstrip('/')}/{name}"
+    found = f"{path.rstrip('/')}/{name}"
+    with _opening(found, "array"):
+        if name not in node or not isinstance(node[name], zarr.Array):
+            held = ", ".join(sorted(node.array_keys())) or "nothing"
+            raise DataError(
+                f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another"
+            )
+    return found
 
 
 def chunk_rows(array: zarr.Array[Any]) -> int:
