@@ -13,7 +13,7 @@ from dcpred.plan import plan_scoring
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.compact_model import Model, Scores, check_matrix, check_rows, class_numbers
+from dcpred_tasks.model.compact_model import Model, Scores, check_features, check_matrix, class_numbers
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
@@ -69,7 +69,7 @@ def evaluate(
     model = artifact.model(support=early)
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
-    check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     _check(X, target, x, y)
     plan = plan_scoring(

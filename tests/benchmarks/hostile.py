@@ -53,7 +53,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import make_settings
 from support.certificates import make_certificates
 from support.data import make_blobs, make_group
-from support.hostile import spoil_array, spoil_file
+from support.hostile import spoil_array, spoil_bytes, spoil_file
 from support.pools import inline
 
 N_ROWS, N_FEATURES = 300, 4
@@ -201,6 +201,13 @@ OUTPUTS, ROOT, OLD = (
     ("model", "data.zarr", "root"),
     ("model", "old.zarr"),
 )
+
+
+def spoil_text(folder: Path, rng: random.Random) -> str:
+    (folder / "address").write_bytes(spoil_bytes((folder / "address").read_bytes(), rng))
+    return "bytes"
+
+
 FORMATS = {
     "model.json": Format("model/model.json", use_model),
     "arrays of a model": Format("model", use_model, spoil=spoil_arrays),
@@ -221,8 +228,11 @@ FORMATS = {
     "runs of refresh": Format("root/runs/*/*.json", use_root, ROOT),
     "lock and pointer of refresh": Format("root/l*", use_root, ROOT),
     "certificates": Format("certificates/c*.*", use_certificates, ("certificates",)),
-    "address of a scheduler": Format("address", use_address, ("address",)),
+    "address of a scheduler": Format("address", use_address, ("address",), spoil_text),
 }
+
+
+QUICK = ("arrays of a model", "metadata of a data set", "plan", "certificates")
 
 
 def one(base: Path, work: Path, form: Format, seed: str) -> tuple[str, str, str]:
@@ -363,7 +373,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="one mutation, as a finding names it")
     parser.add_argument("--work", type=Path, default=Path("benchmark-hostile"))
-    parser.add_argument("--quick", action="store_true", help="three mutations of each format")
+    parser.add_argument("--quick", action="store_true", help="three mutations of a few formats")
     args = parser.parse_args()
     work = args.work.resolve()
     shutil.rmtree(work, ignore_errors=True)
@@ -373,7 +383,8 @@ def main() -> None:
     (base / "address").write_text("tcp://127.0.0.1:9\n")
     table = Table("format", "mutations", "refused", "harmless", "findings")
     found = 0
-    for name in args.formats.split(",") if args.formats else FORMATS:
+    wanted = args.formats.split(",") if args.formats else QUICK if args.quick else FORMATS
+    for name in wanted:
         seeds = [f"{args.seed}/{name}/{i}" for i in range(3 if args.quick else args.mutations)]
         counts: Counter[str] = Counter()
         for seed, outcome, done, what in outcomes(base, work, name, [args.only] if args.only else seeds):

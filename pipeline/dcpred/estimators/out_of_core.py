@@ -20,7 +20,7 @@ from dcpred.tuning.tree_search import QUICK, SHORT
 from dcpred.tuning.tune import BESIDE_A_SEARCH, choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
-from dcpred_tasks.model.compact_model import Model, check_rows
+from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.storage import zarr_arrays
@@ -261,7 +261,7 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
     """Decision values as a Dask array (n_samples, n_outputs), computed chunk by chunk when asked for. The
     model is one value of the graph, sent to each worker once.
     """
-    check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
     rows = X if isinstance(X, da.Array) else da.from_array(X)
     rows = rows.rechunk({1: -1})
     return rows.map_blocks(

@@ -152,7 +152,7 @@ def _text(part: str, value: str) -> str:
 
 
 def _holds_certificate(text: str) -> bool:
-    with suppress(ssl.SSLError, ValueError):
+    with suppress(ssl.SSLError, ValueError, TypeError):  # Text may be other than ASCII.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
         return True
     return False

@@ -29,7 +29,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
-from dcpred_tasks.model.compact_model import Model, check_matrix, check_rows
+from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
@@ -65,7 +65,7 @@ def plan_run(
     outputs = check_outputs(outputs, model.task)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
-    check_rows(np.empty((0, *X.shape[1:]), X.dtype), model.n_features)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
     check_same_names(feature_names(X), artifact.feature_names, x)

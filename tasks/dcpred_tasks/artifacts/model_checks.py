@@ -87,11 +87,38 @@ def check_model(model: Model) -> None:
         raise ValueError(f"it has {n_leaves} leaves and {n_outputs} outputs of {len(model.classes)} classes")
     if model.bounds.shape[1] not in ((2,) if model.task == "regression" else (0,)):
         raise ValueError(f"a {model.task} has {model.bounds.shape[1]} bounds")
+    _check_shapes(model)
     _check_finite(model)
     _check_tree(model)
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
+
+
+def _check_shapes(model: Model) -> None:
+    """Those of arrays without values, too, which dimensions on disk do not tell of."""
+    columns, outputs, leaves = model.n_columns, model.n_outputs, model.n_leaves
+    n_centres, n_landmarks = len(model.tree.children), len(model.landmarks)
+    shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+        "shift": (model.scaling.shift, (max(columns, 1),)),
+        "factor": (model.scaling.factor, (columns,)),
+        "tree_centres": (
+            model.tree.centres,
+            (n_centres, columns if n_centres else model.tree.centres.shape[1]),
+        ),
+        "landmarks": (model.landmarks, (n_landmarks, columns if n_landmarks else model.landmarks.shape[1])),
+        "gamma": (model.gamma, (n_landmarks,)),
+        "pairs": (model.pairs, (len(model.pairs), 2)),
+        "beta": (model.beta, (len(model.beta), outputs)),
+        "leaf_rows": (model.leaf_rows, (leaves,)),
+        "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
+    }
+    if model.reference is not None:
+        shapes["feature_mean"] = (model.reference.mean, (model.n_features,))
+        shapes["feature_sd"] = (model.reference.sd, (model.n_features,))
+    for name, (array, shape) in shapes.items():
+        if array.shape != shape:
+            raise ValueError(f"array {name} has shape {list(array.shape)} and not {list(shape)}")
 
 
 def _check_finite(model: Model) -> None:

@@ -70,5 +70,7 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             if size != first:
                 raise ValueError(f"array {name} has {size} in {dimension}, where {other} has {first}")
         at = ARRAYS[name].offsets
+        if at and not len(arrays[at]):
+            raise ValueError(f"array {at} is empty")
         if at and (end := int(arrays[at][-1])) != len(value):
             raise ValueError(f"array {name} has {len(value)} rows, but {at} ends with {end}")

@@ -148,10 +148,15 @@ def tile_rows(n_features: int) -> int:
 
 def check_rows(X: NDArray[np.generic], n_features: int) -> None:
     """Raise DataError unless X can be scored by a model of n_features features."""
-    check_matrix(X.shape, X.dtype)
-    if X.shape[1] != n_features:
+    check_features(X.shape, X.dtype, n_features)
+
+
+def check_features(shape: tuple[int, ...], dtype: np.dtype[np.generic], n_features: int) -> None:
+    """The same of what has this shape and dtype."""
+    check_matrix(shape, dtype)
+    if shape[1] != n_features:
         raise DataError(
-            f"X has {X.shape[1]} features, but the model was trained with {n_features} features; "
+            f"X has {shape[1]} features, but the model was trained with {n_features} features; "
             "pass the same features in the same order as in training"
         )
 

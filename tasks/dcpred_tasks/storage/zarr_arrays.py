@@ -7,6 +7,7 @@ it may be. Here such a copy is written and not read.
 """
 
 import json
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -43,6 +44,17 @@ NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, 
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
 PROBED_CHUNKS = 16
 WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether asyncio has to tell of an error: Zarr reads the metadata of all arrays of a group at once, and
+    nobody waits for those beside one that is damaged.
+    """
+    said = record.getMessage()
+    return not ("never retrieved" in said and f"{os.sep}zarr{os.sep}" in said)
+
+
+logging.getLogger("asyncio").addFilter(_is_news)
 Node = TypeVar("Node", zarr.Group, zarr.Array[Any], zarr.Group | zarr.Array[Any])
 
 
@@ -74,7 +86,7 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
         if of and is_remote(path):
             return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
-        return _sound(zarr.open_array(_source(path), mode="r") if known is None else known)
+        return _sound(zarr.open_array(_source(path), mode="r")) if known is None else known
 
 
 def _source(path: str, *, read_only: bool = True) -> StorePath:
@@ -107,7 +119,8 @@ def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]
     """The array that its metadata tell of. A task opens four arrays, which takes Zarr 0.3 ms each; and tasks
     of one run open the same ones.
     """
-    array = zarr.Array.from_dict(StorePath(PlainStore(path, read_only=read_only)), json.loads(metadata))
+    store = StorePath(PlainStore(path, read_only=read_only))
+    array = _sound(zarr.Array.from_dict(store, json.loads(metadata)))
     return array if read_only else array.with_config(WRITE_ALL)
 
 
