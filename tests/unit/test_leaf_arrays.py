@@ -152,7 +152,10 @@ def test_the_array_of_a_model_is_that_of_its_leaves(name: str, model: Model) -> 
 
 
 @each_array
-def test_it_comes_back_from_disk(name: str, model: Model, written: Path) -> None:
+def test_it_comes_back_from_disk(
+    name: str, model: Model, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_artifact, "check_model", lambda _: None)  # the values are at random, too
     right, found = held(model, name), held(read_model(written, support=True), name)
     assert found.dtype == right.dtype == STORED[name].dtype
     assert found.tobytes() == right.tobytes()
