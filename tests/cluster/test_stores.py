@@ -39,6 +39,7 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import opened_stores, retry, zarr_arrays
+from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import StoreError
@@ -394,8 +395,9 @@ def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) ->
     for level in ("fast", "full"):
         report = verify(done.address, level, workers)
         assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
-    with pytest.raises(IncompleteError, match="is not as it was written"):
+    with pytest.raises(IncompleteError, match="is not as it was written") as refused:
         score(known.model, known.x, done.address, inline)
+    assert f"`dcpred verify {as_arguments(done.address)}`" in str(refused.value)
     report = repair(known.model, known.x, done.address, workers)
     assert report.scored_blocks == 6
     check_whole(done, known)

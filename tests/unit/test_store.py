@@ -1,5 +1,6 @@
 """Zarr: what is missing is noticed, what is written is kept, and what is flipped raises."""
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.addresses import as_arguments, check_options, local_path, storage_options
 from dcpred_tasks.storage.stored_chunks import missing_chunks
 from dcpred_tasks.storage.zarr_arrays import (
     array_address,
@@ -249,6 +250,20 @@ def test_file_addresses_are_paths(tmp_path: Path) -> None:
     assert set(open_group(url).array_keys()) == {"X", "y"}
     assert find_array(url, "y") == f"{path}/y"
     assert array_address(open_array(f"{url}/X")) == f"{path}/X"
+
+
+def test_an_advised_command_can_be_copied() -> None:
+    with storage_options(
+        check_options({"region": "eu 1", "endpoint": "http://127.0.0.1:1", "allow_http": True})
+    ):
+        assert shlex.split(as_arguments("s3://bucket/a b")) == [
+            "s3://bucket/a b",
+            "--storage-option=allow_http=true",
+            "--storage-option=endpoint=http://127.0.0.1:1",
+            "--storage-option=region=eu 1",
+        ]
+        assert as_arguments("/data/a b") == "'/data/a b'"
+    assert as_arguments("s3://bucket/a") == "s3://bucket/a"
 
 
 def test_an_array_has_an_address_that_another_process_can_open(tmp_path: Path) -> None:

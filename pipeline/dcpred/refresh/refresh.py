@@ -38,7 +38,7 @@ from dcpred.scoring.score import check_outputs, plan_run
 from dcpred.verification.checks import FastCheck, check_as_written
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import absolute, as_arguments
 from dcpred_tasks.storage.place import open_place
 
 STRICT = Tolerance()
@@ -242,6 +242,6 @@ def check_published(report: RefreshReport) -> None:
         latest = f"{report.latest} stays the latest" if report.latest else "there is no latest run"
         raise IncompleteError(
             f"{report.run} is beyond its limits, so that {latest}: {report.why_kept}; look at it in"
-            f" {report.root}/runs, and publish it with `dcpred refresh {report.root} --publish {report.run}`"
-            " if it is as it should be"
+            f" {report.root}/runs, and publish it with `dcpred refresh {as_arguments(report.root)} --publish"
+            f" {report.run}` if it is as it should be"
         )

@@ -35,7 +35,7 @@ from dcpred_tasks.scoring.outputs import default_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
+from dcpred_tasks.storage.addresses import absolute, as_arguments, check_writable, is_remote
 from dcpred_tasks.task_bodies.overlapped import AHEAD, BEHIND
 from dcpred_tasks.task_bodies.score_block import create_scores
 
@@ -238,8 +238,8 @@ def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
     if given_up:
         raise IncompleteError(
             f"{counted(given_up, 'row was', 'rows were')} given up, since input is damaged or missing or no"
-            f" worker survived them; see `dcpred errors {report.output}`, mend the input, and run again with"
-            " --repair"
+            f" worker survived them; see `dcpred errors {as_arguments(report.output)}`, mend the input,"
+            " and run again with --repair"
         )
 
 

@@ -38,6 +38,7 @@ from dcpred_tasks.artifacts.commit_records import (
     record_splits,
 )
 from dcpred_tasks.errors import IncompleteError
+from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
@@ -289,7 +290,7 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         )
         raise IncompleteError(
             f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see"
-            f" `dcpred verify {output}`, and score again with --repair"
+            f" `dcpred verify {as_arguments(output)}`, and score again with --repair"
         )
 
 

@@ -12,6 +12,7 @@ those are written into plans, manifests and messages.
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -215,6 +216,12 @@ def _is_positive(text: str) -> bool:
 def current_options() -> Options:
     """The storage options of this thread's work."""
     return _options.get()
+
+
+def as_arguments(address: str | Path) -> str:
+    """The words that name an address on a command line: itself, and the options of this thread's stores."""
+    options = _options.get() if is_remote(address) else ()
+    return shlex.join([str(address), *(f"--storage-option={name}={value}" for name, value in options)])
 
 
 def with_options(options: Options, body: Callable[..., T], *task: Any) -> T:
