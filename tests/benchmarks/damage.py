@@ -61,15 +61,20 @@ def fetch(place: Place, folder: Path) -> Path:
     return folder
 
 
-def bring(folder: Path, place: Place) -> None:
-    """Make the objects of a place those files; what is equal is not written again, as by a real hand."""
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    for name in place.listing().keys() - files.keys():
+def bring(folder: Path, before: Path, place: Place) -> None:
+    """Make the objects of a place, which are the files in `before`, those in `folder`; what is equal is not
+    written again, as by a real hand.
+    """
+    files, standing = contents(folder), contents(before)
+    for name in standing.keys() - files.keys():
         place.remove(name)
-    for name, path in files.items():
-        standing, data = place.read(name), path.read_bytes()
-        if standing is None or standing.data != data:
+    for name, data in files.items():
+        if standing.get(name) != data:
             place.write(name, data)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def make_outputs(work: Path, rng: np.random.Generator, store: StoreServer | None) -> list[Path]:
@@ -165,12 +170,12 @@ def attack(work: Path, trials: int, rng: np.random.Generator, store: StoreServer
             false += sum(alarms(verify(there, level, inline, rows=rows)) > 0 for level in injury.levels)
             injury.inflict(copy, rng)
             if store:
-                bring(copy, open_place(there))
+                bring(copy, chosen, open_place(there))
             found.update(
                 level for level in injury.levels if is_found(injury, verify(there, level, inline, rows=rows))
             )
             if store:
-                bring(chosen, open_place(there))
+                bring(chosen, copy, open_place(there))
         shown = [
             f"{found[level]} of {trials}" if level in injury.levels else "–"
             for level in ("fast", "sample", "full")

@@ -21,6 +21,10 @@ def locked(environment: Any, start: Any) -> list[bytes]:
         return list(inner(environment, start))
 
 
+class Handler(MotoRequestHandler):
+    disable_nagle_algorithm = True  # A reply of two parts would wait 40 ms for its second one.
+
+
 class Server(serving.ThreadedWSGIServer):
     daemon_threads = True
     request_queue_size = 256
@@ -32,6 +36,6 @@ class Server(serving.ThreadedWSGIServer):
 if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     files = tuple(sys.argv[1:3]) or None
-    server = Server("127.0.0.1", 0, locked, MotoRequestHandler, ssl_context=files)
+    server = Server("127.0.0.1", 0, locked, Handler, ssl_context=files)
     announce(server.port)
     server.serve_forever()
