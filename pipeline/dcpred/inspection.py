@@ -14,6 +14,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.object_arrays import lists_nothing
 from dcpred_tasks.storage.place import Place, open_place, read_own_document
 from dcpred_tasks.training.settings import Settings
 
@@ -157,7 +158,7 @@ def _arrays(group: zarr.Group) -> dict[str, Any]:
 
 
 def _array(array: Any) -> dict[str, Any]:
-    missing = sum(1 for _ in stored_chunks.missing_chunks(array))
+    missing = None if lists_nothing(array) else sum(1 for _ in stored_chunks.missing_chunks(array))
     described: dict[str, Any] = {
         "shape": list(array.shape),
         "dtype": str(array.dtype),

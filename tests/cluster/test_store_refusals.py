@@ -52,6 +52,16 @@ REFUSALS = (
     Refusal(
         "a user and a password", "leave it out, and put credentials", output=f"s3://me:{TOKEN}@bucket/out"
     ),
+    Refusal(
+        "a password with a slash",
+        "leave it out, and put credentials",
+        output=f"s3://me:1/{TOKEN}/x@bucket/out",
+    ),
+    Refusal(
+        "a password of a server", "leave it out, and put credentials", data=f"https://me:a/{TOKEN}@h/d.zarr"
+    ),
+    Refusal("no name of a bucket", "whose first part is no name", output="s3://bu cket/out"),
+    Refusal("no name of a server", "write https://HOST:PORT/PATH", data="https://h:port/d.zarr"),
     Refusal("a query", "nothing may follow ? or #", output=f"s3://bucket/out?token={TOKEN}"),
     Refusal("a query of the data", "nothing may follow ? or #", data=f"https://h/d.zarr?sig={TOKEN}"),
     Refusal("a query to write to", "nothing may follow ? or #", output=f"https://h/out?token={TOKEN}"),

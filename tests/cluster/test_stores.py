@@ -39,7 +39,7 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import opened_stores, retry, zarr_arrays
-from dcpred_tasks.storage.addresses import as_arguments
+from dcpred_tasks.storage.addresses import as_arguments, parse
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.store_requests import StoreError
@@ -270,6 +270,21 @@ def test_commands_take_addresses(known: Known, finished: Place) -> None:
     on_store = as_json("evaluate", known.model, known.data)
     on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr")
     assert on_store["accuracy"] == on_disk["accuracy"]
+
+
+def test_rights_may_end_at_model_data_and_output(
+    known: Known, output: Place, proxy: Proxy, impatient: None
+) -> None:
+    """Nothing is listed above them, though a bucket that is not there is told from a missing chunk."""
+    below, listing = parse(known.root).path, "(list-type=2|comp=list|[?&]prefix=)"
+    proxy.set_faults({"match": f"^GET (?=[^ ]*{listing})(?![^ ]*prefix={below}/)", "fault": "403 before"})
+    command("score", known.model, known.x, output.address, "--workers", 1)
+    for level in ("fast", "sample", "full"):
+        assert as_json("verify", output.address, "--level", level)["ok"]
+    assert as_json("inspect", known.data)
+    assert as_json("evaluate", known.model, known.data, "--no-cost")
+    command("score", known.model, f"{known.root}/missing.zarr/X", f"{output.address}-2", code=3)
+    assert "403 before" not in proxy.counts()
 
 
 def test_a_model_is_served_from_a_store(known: Known) -> None:
@@ -604,19 +619,64 @@ def test_signals_are_answered_while_a_store_is_silent(
     known: Known, output: Place, proxy: Proxy, number: str, silent: str
 ) -> None:
     """Its time-out lies beyond the patience of this test."""
-    before = proxy.counts().get("delay:3600", 0)
-    proxy.set_faults({"match": silent.format(output.address.rpartition("/")[2]), "fault": "delay:3600"})
-    script = "from dcpred.cli import run; run()"
-    arguments = ["score", known.model, known.data, output.address, "--storage-option", "timeout=3000"]
+    fault = {"match": silent.format(output.address.rpartition("/")[2]), "fault": "delay:3600"}
+    check_answered(proxy, fault, number, "score", known.model, known.data, output.address)
+
+
+def check_answered(proxy: Proxy, fault: dict[str, Any], number: str, *arguments: str) -> processes.Done:
+    """A command that waits for a reply ends as it should at a signal."""
+    kind = fault["fault"]
+    before = proxy.counts().get(kind, 0)
+    proxy.set_faults(fault)
+    whole = ["-c", "from dcpred.cli import run; run()", *arguments, "--storage-option", "timeout=3000"]
     with processes.started(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, *whole], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as driver:
-        processes.wait_until(lambda: proxy.counts().get("delay:3600", 0) > before, driver)
+        processes.wait_until(lambda: proxy.counts().get(kind, 0) > before, driver)
         os.kill(driver.pid, getattr(signal, number))
         end = processes.finish(driver)
     assert end.returncode == 75, end.stderr
     assert "interrupted" in end.stderr
     assert "Traceback" not in end.stderr
+    return end
+
+
+@pytest.fixture
+def source(output: Place) -> str:
+    """A file on the store, of a size that comes in several parts."""
+    output.write("many.csv", b"a,b,y\n" + b"1.0,2.0,0\n2.0,1.0,1\n" * 1000)
+    return f"{output.address}/many.csv"
+
+
+def test_signals_are_answered_while_half_of_a_source_is_there(
+    source: str, tmp_path: Path, proxy: Proxy
+) -> None:
+    fault = {"match": "^GET .*many.csv", "fault": "stall"}
+    check_answered(proxy, fault, "SIGINT", "import", source, str(tmp_path / "data.zarr"), "--target", "y")
+
+
+def test_signals_are_answered_where_nothing_can_be_removed(
+    output: Place, tmp_path: Path, proxy: Proxy
+) -> None:
+    source = tmp_path / "rows.npy"
+    np.save(source, np.ones((100, 3), np.float32))
+    made = f"{output.address}/data.zarr"
+    fault = {"match": "/c/|^(DELETE|POST) ", "fault": "delay:3600"}
+    end = check_answered(proxy, fault, "SIGINT", "import", str(source), made)
+    assert f"remove what is in {made} before the next import" in end.stderr
+
+
+def test_a_source_that_breaks_off_is_fetched_again(
+    source: str, tmp_path: Path, proxy: Proxy, impatient: None
+) -> None:
+    made, command_line = tmp_path / "data.zarr", ("import", source, tmp_path / "data.zarr", "--target", "y")
+    proxy.set_faults({"match": "^GET .*many.csv", "fault": "half"})
+    refused = command(*command_line, code=5)
+    assert f"dcpred: {source}: " in refused.stderr
+    assert not made.exists()
+    proxy.set_faults({"match": "^GET .*many.csv", "fault": "half", "times": 2})
+    command(*command_line)
+    assert zarr.open_group(made, mode="r")["X"].shape == (2000, 2)
 
 
 # Secrets

@@ -346,6 +346,9 @@ def warmed(r: dict[str, Any]) -> str:
     )
 
 
+UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
+
+
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     _flatten("", {**r, **_coded(r)}, pairs)
@@ -372,4 +375,5 @@ def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
             _flatten(f"{prefix}.{name}" if prefix else str(name), inner, pairs)
     else:
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        text = "not known" if value is None and prefix.endswith(UNLISTED) else text
         pairs.append((prefix, text if len(text) <= 200 else f"{text[:200]} …"))

@@ -5,24 +5,24 @@ fetched before it is read.
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zarr
 
-from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
 from dcpred_tasks.storage.addresses import absolute, is_remote, local_path
 from dcpred_tasks.storage.atomic_files import new_directory, resource_errors
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Folder, Place, open_place
-from dcpred_tasks.storage.store_requests import request
 from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadata_file, unwritten_group
 
 GROUP_FILE = "zarr.json"
 CLAIM = "importing.json"  # there while a data set is written to a store
+SILENT_SECONDS = 3.0  # in which not one object is removed
 
 
 @contextmanager
@@ -40,8 +40,7 @@ def local_source(source: str) -> Iterator[Path]:
         path = Path(folder) / name
         try:
             with resource_errors(path), path.open("wb") as file:
-                for part in request(partial(place.parts, name), source):
-                    file.write(part)
+                place.fetch(name, file)
         except FileNotFoundError:
             raise DataError(
                 f"{source} was to be imported, but it does not exist; name a file that is there"
@@ -70,10 +69,12 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
         )
     try:
         yield unwritten_group(place.address, attributes)
-    except BaseException:
-        with suppress(OSError, DcpredError):
-            for name in place.listing():
-                place.remove(name)
+    except BaseException as error:
+        if not _emptied(place) and isinstance(error, KeyboardInterrupt):
+            raise InterruptedRunError(
+                f"interrupted, and the store does not answer; remove what is in {place.address} before the"
+                " next import"
+            ) from None
         raise
     # Nothing is removed from here on: what is there now may be of another hand.
     if not place.create(GROUP_FILE, metadata_file(memory_group(attributes))):
@@ -82,6 +83,25 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
             " another place"
         )
     place.remove(CLAIM)
+
+
+def _emptied(place: Place) -> bool:
+    """Whether everything in a place could be removed. Nobody waits for a store that does not answer."""
+    removed: list[str] = []
+
+    def remove() -> None:
+        with suppress(OSError, DcpredError):
+            for name in place.listing():
+                place.remove(name)
+                removed.append(name)
+
+    thread = threading.Thread(target=remove, name="dcpred-emptied", daemon=True)
+    thread.start()
+    before = -1
+    while thread.is_alive() and len(removed) > before:
+        before = len(removed)
+        thread.join(SILENT_SECONDS)
+    return not thread.is_alive()
 
 
 @contextmanager

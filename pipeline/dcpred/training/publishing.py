@@ -17,6 +17,7 @@ from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
 from dcpred_tasks.storage.atomic_files import decoded, encoded, new_directory, resource_errors
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import Place, open_place, read_document
+from dcpred_tasks.storage.probe import nonce_written
 from dcpred_tasks.storage.retry import Retrying
 
 
@@ -49,6 +50,8 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
         )
     if is_remote(target.address) and target.read(MODEL_FILE) is None:
         check_free_for_model(target)
+        with nonce_written(target.address):
+            """A right that is missing is told now, and not after training."""
     with resource_errors(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
     yield here

@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 from dcpred_tasks.errors import DataError, SettingsError
 
-SCHEMES = ("s3", "gs", "az", "abfs", "https", "http", "memory")
+SERVERS = ("https", "http")
+SCHEMES = ("s3", "gs", "az", "abfs", *SERVERS, "memory")
 TELLING = "s3://, gs://, az://, abfs://, https:// or file://"
 # Options that are no secrets, with what they mean.
 OPTIONS = {
@@ -51,6 +52,8 @@ OTHER_NAMES = {
     "use_ssl": "allow_http",
 }
 SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNORECASE)
+BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]*")  # Azure has containers as $web
+HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
 # A URL that has been a pathlib.Path lost one of its slashes.
 LOST_SLASH = re.compile(r"(s3|gs|az|abfs|https?|memory):/(?!/)")
@@ -139,14 +142,20 @@ def parse(address: str) -> StoreAddress:
             f"{_safe(address)} was given as an address with its account, but dcpred takes that as an option;"
             f" write {scheme}://{container}/… with --storage-option account_name={host.partition('.')[0]}"
         )
-    if "@" in bucket:
-        raise DataError(
-            f"{_safe(address)} was given as an address with a user or password, but addresses are kept in"
-            " plans; leave it out, and put credentials into the environment of every process"
-        )
     if not bucket:
         raise DataError(
             f"{address} was given as an address, but it names no bucket; write {scheme}://BUCKET/PATH"
+        )
+    if not _is_name(scheme, bucket):
+        if "@" in rest:  # in the path, too: a secret of Amazon may hold a slash
+            raise DataError(
+                f"{_safe(address)} was given as an address with a user or password, but addresses are kept in"
+                " plans; leave it out, and put credentials into the environment of every process"
+            )
+        raise DataError(
+            f"an address of {scheme}:// was given whose first part is no name of a bucket or server: letters,"
+            f" digits, dots, - and _ are; write {scheme}://"
+            + ("HOST:PORT/PATH" if scheme in SERVERS else "BUCKET/PATH")
         )
     path = path.removesuffix("/")
     names = path.split("/") if path else []
@@ -158,12 +167,17 @@ def parse(address: str) -> StoreAddress:
     return StoreAddress(scheme, bucket, "/".join(names))
 
 
+def _is_name(scheme: str, bucket: str) -> bool:
+    return (HOST if scheme in SERVERS else BUCKET).fullmatch(bucket) is not None
+
+
 def _safe(address: str) -> str:
     """An address without what may be a secret."""
     scheme, separator, rest = address.rpartition("://")
     rest = re.split(r"[?#]", rest)[0]
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+    bucket = rest.partition("/")[0]
+    is_plain = _is_name(scheme, bucket) or AZURE_HOST.search(bucket)
+    return f"{scheme}{separator}{rest if is_plain else rest.rpartition('@')[2]}"
 
 
 def check_options(given: Mapping[str, str | bool | float]) -> Options:

@@ -8,7 +8,7 @@ Measured facts that this module stands between (obstore 0.12, S3, Azure and GCS 
 - A missing bucket is told as a missing object. So a name that is missing is believed only once the bucket
   has answered a listing.
 - A listing and a get do not write a tag alike: quotes are left out, and a generation is kept apart.
-- A listing of which half a page came is not tried again by obstore.
+- A listing of which half a page came is not tried again by obstore, nor is an object of which half came.
 """
 
 import os
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from dcpred_tasks.errors import DataError, DcpredError
@@ -125,9 +125,23 @@ class Bucket:
             return None
         return Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
 
-    def parts(self, name: str) -> Iterator[bytes]:
-        """An object in parts, for what is too large for memory. Raises FileNotFoundError."""
-        return (bytes(part) for part in obstore().get(self.store, self._key(name)).stream())
+    def fetch(self, name: str, file: BinaryIO) -> None:
+        """Write an object, which may be larger than memory, to a file, from the start again where it broke
+        off. Raises FileNotFoundError.
+        """
+        address = self._at(name)
+        for attempt in range(ATTEMPTS):
+            file.seek(0)
+            file.truncate()
+            try:
+                parts = iter(request(lambda: obstore().get(self.store, self._key(name)).stream(), address))
+                while part := request(partial(next, parts, b""), address):
+                    file.write(part)
+                return
+            except StoreError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            time.sleep(WAIT_SECONDS)
 
     def create(self, name: str, data: bytes) -> bool:
         for _ in range(ATTEMPTS):
@@ -264,10 +278,10 @@ class Bucket:
         )
         self.seen = True
 
-    async def look_async(self) -> None:
-        """`check_there`, within an event loop; errors are those of obstore."""
+    async def look_async(self, folder: str) -> None:
+        """`check_there`, below a folder and within an event loop; errors are those of obstore."""
         if self.lists:
-            async for _ in obstore().list(self.store, self.where.path or None, chunk_size=1):
+            async for _ in obstore().list(self.store, self._key(folder) or None, chunk_size=1):
                 break
         self.seen = True
 

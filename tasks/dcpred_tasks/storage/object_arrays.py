@@ -56,7 +56,7 @@ class BucketArrays(ObjectStore[Any]):
     ) -> Buffer | None:
         found = await self._translated(super().get(key, prototype, byte_range), key)
         if found is None:
-            await self._check_there()
+            await self._check_there(key)
             if key.rpartition("/")[2] not in METADATA:
                 raise MissingChunkError(
                     f"chunk {self._at(key)} was to be read, but it is missing, which would read as fill"
@@ -67,7 +67,7 @@ class BucketArrays(ObjectStore[Any]):
     async def exists(self, key: str) -> bool:
         there = await self._translated(super().exists(key), key)
         if not there:
-            await self._check_there()
+            await self._check_there(key)
         return there
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -103,9 +103,11 @@ class BucketArrays(ObjectStore[Any]):
         except obstore().exceptions.BaseError as error:
             raise told(error, self._at(key)) from None
 
-    async def _check_there(self) -> None:
+    async def _check_there(self, key: str) -> None:
+        """By a listing beside the key, since rights may go no further."""
         if self.bucket is not None and not self.bucket.seen:
-            await self._translated(self.bucket.look_async(), "")
+            folder = key.rpartition("/")[0]
+            await self._translated(self.bucket.look_async(folder), folder)
 
     def _at(self, key: str) -> str:
         root = str(self.bucket.where).rstrip("/") if self.bucket is not None else type(self.store).__name__

@@ -196,7 +196,8 @@ def find_array(address: str | Path, name: str) -> str:
     found = f"{path.rstrip('/')}/{name}"
     with _opening(found, "array"):
         if name not in node or not isinstance(node[name], zarr.Array):
-            held = ", ".join(sorted(node.array_keys())) or "nothing"
+            known = [key for key, _ in _known_arrays(node)] if lists_nothing(node) else node.array_keys()
+            held = ", ".join(sorted(known)) or "nothing"
             raise DataError(
                 f"array {name} was asked for in {path}, but the group holds {held}; rename it or name another"
             )

@@ -8,7 +8,7 @@ the name of the key that a request to S3 is signed with, so that processes can b
 
     drop before, drop after    the connection ends before the request went on, or after it took place
     503 before, 503 after      any status, likewise
-    half                       half of the reply comes
+    half, stall                half of the reply comes, and the connection ends, or nothing else comes
     delay:0.05                 seconds
     strip                      headers of conditions are taken off, as by a store that does not heed them
 
@@ -33,6 +33,7 @@ from support.servers import announce
 
 CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
 HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+STALL_SECONDS = 3600
 CODES = {"403": "AccessDenied", "409": "ConditionalRequestConflict", "429": "SlowDown"}
 
 faults: list[dict[str, Any]] = []
@@ -92,8 +93,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", size or "0")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data[: len(data) // 2] if kind == "half" else data)
-        if kind == "half":
+            self.wfile.write(data[: len(data) // 2] if kind in ("half", "stall") else data)
+        if kind == "stall":
+            time.sleep(STALL_SECONDS)
+        if kind in ("half", "stall"):
             self.hang_up()
         return None
 
