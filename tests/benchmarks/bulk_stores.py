@@ -32,8 +32,8 @@ from dcpred.training.publishing import publish
 from dcpred_tasks.storage.place import open_place
 from support.stores import Proxy, azurite, spoiled
 
-QUICK_ROWS = 200_000
-TRAINED_ON = 100_000  # rows
+TRAINED_ON, QUICK_TRAINED_ON = 100_000, 5_000  # rows
+QUICK_ROWS = 60_000
 COMMITS = 40
 
 
@@ -71,7 +71,8 @@ def main() -> None:
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     model = args.work / "model"
-    data = prepare(model, args.work, args.rows, TRAINED_ON, partial(connect, 2))
+    trained_on = QUICK_TRAINED_ON if args.quick else TRAINED_ON
+    data = prepare(model, args.work, args.rows, trained_on, partial(connect, 2))
     table = Table("where", "rows/s", "s", "to the disk", "requests a block")
     records = Table("where", "ms a commit")
     seconds: dict[str, list[float]] = {"disk": []}

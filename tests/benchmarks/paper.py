@@ -59,7 +59,7 @@ NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "loss
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
 TRIED_ROWS, HELD_ROWS = 20_000, 5_000
 SAMPLE_ROWS, ANCHORS = 100_000, 500
-QUICK_ROWS, QUICK_SETS = 2_000, "letter,cpusmall"
+QUICK_ROWS, QUICK_SETS = 1_000, "letter,cpusmall"
 QUICK: Values = {"n_leaves": 4, "refine_steps": 10, "overlap": 2}
 Choose = Callable[[DataSet, "Place"], dict[str, object]]
 

@@ -36,7 +36,7 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.settings import Settings, make_settings
 
-QUICK_ROWS, QUICK_SETS = 2_000, "magic"
+QUICK_ROWS, QUICK_SETS = 1_000, "magic"
 # Each addition with the value that is the paper's.
 ADDITIONS: dict[str, tuple[Any, Any]] = {
     "categorical": ("auto", "none"),
