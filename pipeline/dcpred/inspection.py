@@ -7,6 +7,7 @@ import numpy as np
 import zarr
 
 from dcpred.cost.predicted import predict_cost
+from dcpred.runs.latest import run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
@@ -21,7 +22,7 @@ from dcpred_tasks.training.settings import Settings
 
 def inspect_path(path: str | Path) -> dict[str, Any]:
     """A description for JSON; its "kind" is data, model, scores or training. Raises RefusedErrors."""
-    place = open_place(path)
+    place = open_place(run_meant(path))
     if place.read(MODEL_FILE) is not None:
         return _model(place)
     if place.read(PLAN) is not None:

@@ -380,3 +380,15 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None, one_
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
     refused("holds other files", "demo", "--out", tmp_path / "mine")
+
+
+def test_a_process_with_stores_waits_for_no_thread_at_its_end() -> None:
+    """What is registered for the end happens."""
+    script = (
+        "import atexit, sys, threading, time, obstore; from dcpred.cli import run;"
+        "atexit.register(print, 'at the end'); threading.Thread(target=time.sleep, args=(3600,)).start();"
+        "sys.argv = ['dcpred', *sys.argv[1:]]; run()"
+    )
+    for arguments, code in ((["--version"], 0), (["status", "missing"], 3), (["status"], 2)):
+        done = processes.run([sys.executable, "-c", script, *arguments])
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (code, "at the end"), done.stderr

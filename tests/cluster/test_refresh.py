@@ -17,12 +17,14 @@ from click.testing import CliRunner, Result
 
 from dcpred.cli import main
 from dcpred.execution.held_places import hold_place
+from dcpred.inspection import inspect_path
 from dcpred.plan import Cut
 from dcpred.refresh.limits import Limits
 from dcpred.refresh.overview import root_status
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
-from dcpred.refresh.root import SETTINGS, open_root
+from dcpred.refresh.root import open_root
 from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import repair
@@ -560,6 +562,11 @@ def test_a_root_on_a_store(server: StoreServer, model: Path, data: Path) -> None
     assert record is not None
     assert record.origin == first.run
     assert all(record.tags[name][0] for name in ("label", "decision", "status"))
+    latest, run = f"{root}/latest", f"{root}/runs/{second.run}"
+    assert verify(latest, "fast", inline).ok
+    assert inspect_path(latest) == inspect_path(run)
+    with pytest.raises(PlanConflictError, match=f"of which {latest} is the latest"):
+        verify(root, "fast", inline)
     assert publish(root, first.run) == second.run
     assert call().state == "left"
     third = call(full=True, keep=1)

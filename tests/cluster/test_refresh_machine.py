@@ -30,9 +30,9 @@ from hypothesis.stateful import (
 )
 
 from dcpred.execution.lease import hold
-from dcpred.refresh.pointer import latest_run
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
 from dcpred.refresh.root import Root, open_root
+from dcpred.runs.latest import latest_run
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train

@@ -95,6 +95,7 @@ REFUSALS = (
     Refusal("an unknown option", "the options are endpoint, region", options=["speed=high"]),
     Refusal("no flag", "true or false", options=["allow_http=yes"]),
     Refusal("no time", "seconds above 0", options=["timeout=0"]),
+    Refusal("no time that ends", "at most a day", options=["timeout=1e300"]),
     Refusal("an option without a value", "written as NAME=VALUE", 2, options=["region"]),
     Refusal("an endpoint with a password", "without user", options=[f"endpoint=http://me:{TOKEN}@h:1"]),
     Refusal("an endpoint without a scheme", "https://host:port", options=["endpoint=127.0.0.1:{port}"]),
@@ -107,7 +108,7 @@ REFUSALS = (
     Refusal("another region", "--storage-option region=", 5, fault="301 before"),
     Refusal("nobody there", "Connection refused", 5, options=["endpoint=http://127.0.0.1:9"]),
     Refusal("a store that fails", "503", 5, fault="503 before"),
-    Refusal("no credentials", "credentials", 5, environment=NO_KEYS),
+    Refusal("no credentials", "give this process some", 5, environment=NO_KEYS),
     Refusal("no account", "settings are not enough", 5, output="az://container/out"),
 )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import obstore
 import pytest
-from obstore.exceptions import GenericError
+from obstore.exceptions import GenericError, NotFoundError
 from obstore.store import MemoryStore
 
 from dcpred.inspection import inspect_path
@@ -215,6 +215,7 @@ def test_a_request_beside_one_that_failed_is_no_news(caplog: pytest.LogCaptureFi
         gc.collect()
 
     asyncio.run(thrown_away(GenericError("no rights")))
+    asyncio.run(thrown_away(NotFoundError("nothing there")))
     assert caplog.text == ""
     asyncio.run(thrown_away(ValueError("news")))
     assert "never retrieved" in caplog.text

@@ -1,5 +1,9 @@
 """The group of commands. The module of a command is imported when it is run: none waits for another's."""
 
+import atexit
+import os
+import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import ClassVar
 
@@ -59,4 +63,20 @@ def run() -> None:
     """The console script."""
     leave_at_signals()
     end_tracker_at_exit()
-    main()
+    try:
+        main()
+    except SystemExit as end:
+        if "obstore" in sys.modules:
+            _leave(end.code)
+        raise
+
+
+def _leave(code: object) -> None:
+    """End the process as Python would, but do not take the interpreter down: a request of obstore that comes
+    back meanwhile ends it by SIGABRT.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

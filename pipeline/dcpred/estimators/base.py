@@ -27,7 +27,7 @@ from dcpred_tasks.model.feature_names import Names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.storage.addresses import check_options
+from dcpred_tasks.storage.addresses import check_options, check_writable
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored
 from dcpred_tasks.training.categories import features_named, numbered
@@ -189,4 +189,5 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "feature_names_in_"):
             provenance["feature_names"] = self.feature_names_in_.tolist()
         with given_options(check_options(storage_options or {})):
+            check_writable(path, "a model's files")
             return write_model(path, self.model_, self.settings_, provenance)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import place_held_by
-from dcpred.refresh.pointer import latest_run
-from dcpred.refresh.root import RUNS, Root, open_root
+from dcpred.refresh.root import Root, open_root
+from dcpred.runs.latest import RUNS, latest_run
 from dcpred.runs.ledger import MANIFEST
 from dcpred.scoring.blocks import without_score
 from dcpred_tasks.artifacts.commit_records import list_records

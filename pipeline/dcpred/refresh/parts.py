@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.refresh.limits import Limits, new_drift
-from dcpred.refresh.pointer import NO_LINKS
 from dcpred.refresh.renewal import Job, Renewal
-from dcpred.refresh.root import PARTS, RUNS, Root, Settings, open_root, run_number
+from dcpred.refresh.root import PARTS, Root, Settings, open_root, run_number
+from dcpred.runs.latest import NO_LINKS, RUNS
 from dcpred.runs.ledger import MANIFEST, open_ledger
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage import zarr_arrays

@@ -29,9 +29,9 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, new_drift
 from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
-from dcpred.refresh.pointer import latest_run, point_to
 from dcpred.refresh.renewal import Job, Renewal
 from dcpred.refresh.root import Root, Settings, is_root, open_root
+from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import check_outputs, plan_run

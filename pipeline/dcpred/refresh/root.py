@@ -5,7 +5,7 @@ ROOT/
                          unfinished
   runs/NNNN-HASH/        a whole run as `dcpred score` makes one, and inputs.json: its input as it was when
                          it was read. Once it is finished nobody writes there but --repair
-  latest, LATEST.json    which run is the latest (dcpred.refresh.pointer)
+  latest, LATEST.json    which run is the latest (dcpred.runs.latest)
   lock                   who refreshes now
 """
 
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from dcpred.plan import Cut
+from dcpred.runs.latest import RUN_NAME, RUNS, SETTINGS
 from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -26,8 +27,7 @@ from dcpred_tasks.storage.place import Folder, Place, read_document, read_own_do
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
 FORMAT, VERSION = "dcpred-refresh", 1
-SETTINGS, RUNS, PARTS, LATEST = "refresh.json", "runs", "parts", "LATEST.json"
-RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
+PARTS = "parts"
 # What a root may hold before its settings are written.
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
 

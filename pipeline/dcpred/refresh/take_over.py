@@ -20,7 +20,8 @@ from typing import TypeVar
 
 from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import Reporter
-from dcpred.refresh.root import RUNS, Root
+from dcpred.refresh.root import Root
+from dcpred.runs.latest import RUNS
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
     ScoreRun,

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
+from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.scoring.outputs import OUTPUTS
+from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import (
@@ -232,11 +234,14 @@ class Ledger:
 
 def open_ledger(output: str | Path) -> Ledger:
     """The ledger of an output that is there. Raises PlanConflictError where there is none."""
-    place = open_place(output)
+    place = open_place(run_meant(output))
     plan = read_own_document(place, PLAN)
     if plan is None:
+        other = "name another"
+        if place.read(SETTINGS) is not None:
+            other = f"a refresh keeps its runs there, of which {below(output, LINK)} is the latest"
         raise PlanConflictError(
-            f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; name another"
+            f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; {other}"
         )
     try:
         # Plans of earlier versions name no stride.

@@ -30,7 +30,7 @@ OPTIONS = {
     "endpoint": "address of the server, where it is not the vendor's",
     "region": "region of the bucket",
     "allow_http": "true: a server without TLS is allowed",
-    "virtual_hosted_style_request": "true: the bucket is a part of the host's name",
+    "virtual_hosted_style_request": "true: the bucket is a part of the host's name, in an endpoint, too",
     "request_payer": "true: who asks pays",
     "skip_signature": "true: without credentials, for public buckets",
     "account_name": "account of Azure",
@@ -49,9 +49,9 @@ OTHER_NAMES = {
     "ssl_ca": "root_certificate",
     "verify": "root_certificate",
     "account": "account_name",
-    "use_ssl": "allow_http",
 }
 SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNORECASE)
+MOST_SECONDS = 86_400.0  # of a request
 BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]*")  # Azure has containers as $web
 HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
@@ -182,6 +182,11 @@ def _safe(address: str) -> str:
 
 def check_options(given: Mapping[str, str | bool | float]) -> Options:
     """Options by name, sorted. Raises SettingsError for one that is unknown, a secret, or no such value."""
+    if not isinstance(given, Mapping):
+        raise SettingsError(
+            f"storage options were given as {type(given).__name__}, but they are names with values; write"
+            " {'region': …}"
+        )
     options = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
     }
@@ -205,7 +210,8 @@ def check_options(given: Mapping[str, str | bool | float]) -> Options:
             )
         if name == "timeout" and not _is_positive(value):
             raise SettingsError(
-                f"storage option timeout={value} was given, but it is seconds above 0; write those"
+                f"storage option timeout={value} was given, but it is seconds above 0, at most a day;"
+                " write those"
             )
         if name == "root_certificate" and not os.path.isfile(value):
             raise SettingsError(
@@ -222,7 +228,7 @@ def check_options(given: Mapping[str, str | bool | float]) -> Options:
 
 def _is_positive(text: str) -> bool:
     try:
-        return 0 < float(text) < float("inf")
+        return 0 < float(text) <= MOST_SECONDS
     except ValueError:
         return False
 

@@ -56,7 +56,7 @@ def reason(error: OSError) -> str:
         return f"{so}{where}; remove what is there or name another place, then run again"
     if error.errno in RESOURCE_ERRNOS:
         return f"{so}; make room or get permission, then run again"
-    return f"{so}; see to the path and its storage, then run again"
+    return f"{so}; {getattr(error, 'advice', 'see to the path and its storage, then run again')}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:

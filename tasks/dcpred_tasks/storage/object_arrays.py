@@ -119,9 +119,8 @@ def _is_news(record: logging.LogRecord) -> bool:
     waits once the first error is told.
     """
     error = record.exc_info[1] if record.exc_info else None
-    return not (
-        isinstance(error, obstore().exceptions.BaseError) and "never retrieved" in record.getMessage()
-    )
+    of_request = isinstance(error, (FileNotFoundError, obstore().exceptions.BaseError))
+    return not (of_request and "never retrieved" in record.getMessage())
 
 
 def lists_nothing(node: zarr.Group | zarr.Array[Any]) -> bool:

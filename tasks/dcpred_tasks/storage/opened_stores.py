@@ -50,8 +50,13 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
     except (obstore().exceptions.BaseError, ValueError) as error:
         raise ResourceError(
             f"{scheme}://{bucket} was to be opened, but its settings are not enough"
-            f" ({str(error).partition(chr(10))[0]}); see to the environment and the storage options"
+            f" ({str(error).partition(chr(10))[0]}{_of_file(given)}); see to the environment and the storage"
+            " options"
         ) from None
+
+
+def _of_file(given: dict[str, str]) -> str:
+    return f", root_certificate={given['root_certificate']}" if "root_certificate" in given else ""
 
 
 def check_endpoints() -> None:

@@ -50,6 +50,8 @@ def obstore() -> Any:
 class StoreError(OSError):
     """A request that failed for a while: a lost connection, a time-out, a server that is overloaded."""
 
+    advice = "see to the path and its storage, then run again"
+
 
 def told(error: Exception, address: str) -> Exception:
     """What an error of obstore means, with the first line of what it says: the rest is a dump."""
@@ -82,7 +84,11 @@ def told(error: Exception, address: str) -> Exception:
             " --storage-option root_certificate=FILE"
         )
     if METADATA.search(line):
-        return StoreError(f"{address}: no credentials are in the environment, and no role gives any ({line})")
+        lacking = StoreError(
+            f"{address}: no credentials are in the environment, and no role gives any ({line})"
+        )
+        lacking.advice = "give this process some, in its environment or role"
+        return lacking
     return StoreError(f"{address}: {line}")
 
 

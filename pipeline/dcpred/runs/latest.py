@@ -1,18 +1,21 @@
-"""Which run is the latest: a symbolic link on disks, a small file on object stores and on disks without such
-links. Either is replaced in one step, so that who reads through it has a whole run before and after.
+"""Which run of a refresh is the latest: a symbolic link on disks, a small file on object stores and on disks
+without such links. Either is replaced in one step, so that who reads through it has a whole run before and
+after.
 """
 
 import errno
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
-from dcpred.refresh.root import LATEST, RUN_NAME, RUNS
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.storage.addresses import below, is_remote
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
-from dcpred_tasks.storage.place import Folder, Place, read_own_document, write_document
+from dcpred_tasks.storage.place import Folder, Place, open_place, read_own_document, write_document
 
-LINK = "latest"
+SETTINGS, LINK, LATEST, RUNS = "refresh.json", "latest", "LATEST.json", "runs"  # in a root
+RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
 # What a file system without symbolic links answers.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
@@ -37,6 +40,17 @@ def latest_run(place: Place) -> str:
             f" point to {RUNS}/NAME again, or remove it and name a run with --publish"
         )
     return name
+
+
+def run_meant(output: str | Path) -> str | Path:
+    """The address of the latest run where ROOT/latest of a store is meant, which has no links; else the same
+    address.
+    """
+    root, _, name = str(output).rstrip("/").rpartition("/")
+    if name != LINK or not is_remote(output):
+        return output
+    run = latest_run(open_place(root))
+    return below(root, RUNS, run) if run else output
 
 
 def point_to(place: Place, name: str) -> None:
