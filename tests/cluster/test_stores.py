@@ -428,6 +428,18 @@ def test_a_chunk_that_is_written_again_is_only_suspected(known: Known, done: Pla
     assert verify(done.address, "fast", inline).ok
 
 
+def test_damaged_metadata_are_told_beside_chunks_of_another_tag(
+    known: Known, done: Place, workers: Pool
+) -> None:
+    for name in ("scores.zarr/decision/c/3/0", "scores.zarr/label/zarr.json"):
+        alter(done, name)
+    for level in ("fast", "full", "sample"):
+        kinds = {f.kind for f in verify(done.address, level, workers).findings}
+        assert kinds == {Kind.METADATA}
+    repair(known.model, known.x, done.address, workers)
+    check_whole(done, known)
+
+
 # Requests that are spoiled
 
 

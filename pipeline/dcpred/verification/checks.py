@@ -223,8 +223,11 @@ class FastCheck:
 
     def _look_closer(self) -> None:
         """Decode the blocks of which a chunk was written again. Another tag is only a suspicion: overlapping
-        attempts write the same bytes, which some stores give another tag.
+        attempts write the same bytes, which some stores give another tag. Where metadata are damaged nothing
+        can be decoded, which is told.
         """
+        if self.unreadable - {""}:
+            return
         told = {finding.file for finding in self.findings}
         for block in sorted(self.suspects):
             self.findings += [f for f in verify_block(self.run, block) if f.file not in told]

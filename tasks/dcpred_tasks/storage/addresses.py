@@ -51,7 +51,7 @@ OTHER_NAMES = {
     "account": "account_name",
 }
 SECRET = re.compile(r"key|secret|token|sas|password|credential|bearer", re.IGNORECASE)
-MOST_SECONDS = 86_400.0  # of a request
+MOST_SECONDS = 86_400.0  # the longest time-out
 BUCKET = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9._-]*")  # Azure has containers as $web
 HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 AZURE_HOST = re.compile(r"^[^:@]+@[a-z0-9]+\.(dfs|blob)\.core\.windows\.net$")
