@@ -6,10 +6,12 @@ cannot be had, from the first time or from the last.
 
 import asyncio
 import gc
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import obstore
@@ -30,7 +32,7 @@ from dcpred_tasks.storage import bucket, retry, zarr_arrays
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.retry import is_transient
-from dcpred_tasks.storage.store_requests import StoreError, told
+from dcpred_tasks.storage.store_requests import StoreError, at_once, request_threads, told, waited_for
 from dcpred_tasks.task_bodies import score_block
 from support.models import random_model, random_rows
 from support.pools import inline
@@ -245,3 +247,17 @@ def test_who_is_second_with_a_model_leaves_nothing(seed: int, monkeypatch: pytes
 def stored(folder: str) -> dict[str, bytes]:
     place = bucket.open_bucket(f"{AT}/{folder}")
     return {name: standing.data for name in place.listing() if (standing := place.read(name)) is not None}
+
+
+def test_calls_that_wait_for_requests_wait_together() -> None:
+    """Each call ends only when all have begun; within a thread of requests they come one after the other."""
+    barrier = threading.Barrier(5, timeout=60)
+    assert at_once([lambda n=n: (barrier.wait(), n)[1] for n in range(5)], AT) == [*range(5)]  # type: ignore[misc]
+    later = request_threads().submit(lambda: at_once([lambda n=n: n for n in range(5)], AT))  # type: ignore[misc]
+    assert waited_for(later, AT) == [*range(5)]
+    with pytest.raises(StoreError, match="lost"):
+        at_once([lambda: 1, partial(fail, StoreError("lost"))], AT)
+
+
+def fail(error: Exception) -> None:
+    raise error

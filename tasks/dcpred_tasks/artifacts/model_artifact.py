@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ from dcpred_tasks.storage.addresses import below, is_remote
 from dcpred_tasks.storage.atomic_files import encoded, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
-from dcpred_tasks.storage.store_requests import StoreError
+from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
@@ -321,11 +322,13 @@ def _read_arrays(
     path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
 ) -> dict[str, NDArray[Any]]:
     try:
-        group = zarr_arrays.open_group(address)
-        arrays = {
-            name: _read_array(path, group, name, declared[name], np.dtype(wanted[name].dtype))
-            for name in _in(declared, wanted)
-        }
+        group, names = zarr_arrays.open_group(address), _in(declared, wanted)
+        calls = [
+            partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
+            for name in names
+        ]
+        values = at_once(calls, address) if is_remote(address) else [call() for call in calls]
+        arrays = dict(zip(names, values, strict=True))
     except (ModelFormatError, ResourceError, StoreError):
         raise
     except Exception as error:  # a damaged chunk can raise anything from the codec pipeline

@@ -7,7 +7,7 @@ errors are no OSErrors, and one class stands for many causes: what they mean is 
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from functools import lru_cache, partial
@@ -177,6 +177,14 @@ def waited_for(future: "Future[T]", address: str) -> T:
         except NotYet:
             if future.done():
                 raise StoreError(f"{address}: timed out") from None
+
+
+def at_once(calls: Sequence[Callable[[], T]], address: str) -> list[T]:
+    """What several calls return that wait for requests most of their time."""
+    threads = request_threads()
+    if threads.here:
+        return [call() for call in calls]
+    return [waited_for(future, address) for future in [threads.submit(call) for call in calls]]
 
 
 def request(call: Callable[[], T], address: str) -> T:
