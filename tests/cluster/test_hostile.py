@@ -25,9 +25,12 @@ from numpy.typing import NDArray
 from dcpred.execution.lease import hold
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.workers import Scheduler
+from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import model_artifact, model_checks
+from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model
 from dcpred_tasks.errors import (
     DamagedChunkError,
@@ -280,6 +283,35 @@ def test_something_else_in_the_place_of_a_file(made: Path, tmp_path: Path, kind:
     replace_file(tmp_path / name, kind, random.Random(0))
     with pytest.raises((DcpredError, OSError)):
         score(tmp_path / "model", f"{tmp_path}/data.zarr/X", tmp_path / "out", inline)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": {"name": 300}},
+        {"status": {"1": -300}},
+        {"status": [300]},
+        {"status": {"1": True}},
+        {"sizes": {"label": 7}},
+        {"sizes": {"label": ["7"]}},
+        {"tags": {"label": [None]}},
+        {"read_seconds": "1"},
+        {"quarantined": 1},
+        {"statistics": [1]},
+    ],
+    ids=str,
+)
+def test_a_record_with_a_checksum_of_its_own_is_none(
+    made: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
+    ledger, file = open_ledger(tmp_path / "out"), tmp_path / "out/blocks/000000.json"
+    assert read_record(ledger.run, 0) is not None
+    told = read_json(file) | change
+    told.pop("checksum")
+    write_json(file, told | {"checksum": digest_json(told)})
+    assert read_record(ledger.run, 0) is None
+    assert list_bad_rows(tmp_path / "out", 5).n_bad == 0
 
 
 def test_a_document_that_is_none(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.execution.progress import reporter
+from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
 from dcpred.refresh.parts import is_pattern
@@ -134,7 +134,8 @@ def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:
     if len(places) != n:
         wanted = "MODEL DATA ROOT" if n == 3 else "ROOT alone with --publish"
         raise click.UsageError(
-            f"{len(places)} arguments were given, but `dcpred refresh` takes {wanted}; give those"
+            f"{counted(len(places), 'argument was', 'arguments were')} given, but `dcpred refresh` takes"
+            f" {wanted}; give those"
         )
     return places
 

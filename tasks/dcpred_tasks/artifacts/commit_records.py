@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from dcpred_tasks.dtypes import Status
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
@@ -127,6 +128,7 @@ class CommitRecord:
 
 
 LISTINGS, LISTED_AT_ONCE = 16, 2_000  # parts that records are listed in, at most, and records of each
+CODES = {str(int(status)) for status in Status}
 OPTIONAL = ("tags", "attempt", "origin")  # fields that are left out where they are empty
 
 
@@ -182,9 +184,28 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
             return None
         bad_rows = [(int(row), int(code), int(feature)) for row, code, feature in value["bad_rows"]]
         record = CommitRecord(**{**value, "bad_rows": bad_rows})
-    except (ValueError, TypeError, KeyError):
+        ours = record.run == run.run and record.block == block and _has_types(record)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return record if record.run == run.run and record.block == block else None
+    return record if ours else None
+
+
+def _has_types(record: CommitRecord) -> bool:
+    """Whether fields hold what they are said to, since a checksum can be made by anybody."""
+    counts = [record.start, record.stop, record.retries, record.peak_memory_bytes, *record.status.values()]
+    seconds = (record.read_seconds, record.score_seconds, record.write_seconds)
+    texts = [record.digest, record.process, record.quarantined, record.attempt, record.origin]
+    for sizes in record.sizes.values():
+        counts += sizes
+    for tags in record.tags.values():
+        texts += tags
+    return (
+        record.status.keys() <= CODES
+        and all(type(n) is int and n >= 0 for n in counts)
+        and all(isinstance(s, int | float) for s in seconds)
+        and all(isinstance(text, str) for text in texts)
+        and isinstance(record.statistics, dict)
+    )
 
 
 def list_records(run: ScoreRun) -> dict[int, Entry]:
