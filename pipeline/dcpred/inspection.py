@@ -7,13 +7,14 @@ import numpy as np
 import zarr
 
 from dcpred.cost.predicted import predict_cost
-from dcpred.runs.latest import run_meant
+from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
 from dcpred_tasks.storage.place import Place, open_place, read_own_document
@@ -140,9 +141,12 @@ def _data(place: Place) -> dict[str, Any]:
     try:
         node = zarr_arrays.open_any(place.address)
     except DataError:
+        what = "check the path"
+        if place.read(SETTINGS) is not None:
+            what = f"a refresh keeps its runs there, of which {below(place.address, LINK)} is the latest"
         raise DataError(
             f"a data set, a model or an output was asked for at {place.address}, but it holds none of them;"
-            " check the path"
+            f" {what}"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
     return {

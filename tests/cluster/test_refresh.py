@@ -567,6 +567,8 @@ def test_a_root_on_a_store(server: StoreServer, model: Path, data: Path) -> None
     assert inspect_path(latest) == inspect_path(run)
     with pytest.raises(PlanConflictError, match=f"of which {latest} is the latest"):
         verify(root, "fast", inline)
+    with pytest.raises(DataError, match=f"of which {latest} is the latest"):
+        inspect_path(root)
     assert publish(root, first.run) == second.run
     assert call().state == "left"
     third = call(full=True, keep=1)
