@@ -19,9 +19,11 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
+from dcpred.cli import main
 from dcpred.execution.lease import hold
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.workers import Scheduler
@@ -41,7 +43,7 @@ from dcpred_tasks.errors import (
     SchedulerError,
 )
 from dcpred_tasks.storage import plain_store, zarr_arrays
-from dcpred_tasks.storage.atomic_files import read_json, write_json
+from dcpred_tasks.storage.atomic_files import decoded, read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
 from dcpred_tasks.storage.plain_files import NoDocumentError, read_plain
@@ -312,6 +314,18 @@ def test_a_record_with_a_checksum_of_its_own_is_none(
     write_json(file, told | {"checksum": digest_json(told)})
     assert read_record(ledger.run, 0) is None
     assert list_bad_rows(tmp_path / "out", 5).n_bad == 0
+
+
+def test_half_of_a_character_is_no_text(tmp_path: Path) -> None:
+    """JSON can name it, and nobody can print it."""
+    assert decoded(b'{"a": "\\ud83d\\ude00"}', "whole") == {"a": "😀"}
+    for text in (b'{"a": "\\ud800"}', b'{"\\uDC00": 1}'):
+        with pytest.raises(ValueError, match="half"):
+            decoded(text, "half of it")
+    group = zarr.open_group(tmp_path / "data.zarr", mode="w", attributes={"name": "\ud800"})
+    group.create_array("X", data=np.ones((4, 2)))
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "data.zarr")])
+    assert result.exit_code == 0, result.output
 
 
 def test_a_document_that_is_none(tmp_path: Path) -> None:

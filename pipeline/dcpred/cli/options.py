@@ -193,7 +193,7 @@ def emit(
 def _print(text: str) -> None:
     """Print a result on standard output. Where nobody reads it any more, the work is done all the same."""
     try:
-        click.echo(text)
+        click.echo(text.encode(errors="backslashreplace").decode())  # a name may be no text
     except OSError as error:
         with open(os.devnull, "w") as nowhere:
             # The buffer is flushed at exit, and what is still in it must go somewhere.

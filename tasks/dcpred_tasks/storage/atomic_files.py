@@ -191,6 +191,11 @@ def decoded(data: bytes, name: object) -> dict[str, Any]:
         value = json.loads(data, parse_constant=_no_number)
     except RecursionError:
         raise ValueError(f"{name} is nested too deep") from None
+    if b"\\ud" in data.lower():  # a character, or one half of it, which no text can hold
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{name} holds one half of a character") from None
     if not isinstance(value, dict):
         raise ValueError(f"{name} holds no JSON object")
     return value
