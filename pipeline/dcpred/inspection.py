@@ -163,7 +163,7 @@ def _arrays(group: zarr.Group) -> dict[str, Any]:
 
 
 def _array(array: Any) -> dict[str, Any]:
-    missing = None if lists_nothing(array) else sum(1 for _ in stored_chunks.missing_chunks(array))
+    missing = None if lists_nothing(array) else stored_chunks.count_missing(array)
     described: dict[str, Any] = {
         "shape": list(array.shape),
         "dtype": str(array.dtype),

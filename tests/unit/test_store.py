@@ -1,5 +1,6 @@
 """Zarr: what is missing is noticed, what is written is kept, and what is flipped raises."""
 
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import as_arguments, check_options, local_path, storage_options
-from dcpred_tasks.storage.stored_chunks import missing_chunks
+from dcpred_tasks.storage.stored_chunks import check_complete, count_missing, missing_chunks
 from dcpred_tasks.storage.zarr_arrays import (
     array_address,
     chunk_rows,
@@ -93,6 +94,18 @@ def test_an_array_that_was_never_written_misses_everything(tmp_path: Path) -> No
 def test_an_empty_array_misses_nothing(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "a", shape=(0, 3), dtype="f4", chunks=(2, 3))
     assert missing(array) == set()
+
+
+def test_a_shape_that_claims_more_chunks_than_there_is_memory_for(tmp_path: Path) -> None:
+    """Neither is their number made into anything, nor is each of them looked for."""
+    array = make(tmp_path / "a", np.ones((10, 5)), (4, 3))
+    file = tmp_path / "a" / "zarr.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"shape": [4 * 10**15, 3 * 10**12]}))
+    array = open_array(tmp_path / "a")
+    assert count_missing(array) == 10**27 - 6
+    with pytest.raises(DataError, match=r"c/0/2 of .* is missing"):
+        check_complete("a", array)
 
 
 def test_a_partial_file_of_a_killed_writer_is_no_chunk(tmp_path: Path) -> None:

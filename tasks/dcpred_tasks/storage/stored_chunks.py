@@ -2,10 +2,9 @@
 those that they were.
 """
 
-import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.digests import digest
-from dcpred_tasks.storage.object_arrays import BucketArrays, lists_nothing
+from dcpred_tasks.storage.object_arrays import METADATA, BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16
+MOST_LOOKED_AT = 1_000_000  # chunks by their names; others are counted
 
 
 def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
@@ -44,12 +44,35 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
         spans[0] = range(start // grid[0], math.ceil(stop / grid[0]))
     elif not listed:
         spans[0] = _a_few(math.ceil(array.shape[0] / grid[0]))
-    for coordinates in itertools.product(*spans):
+    for coordinates in _coordinates(spans):
         key = prefix + array.metadata.encode_chunk_key(coordinates)
         if not (_exists(array, key) if stored is None else key in stored):
             yield key
         elif array.shards is not None:
             yield from _missing_inner_chunks(array, key, coordinates)
+
+
+def count_missing(array: zarr.Array[Any]) -> int:
+    """How many chunks are missing, with those within shards; of very many, which a shape may claim that no
+    array has, without those.
+    """
+    grid = array.shards or array.chunks
+    n_chunks = math.prod(-(-n // size) for n, size in zip(array.shape, grid, strict=True))
+    if n_chunks <= MOST_LOOKED_AT:
+        return sum(1 for _ in missing_chunks(array))
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    metadata = {f"{prefix}{name}" for name in METADATA}
+    return n_chunks - len(sync(_keys(array, prefix)) - metadata)
+
+
+def _coordinates(spans: Sequence[Iterable[int]]) -> Iterator[tuple[int, ...]]:
+    """Of chunks, one after the other: a shape may claim more of them than there is memory for."""
+    if not spans:
+        yield ()
+        return
+    for first in spans[0]:
+        for others in _coordinates(spans[1:]):
+            yield first, *others
 
 
 def _exists(array: zarr.Array[Any], key: str) -> bool:
