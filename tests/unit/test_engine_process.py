@@ -26,6 +26,7 @@ from support.caches import with_cache
 from support.engines import digest
 from support.models import random_model
 from support.once import made_once
+from support.settled import settled
 
 DIGEST = """
 from support.engines import digest
@@ -122,15 +123,27 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
     made_with["python"] = ".".join(platform.python_version_tuple()[:2])
     if known["made_with"] != made_with:
         pytest.skip(f"made with {known['made_with']}, and here is {made_with}")
-    said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)]))
-    assert json.loads((tmp_path / MADE_OF).read_text()) == known
-    assert (tmp_path / BITCODE).read_bytes() == (FOLDER / BITCODE).read_bytes()
+    inputs = (*everything_of_the_engine(), (FOLDER / BITCODE).read_bytes())
+    with settled("the bitcode is of these sources", *inputs):
+        said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)]))
+        assert json.loads((tmp_path / MADE_OF).read_text()) == known
+        assert (tmp_path / BITCODE).read_bytes() == (FOLDER / BITCODE).read_bytes()
 
 
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
-    env = with_cache(tmp_path, NUMBA_BOUNDSCHECK="1")
-    said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)], env=env))
-    assert run(OTHER_BITCODE + CHECK + OUT_OF_BOUNDS, str(tmp_path), cache=tmp_path) == "checked"
+    script = OTHER_BITCODE + CHECK + OUT_OF_BOUNDS
+    with settled("no index leaves its array", *everything_of_the_engine(), script):
+        env = with_cache(tmp_path, NUMBA_BOUNDSCHECK="1")
+        said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)], env=env))
+        assert run(script, str(tmp_path), cache=tmp_path) == "checked"
+
+
+def everything_of_the_engine() -> list[str | bytes]:
+    """Its sources, those that make bitcode of them and hand arrays to it, and the versions of compilers."""
+    package = FOLDER.parent
+    files = [path for room in ("engine", "engine_source", "model") for path in (package / room).glob("*.py")]
+    sources = [path.read_bytes() for path in [*sorted(files), package / "dtypes.py"]]
+    return [*sources, *(version(name) for name in ("numba", "llvmlite", "numpy"))]
 
 
 def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
