@@ -31,6 +31,7 @@ from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
 from dcpred.training.train import train
+from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import model_artifact, model_checks
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model
@@ -47,6 +48,7 @@ from dcpred_tasks.storage.atomic_files import decoded, read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
 from dcpred_tasks.storage.plain_files import NoDocumentError, read_plain
+from dcpred_tasks.task_bodies.verify_block import Kind
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.hostile import replace_file
@@ -314,6 +316,17 @@ def test_a_record_with_a_checksum_of_its_own_is_none(
     write_json(file, told | {"checksum": digest_json(told)})
     assert read_record(ledger.run, 0) is None
     assert list_bad_rows(tmp_path / "out", 5).n_bad == 0
+
+
+def test_numbers_that_json_has_not_are_damaged_metadata(made: Path, tmp_path: Path) -> None:
+    """Zarr takes them."""
+    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
+    file = tmp_path / "out/scores.zarr/label/zarr.json"
+    told = file.read_text()
+    file.write_text(told.replace('"attributes":', '"attributes": {"a": Infinity}, "other":', 1))
+    assert file.read_text() != told
+    found = verify(tmp_path / "out", "full", inline).findings
+    assert {(f.kind, f.sentence.partition(";")[0]) for f in found} == {(Kind.METADATA, "it cannot be read")}
 
 
 def test_half_of_a_character_is_no_text(tmp_path: Path) -> None:

@@ -15,13 +15,19 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.outputs import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores
 
 
 def explain_metadata(run: ScoreRun, name: str) -> str | None:
     """What is wrong with the metadata of an output array, or of the group (name ""), by the plan; or None."""
-    if run.place.read(metadata_name(name)) is None:
+    standing = run.place.read(metadata_name(name))
+    if standing is None:
         return "it is missing"
+    try:
+        decoded(standing.data, metadata_name(name))
+    except ValueError:  # Zarr takes numbers that JSON has not.
+        return "it cannot be read"
     try:
         if not name:
             return _wrong_group(
