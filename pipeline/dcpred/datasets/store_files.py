@@ -22,7 +22,7 @@ from dcpred_tasks.storage.zarr_arrays import create_group, memory_group, metadat
 
 GROUP_FILE = "zarr.json"
 CLAIM = "importing.json"  # there while a data set is written to a store
-SILENT_SECONDS = 3.0  # in which not one object is removed
+SILENT_SECONDS = 3.0  # the longest wait for one object to be removed
 
 
 @contextmanager
