@@ -27,7 +27,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
-from dcpred.training.publishing import publish
+from dcpred.training.publishing import publish, trained_beside
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.errors import (
@@ -42,6 +42,7 @@ from dcpred_tasks.storage import opened_stores, retry, zarr_arrays
 from dcpred_tasks.storage.addresses import as_arguments, parse
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.probe import PROBE
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies.verify_block import Kind
@@ -355,6 +356,24 @@ def test_an_estimator_is_saved_at_an_address(output: Place) -> None:
     model = dcpred.DCPredRegressor(n_leaves=1, landmarks=4, random_state=0).fit(X, X[:, 0])
     model.save(output.address, storage_options={"allow_http": True})
     np.testing.assert_array_equal(dcpred.load_model(output.address).predict(X), model.predict(X))
+
+
+def test_the_right_to_write_a_model_is_tried_before_training(
+    output: Place, tmp_path: Path, proxy: Proxy, impatient: None
+) -> None:
+    """The probe of another driver, or of one that was killed, stops nobody."""
+    target = open_place(f"{output.address}/model")
+    target.write(f"{PROBE}000000000000", b"left")
+    with pytest.raises(ZeroDivisionError), trained_beside(target.address, tmp_path / "scratch"):
+        raise ZeroDivisionError  # in place of training
+    proxy.set_faults({"match": "^PUT .*/model/", "fault": "403 before"})
+    began = False
+    with (
+        pytest.raises(ResourceError, match="refuses it"),
+        trained_beside(target.address, tmp_path / "scratch"),
+    ):
+        began = True
+    assert not began
 
 
 def test_data_and_models_are_made_on_a_store(output: Place, tmp_path: Path) -> None:

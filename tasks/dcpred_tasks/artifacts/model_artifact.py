@@ -57,6 +57,7 @@ from dcpred_tasks.storage.addresses import below, is_remote
 from dcpred_tasks.storage.atomic_files import encoded, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
+from dcpred_tasks.storage.probe import PROBE
 from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 FORMAT = "dcpred-model"
@@ -204,8 +205,10 @@ def _exists(place: Place) -> DataError:
 
 
 def check_free_for_model(place: Place) -> None:
-    """Raise DataError where anything but the arrays of a model that was cut off lies on a store."""
-    if any(not STORE_GROUP.fullmatch(name) for name in place.names("")):
+    """Raise DataError where anything but what an attempt that was cut off left lies on a store: arrays, and
+    the probe of who looked whether it may write there.
+    """
+    if any(not STORE_GROUP.fullmatch(name) and not name.startswith(PROBE) for name in place.names("")):
         raise _exists(place)
 
 

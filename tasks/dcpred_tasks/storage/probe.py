@@ -12,13 +12,15 @@ from dcpred_tasks.storage.atomic_files import partial_name
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.retry import Retrying
 
+PROBE = "probe.partial-"  # names of probes begin so
+
 
 @contextmanager
 def nonce_written(address: str) -> Iterator[tuple[str, bytes]]:
     """A name and bytes that stand there on a store within a `with` statement: who reads them sees the same
     place. Nothing is written to a folder, whose files are the sign.
     """
-    name, nonce = f"probe.partial-{secrets.token_hex(6)}", secrets.token_bytes(16)
+    name, nonce = f"{PROBE}{secrets.token_hex(6)}", secrets.token_bytes(16)
     if not is_remote(address):
         yield "", b""
         return
@@ -41,7 +43,7 @@ def can_write(address: str, name: str = "", nonce: bytes = b"", options: Options
             standing = Retrying()(lambda: place.read(name))
             if standing is None or standing.data != nonce:
                 return "does not see"
-            own = f"probe.partial-{secrets.token_hex(6)}"
+            own = f"{PROBE}{secrets.token_hex(6)}"
             Retrying()(lambda: place.write(own, nonce))
             Retrying()(lambda: place.remove(own))
     except (OSError, DcpredError) as error:
