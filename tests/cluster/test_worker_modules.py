@@ -1,6 +1,7 @@
 """What a worker process holds: it runs task bodies, and nothing of the client."""
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -53,8 +54,12 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
 
 
 def test_a_worker_that_we_start_keeps_its_small_arrays_and_measures_nothing(tmp_path: Path) -> None:
-    """In a process of its own: Dask's settings are shared by all threads of one."""
+    """In a process of its own: Dask's settings are shared by all threads of one.
+
+    The environment goes before settings, and a nanny of another test leaves there what Dask would have.
+    """
     script = tmp_path / "otherwise.py"
     script.write_text(ASKING.format(otherwise=OTHERWISE))
-    found = json.loads(processes.run([sys.executable, script]).stdout)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    found = json.loads(processes.run([sys.executable, script], env=bare).stdout)
     assert found == {"mmap": str(4 * 2**20), "trim": str(16 * 2**20), "profile": False, "tick": "1s"}
