@@ -372,7 +372,20 @@ def test_a_file_of_more_bytes_than_a_machine_holds(tmp_path: Path, monkeypatch: 
 # -- addresses -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["tcp://127.0.0.1:x", "tcp://127.0.0.1:99999", "tcp://[::1", "tcp://hö:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tcp://127.0.0.1:x", "tcp://127.0.0.1:99999", "tcp://[::1", "tcp://hö:1"),
+        *("tcp://127..0.1:9", f"tcp://{'a' * 64}.example:9", f"tls://{'a' * 64}:9"),
+    ],
+)
 def test_an_address_of_a_scheduler_that_is_none(text: str) -> None:
     with pytest.raises(SchedulerError, match="is no address; write it as"):
         secured(Scheduler(text))
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3", "ucx"])
+def test_a_scheme_that_dask_cannot_reach(scheme: str) -> None:
+    """A client of Dask that could not be made waits for 20 s when its process ends."""
+    with pytest.raises(SchedulerError, match=f"cannot reach {scheme}://; write it as"):
+        secured(Scheduler(f"{scheme}://127.0.0.1:9"))

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import dask
+from distributed.comm.registry import get_backend
 from distributed.security import Security
 
 from dcpred.execution.workers import Scheduler
@@ -80,10 +81,18 @@ def _check_possible(address: str) -> None:
         parts = urlsplit(address)
         _ = parts.port
         address.encode("ascii")
+        (parts.hostname or "").encode("idna")  # as a name is asked for: parts of 1 to 63 letters
     except ValueError:
         raise SchedulerError(
             f"{address[:200]!r} was given as a Dask scheduler, but that is no address; write it as"
             " tcp://host:8786 or tls://host:8786"
+        ) from None
+    try:
+        get_backend(parts.scheme).get_connector()
+    except Exception:  # Whatever may come of another's package for a scheme.
+        raise SchedulerError(
+            f"{address[:200]!r} was given as a Dask scheduler, but Dask as it is installed here cannot reach"
+            f" {parts.scheme}://; write it as tcp://host:8786 or tls://host:8786"
         ) from None
 
 
