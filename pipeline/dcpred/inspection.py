@@ -1,5 +1,6 @@
 """What lies at a path: a data set, a model, or the output of a scoring run."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,8 @@ def _array(array: Any) -> dict[str, Any]:
         "shards": list(array.shards) if array.shards else None,
         "missing_chunks": missing,
     }
-    attributes = dict(array.attrs)
+    # None for what is infinite or no number, which JSON cannot say.
+    attributes = json.loads(json.dumps(dict(array.attrs)), parse_constant=lambda _: None)
     return described | ({"attributes": attributes} if attributes else {})
 
 

@@ -38,7 +38,7 @@ SMALL = ("--set", "n_leaves=4", "--set", "landmarks=8", "--set", "products=8")
 
 def dcpred(*arguments: object, code: int = 0) -> Done:
     """In a process of its own."""
-    command = [sys.executable, "-c", "from dcpred.cli import main; main(prog_name='dcpred')"]
+    command = [sys.executable, "-m", "dcpred"]
     result = processes.run([*command, *map(str, arguments)])
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr

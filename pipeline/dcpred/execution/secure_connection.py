@@ -81,7 +81,7 @@ def _check_possible(address: str) -> None:
         parts = urlsplit(address)
         _ = parts.port
         address.encode("ascii")
-        (parts.hostname or "").encode("idna")  # as a name is asked for: parts of 1 to 63 letters
+        (parts.hostname or "").encode("idna")  # Parts of a name have 1 to 63 letters.
     except ValueError:
         raise SchedulerError(
             f"{address[:200]!r} was given as a Dask scheduler, but that is no address; write it as"
@@ -89,7 +89,7 @@ def _check_possible(address: str) -> None:
         ) from None
     try:
         get_backend(parts.scheme).get_connector()
-    except Exception:  # Whatever may come of another's package for a scheme.
+    except Exception:  # Whatever may come of another package.
         raise SchedulerError(
             f"{address[:200]!r} was given as a Dask scheduler, but Dask as it is installed here cannot reach"
             f" {parts.scheme}://; write it as tcp://host:8786 or tls://host:8786"

@@ -14,7 +14,7 @@ from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 
@@ -51,8 +51,10 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
 def describe_input(x: str) -> dict[str, Any]:
     """What X is, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
     array = zarr_arrays.open_array(x)
-    metadata = json.loads(json.dumps(array.metadata.to_dict(), sort_keys=True, default=str))
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": digest_json(metadata)}
+    # Attributes may be infinite or no number, which JSON of our own never is.
+    metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, separators=(",", ":"), default=str)
+    hashed = digest(metadata.encode())
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": hashed}
 
 
 def _tally(column: OutputColumn, model: Model, gathered: Statistics) -> list[dict[str, Any]] | None:

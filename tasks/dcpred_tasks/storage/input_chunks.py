@@ -7,7 +7,6 @@ SETTLED_SECONDS when they are listed have no mark, and no mark equals another.
 """
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +71,7 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
             " `dcpred score`, or a disk or an object store"
         )
     rows = int((array.shards or array.chunks)[0])
-    lines: list[list[str]] = [[] for _ in range(math.ceil(array.shape[0] / rows))]
+    lines: list[list[str]] = [[] for _ in range(-(-array.shape[0] // rows))]
     young = set()
     for name, entry in place.listing().items():
         found = CHUNK_NAME.fullmatch(name)

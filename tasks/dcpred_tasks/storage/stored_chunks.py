@@ -37,13 +37,11 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
     listed = stop is None and not lists_nothing(array)
     stored = sync(_keys(array, prefix)) if listed else None
     grid = array.shards or array.chunks
-    spans: list[Iterable[int]] = [
-        range(math.ceil(n / size)) for n, size in zip(array.shape, grid, strict=True)
-    ]
+    spans: list[Iterable[int]] = [range(-(-n // size)) for n, size in zip(array.shape, grid, strict=True)]
     if stop is not None:
-        spans[0] = range(start // grid[0], math.ceil(stop / grid[0]))
+        spans[0] = range(start // grid[0], -(-stop // grid[0]))
     elif not listed:
-        spans[0] = _a_few(math.ceil(array.shape[0] / grid[0]))
+        spans[0] = _a_few(-(-array.shape[0] // grid[0]))
     for coordinates in _coordinates(spans):
         key = prefix + array.metadata.encode_chunk_key(coordinates)
         if not (_exists(array, key) if stored is None else key in stored):
@@ -139,7 +137,7 @@ def _fingerprint_of_store(array: zarr.Array[Any], store: BucketArrays) -> str:
     if store.bucket.lists:
         found = {name: e for name, e in store.bucket.listing(path).items() if not name.endswith("zarr.json")}
     else:
-        for number in _a_few(math.ceil(array.shape[0] / array.chunks[0])):
+        for number in _a_few(-(-array.shape[0] // array.chunks[0])):
             key = array.metadata.encode_chunk_key((number, *(0 for _ in array.shape[1:])))
             if (entry := store.bucket.head(f"{path}/{key}".lstrip("/"))) is not None:
                 found[f"{path}/{key}"] = entry

@@ -42,7 +42,7 @@ MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
-PROBED_CHUNKS = 16
+LONGEST_REASON = 120  # letters of what Zarr says of metadata
 WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 
 
@@ -125,10 +125,12 @@ def _of_metadata(path: str, read_only: bool, metadata: bytes) -> zarr.Array[Any]
 
 
 def _sound(node: Node) -> Node:
-    """Zarr takes attributes that are no object as they are, and any codec that is installed."""
+    """Zarr takes attributes that are no object, chunks of no rows, and any codec that is there."""
     if not isinstance(node.metadata.attributes, dict):
         raise TypeError("attributes are no JSON object")
     if isinstance(node, zarr.Array):
+        if min(node.shards or node.chunks, default=1) < 1:
+            raise ValueError("chunks hold nothing")
         safe(node, address_of(node))
     return node
 
@@ -143,6 +145,12 @@ def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
 
 def _no_zarr(path: str, kind: str, error: Exception) -> str:
     local = Path(path)
+    if not isinstance(error, (BaseZarrError, *NO_FILE)):
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
+        return (
+            f"a Zarr {kind} was asked for at {path}, but the metadata there mean nothing to Zarr as it is"
+            f" installed here ({why}); restore them, or write the {kind} again"
+        )
     if is_remote(path):
         so = f"holds no Zarr {kind} ({type(error).__name__})"
     elif not local.exists():
