@@ -40,6 +40,7 @@ from dcpred_tasks.errors import (
     RunHeldError,
     SettingsError,
 )
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 from support.cut_off import CutOff
@@ -490,6 +491,21 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     assert publish(root, second.run) == first.run
     assert refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0)).state == "unchanged"
     assert [line.state for line in root_status(root).runs] == ["latest", "finished"]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("change", [{"drift": 7}, {"status": None}, {"taken_over": [1]}, {"n_rows": "many"}])
+def test_the_table_says_which_run_is_damaged(
+    change: dict[str, Any], sealed: bool, model: Path, data: Path, root: Path
+) -> None:
+    name = refresh(model, str(data / "X"), root, inline).run
+    path = root / "runs" / name / "manifest.json"
+    manifest = json.loads(path.read_text()) | change
+    if sealed:
+        manifest["checksum"] = digest_json({k: v for k, v in manifest.items() if k != "checksum"})
+    path.write_text(json.dumps(manifest))
+    assert [(line.run, line.state) for line in root_status(root).runs] == [(name, "damaged")]
+    assert f"{name}    damaged" in run_cli("status", root).stdout
 
 
 def test_inputs_of_one_name_are_refused(model: Path, root: Path, tmp_path: Path) -> None:

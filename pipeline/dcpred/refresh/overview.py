@@ -1,5 +1,6 @@
 """The runs of a refresh, as a table: what each holds, and which is the latest."""
 
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from dcpred.refresh.root import Root, open_root
 from dcpred.runs.latest import RUNS, latest_run
 from dcpred.runs.ledger import MANIFEST
 from dcpred.scoring.blocks import without_score
-from dcpred_tasks.artifacts.commit_records import list_records
-from dcpred_tasks.storage.atomic_files import decoded
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
+from dcpred_tasks.storage.place import open_place, read_sealed_document
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,21 @@ class RunLine:
 
     run: str
     state: str
-    """latest, finished, or unfinished (another refresh goes on with it or removes it)."""
+    """latest, finished, unfinished (another refresh goes on with it or removes it), or damaged (its manifest
+    is not what was written).
+    """
     ended: float | None
     """When it was finished, in seconds since 1970; None where it is not."""
-    n_rows: int
-    n_blocks: int
-    done_blocks: int
+    n_rows: int = 0
+    n_blocks: int = 0
+    done_blocks: int = 0
     """Blocks that have a commit record."""
-    taken_blocks: int
+    taken_blocks: int = 0
     """Blocks that were taken over from earlier runs."""
-    n_bad: int
+    n_bad: int = 0
     """Rows without a score."""
-    drift_is_large: bool
-    model_hash: str
+    drift_is_large: bool = False
+    model_hash: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,49 +71,40 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
 
 
 def _line(root: Root, name: str, latest: str) -> RunLine | None:
-    """A run that has a plan, or a manifest of several parts; or None."""
-    run = root.run(name)
-    if run is None:
-        return _line_of_parts(root, name, latest)
-    standing = root.place.read(f"{RUNS}/{name}/{MANIFEST}")
-    ended = None if standing is None or name in root.settings.unfinished else standing.time
-    manifest = _manifest(standing.data if standing is not None and ended is not None else b"{}")
-    n_blocks = -(-run.n_rows // run.block_rows)
-    return RunLine(
-        run=name,
-        state="unfinished" if ended is None else "latest" if name == latest else "finished",
-        ended=ended,
-        n_rows=run.n_rows,
-        n_blocks=n_blocks,
-        done_blocks=len(list_records(run)) if ended is None else n_blocks,
-        taken_blocks=sum(manifest.get("taken_over", {}).values()),
-        n_bad=without_score(manifest.get("status", {})),
-        drift_is_large=bool(manifest.get("drift", {}).get("large")),
-        model_hash=run.model_hash,
-    )
+    """None of a run that nothing is known of: its plan or, where it is one of several parts, its manifest is
+    not written yet.
+    """
+    file = f"{RUNS}/{name}/{MANIFEST}"
+    run, standing = root.run(name), root.place.read(file)
+    if standing is None or name in root.settings.unfinished:
+        if run is None:
+            return None
+        n_blocks = -(-run.n_rows // run.block_rows)
+        return RunLine(
+            name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
+        )
+    told = _told(read_sealed_document(root.place, file), run)
+    if told is None:
+        return RunLine(name, "damaged", standing.time)
+    return RunLine(name, "latest" if name == latest else "finished", standing.time, **told)
 
 
-def _line_of_parts(root: Root, name: str, latest: str) -> RunLine | None:
-    standing = root.place.read(f"{RUNS}/{name}/{MANIFEST}")
-    told = _manifest(standing.data) if standing is not None else {}
-    if standing is None or "parts" not in told or name in root.settings.unfinished:
+def _told(manifest: dict[str, Any] | None, run: ScoreRun | None) -> dict[str, Any] | None:
+    """What a line says of a finished run. None where its manifest has another shape, since a checksum can be
+    made by anybody; or where it has no plan, though it is none of several parts.
+    """
+    if manifest is None or (run is None and "parts" not in manifest):
         return None
-    return RunLine(
-        run=name,
-        state="latest" if name == latest else "finished",
-        ended=standing.time,
-        n_rows=told["n_rows"],
-        n_blocks=told["n_blocks"],
-        done_blocks=told["n_blocks"],
-        taken_blocks=0,
-        n_bad=without_score(told["status"]),
-        drift_is_large=bool(told["drift"]["large"]),
-        model_hash=told["model_hash"],
-    )
-
-
-def _manifest(data: bytes) -> dict[str, Any]:
     try:
-        return decoded(data, MANIFEST)
-    except ValueError:
-        return {}
+        n_rows, n_blocks = (operator.index(manifest[key]) for key in ("n_rows", "n_blocks"))
+        return {
+            "n_rows": n_rows,
+            "n_blocks": n_blocks,
+            "done_blocks": n_blocks,
+            "taken_blocks": sum(manifest.get("taken_over", {}).values()),
+            "n_bad": without_score(manifest["status"]),
+            "drift_is_large": bool(manifest["drift"].get("large")),
+            "model_hash": str(manifest["model_hash"]),
+        }
+    except (AttributeError, KeyError, TypeError):
+        return None

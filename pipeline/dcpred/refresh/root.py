@@ -23,7 +23,7 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import InputState
-from dcpred_tasks.storage.place import Folder, Place, read_document, read_own_document, write_document
+from dcpred_tasks.storage.place import Folder, Place, read_own_document, read_sealed_document, write_document
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
 FORMAT, VERSION = "dcpred-refresh", 1
@@ -126,12 +126,7 @@ class Root:
         return bool((self._inputs(name) or {}).get("full"))
 
     def _inputs(self, name: str) -> dict[str, Any] | None:
-        try:
-            value = read_document(self.place, f"{RUNS}/{name}/{INPUTS}")
-            seal = None if value is None else value.pop("checksum", None)
-            return value if value is not None and seal == digest_json(value) else None
-        except (ValueError, IsADirectoryError):
-            return None
+        return read_sealed_document(self.place, f"{RUNS}/{name}/{INPUTS}")
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The manifest of a finished run. Raises PlanConflictError where it is damaged."""

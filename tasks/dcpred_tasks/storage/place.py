@@ -24,6 +24,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     write_bytes,
 )
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.plain_files import read_plain
 
 
@@ -123,6 +124,16 @@ def read_own_document(place: Place, name: str) -> dict[str, Any] | None:
         raise PlanConflictError(
             f"{place.address}/{name} is not what dcpred writes there; remove it, or name another directory"
         ) from None
+
+
+def read_sealed_document(place: Place, name: str) -> dict[str, Any] | None:
+    """A JSON object; None where nothing stands there, or its checksum is not that of the rest."""
+    try:
+        value = read_document(place, name)
+        told = {key: one for key, one in (value or {}).items() if key != "checksum"}
+        return value if value is not None and value.get("checksum") == digest_json(told) else None
+    except (ValueError, IsADirectoryError):  # digest_json has no infinity, which 1e999 is read as
+        return None
 
 
 def write_document(place: Place, name: str, value: Mapping[str, Any]) -> None:
