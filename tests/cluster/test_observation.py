@@ -235,11 +235,64 @@ def test_standard_error_holds_nothing_but_events(known: Path, tmp_path: Path) ->
     assert json.loads(result.stdout)["status"] == {"1": 798, "2": 2}
 
 
-@pytest.mark.parametrize("option", ["--metrics", "--events"])
-def test_what_cannot_be_written_is_refused_at_the_start(known: Path, tmp_path: Path, option: str) -> None:
-    command = ("score", known / "model", known / "data.zarr", tmp_path / "out", option, tmp_path)
-    assert "Is a directory" in dcpred(*command, code=5).stderr
+@pytest.mark.parametrize(
+    ("option", "name", "code", "sentence"),
+    [
+        ("--events", "", 5, "Is a directory"),
+        ("--events", "pipe", 3, "nobody reads that pipe; begin to read it first"),
+        ("--metrics", "", 3, "that is a folder, a device or a pipe; name a file"),
+        ("--metrics", "pipe", 3, "that is a folder, a device or a pipe; name a file"),
+        ("--metrics", "-", 3, "that names no file"),
+        ("--metrics", "none/nightly.prom", 3, "there is no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_the_start(
+    known: Path, tmp_path: Path, option: str, name: str, code: int, sentence: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = ("score", known / "model", known / "data.zarr", tmp_path / "out", option, tmp_path / name)
+    assert sentence in dcpred(*command, code=code).stderr
     assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe"]
+
+
+def test_a_file_of_metrics_that_is_a_link_stays_one(known: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "nightly.prom").symlink_to(tmp_path / "real" / "other.prom")
+    score(known, tmp_path)
+    assert (tmp_path / "nightly.prom").is_symlink()
+    assert 'job="nightly"' in (tmp_path / "real" / "other.prom").read_text()
+
+
+def test_an_endless_file_is_no_earlier_one_of_ours() -> None:
+    assert last_success(Path("/dev/zero")) is None
+
+
+def test_refresh_tells_all_inputs_together_and_that_nothing_is_new(known: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, n in (("a", 200), ("b", 120)):
+        X = make_blobs(n, n_features=5, n_classes=3, seed=2).X
+        X[:2, 0] = np.nan
+        make_group(tmp_path / "in" / f"{name}.zarr", X, chunk_rows=50)
+    root, prom, log = tmp_path / "root", tmp_path / "nightly.prom", tmp_path / "log.jsonl"
+    command = ("refresh", known / "model", tmp_path / "in/*.zarr", root, "--metrics", prom, "--events", log)
+    states = []
+    for more in (["--max-bad-rows", 0], ["--max-bad-rows", 4], []):
+        refused = more == ["--max-bad-rows", 0]
+        dcpred(*command, *more, code=4 if refused else 0)
+        states.append(next(line["state"] for line in lines(log)[::-1] if line["event"] == "refreshed"))
+        found = samples(prom)
+        assert found["dcpred_run_bad_rows"] == 4
+        assert found['dcpred_run_rows status="ok"'] == 316
+        assert ("dcpred_run_success_timestamp_seconds" in found) == (not refused)
+        assert "dcpred_drift_large" in found
+    assert states == ["kept", "published", "unchanged"]
+    ended = [line for line in lines(log) if line["event"] == "run_ended"]
+    assert (
+        samples(prom)["dcpred_run_success_timestamp_seconds"]
+        >= samples(prom)["dcpred_run_start_timestamp_seconds"]
+    )
+    assert [line["exit_code"] for line in ended] == [4, 0, 0]
 
 
 def test_what_cannot_be_written_later_is_said_once(

@@ -228,7 +228,7 @@ def test_rows_that_were_given_up_are_tried_again(
 
 
 def test_a_chunk_that_is_too_young_is_scored_again(
-    call: Callable[..., RefreshReport], data: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., RefreshReport], data: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second write within a tick of the clock could not be told from the first."""
     slept: list[float] = []
@@ -237,8 +237,10 @@ def test_a_chunk_that_is_too_young_is_scored_again(
     with pytest.raises(IncompleteError, match="it changed 3 times while it was scored"):
         call()
     assert [round(seconds) for seconds in slept] == [60] * 3
+    assert not open_root(open_place(root)).finished()[1:]
+    monkeypatch.setattr("dcpred_tasks.storage.input_chunks.SETTLED_SECONDS", 0.0)
     for path in data.rglob("*"):
-        os.utime(path, (1e9, 1e9))
+        os.utime(path, (9e9, 9e9))  # by a machine whose clock is ahead
     assert call().state == "published"
 
 
@@ -368,6 +370,25 @@ def test_a_run_beyond_its_limits_is_kept_beside(
     assert call(limits=limits).state == "unchanged"
 
 
+def test_blocks_that_nobody_published_are_judged_every_night(
+    call: Callable[..., RefreshReport], data: Path, root: Path
+) -> None:
+    """Though they were taken over from a run that was kept beside."""
+    limits = Limits(max_drift=1.0, max_shift=3.0)
+    first = call(limits=limits)
+    zarr.open_array(f"{data}/X", mode="r+").append(np.full((200, 3), 40.0, np.float32))
+    kept = [call(limits=limits, keep=2)]
+    for night in range(3):
+        append(data, 400, 5 + night)
+        kept.append(call(limits=limits, keep=2))
+        assert (kept[-1].state, kept[-1].latest) == ("kept", first.run)
+        assert kept[-1].taken_blocks > 4
+        assert kept[-1].removed == [kept[-2].run]
+    assert publish(root, kept[-1].run) == first.run
+    append(data, 400, 9)
+    assert call(limits=Limits(max_drift=1.0)).state == "published"
+
+
 def test_bad_rows_beyond_a_limit(call: Callable[..., RefreshReport], data: Path) -> None:
     zarr.open_array(f"{data}/X", mode="r+")[:3, 0] = np.nan
     for limit, state in ((2, "kept"), (0.005, "kept"), (3, "published")):
@@ -417,7 +438,11 @@ def test_the_command(model: Path, data: Path, root: Path, tmp_path: Path) -> Non
         [json.loads(told.read_text())["run"], "finished"],
         [report["run"], "latest"],
     ]
-    assert run_cli("refresh", root, "--publish", status[-2].split()[0]).exit_code == 0
+    by_hand = ("refresh", root, "--publish", status[-2].split()[0], "--notify", f"cat > {told}")
+    assert run_cli(*by_hand).exit_code == 0
+    assert json.loads(told.read_text()) == {"latest": by_hand[3], "before": report["run"], "exit_code": 0}
+    assert run_cli(*words, "--max-drift", -1, "--notify", f"cat > {told}").exit_code == 3
+    assert "max_drift was set to -1.0" in json.loads(told.read_text())["error"]
     assert root_status(root).latest == status[-2].split()[0]
     assert run_cli("status", root / "latest").stdout.startswith("output")
 
@@ -488,6 +513,16 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     second = refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0))
     assert (second.state, second.latest) == ("kept", first.run)
     assert second.why_kept.startswith("day-2: the shift of feature")
+    assert second.drift["parts"] == ["day-2"]
+    told = run_cli("refresh", model, pattern, root, "--max-shift", 2)
+    assert (told.exit_code, told.exception.__class__) == (4, SystemExit)
+    assert "in day-2; " in told.stdout
+    assert [line.taken_blocks for line in root_status(root).runs] == [second.n_blocks - 4, 0]
+    held = run_cli("verify", root / "latest").stderr
+    assert "it is of several inputs" in held
+    one = held.strip().rsplit(" ", 1)[1]
+    found = run_cli("verify", one)
+    assert found.exit_code == 0, found.output
     assert publish(root, second.run) == first.run
     assert refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0)).state == "unchanged"
     assert [line.state for line in root_status(root).runs] == ["latest", "finished"]

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.storage.input_chunks import MISSING, InputState, open_input
+from dcpred_tasks.storage.input_chunks import MISSING, SETTLED_SECONDS, InputState, open_input
 from dcpred_tasks.storage.place import Folder
 
 NOW = 2e9  # in seconds since 1970, long after files of these tests were written
@@ -90,10 +90,12 @@ def test_what_is_not_there_has_a_mark_of_its_own(x: str) -> None:
 
 
 def test_a_young_chunk_equals_nothing(x: str) -> None:
-    for file in Path(x).rglob("*"):
-        os.utime(file, (NOW - 10, NOW - 10))
-    os.utime(chunk(x, 1), (NOW - 1, NOW - 1))
-    young = state(x)
+    """Whatever time of writing somebody gave it."""
+    os.utime(chunk(x, 2), (9e9, 9e9))
+    changed = max(file.stat().st_ctime for file in Path(x).rglob("*"))
+    while chunk(x, 1).stat().st_ctime <= changed:  # until the clock of the disk goes on
+        os.utime(chunk(x, 1), (1e9, 1e9))
+    young = open_input(x, changed + SETTLED_SECONDS)
     assert [mark == "" for mark in young.marks] == [False, True, False, False]
     assert not young.same(young)
     assert young.unchanged(young, 40, 70)

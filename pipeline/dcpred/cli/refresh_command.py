@@ -97,15 +97,17 @@ def refresh_command(
     """
     check_cluster_options(workers, scheduler)
     if publish_run is not None:
-        before = publish(_places(places, 1)[-1], publish_run)
-        emit({"latest": publish_run, "before": before}, as_json, refresh_rendering.published)
+        (root,) = _places(places, 1)
+        with _notified(notify) as told:
+            told.update(latest=publish_run, before=publish(root, publish_run))
+        emit({name: told[name] for name in ("latest", "before")}, as_json, refresh_rendering.published)
         return
     model, data, root = _places(places, 3)
     wanted = (
         tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
     )
-    limits = Limits(max_bad_rows, max_drift, max_shift)
     with _notified(notify) as told:
+        limits = Limits(max_bad_rows, max_drift, max_shift)
         X = str(data) if is_pattern(str(data)) else find_array(data, x)
         asked_for = workers is not None or scheduler is not None
         pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None

@@ -13,6 +13,8 @@ def refreshed(r: dict[str, Any]) -> str:
         "kept": f"kept beside, beyond its limits: {r['why_kept']}",
         "left": f"left alone, since {r['why_kept']}",
     }[r["state"]]
+    if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
+        state = "made again: it was gone, or not as it was written"
     n_bad = sum(n for code, n in r["status"].items() if code != "1")
     pairs = [
         ("root", r["root"]),

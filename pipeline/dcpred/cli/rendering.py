@@ -96,8 +96,10 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
     found = manifest.get("drift", {"large": False})
     if not found["large"]:
         return None
+    if "parts" in found and "leaves" not in found:  # An earlier version wrote no more.
+        return "large in some of the parts"
     leaves, features, large = found["leaves"], found["features"], found["thresholds"]
-    said = []
+    said = [f"in {', '.join(found['parts'])}"] if found.get("parts") else []
     if leaves["large"]:
         said.append(
             f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large"

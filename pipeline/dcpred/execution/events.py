@@ -4,6 +4,7 @@ Whoever does the work calls `tell`, which costs nothing while nobody listens. de
 the events and what they hold.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
 
 Level = Literal["info", "warning", "error"]
 STANDARD_ERROR = "-"
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,24 @@ class JsonLines:
 
 @contextmanager
 def json_lines(name: str) -> Iterator[JsonLines]:
-    """Events as lines of a file, or of standard error for "-". Raises ResourceError, OSError."""
+    """Events as lines of a file, or of standard error for "-". Raises SettingsError, ResourceError,
+    OSError.
+    """
     if name == STANDARD_ERROR:
         yield JsonLines(STANDARD_ERROR, sys.stderr.write)
         return
-    with resource_errors(name):
-        file = os.open(Path(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with resource_errors(name):
+            # Without O_NONBLOCK a pipe that nobody reads would be waited for.
+            file = os.open(Path(name), APPENDING | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise SettingsError(
+            f"events were to be written to {name}, but nobody reads that pipe; begin to read it first, or"
+            " name a file"
+        ) from None
+    os.set_blocking(file, True)
     try:
         # In one call, so that lines of processes that share a file are whole.
         yield JsonLines(name, lambda line: os.write(file, line.encode()))

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.events import Event, lost
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
 
 EVERY_SECONDS = 30.0
+MOST_BYTES = 2**20  # what is read of an earlier file
 MOST_STEPS = 50  # different steps that are kept
 SUCCESS = "dcpred_run_success_timestamp_seconds"
 Samples = list[tuple[dict[str, str], float]]
@@ -79,6 +81,7 @@ class Metrics:
             "worker_lost": self._worker_lost,
             "step_ended": self._step_ended,
             "scored": self._scored,
+            "refreshed": self._refreshed,
             "trained": self._trained,
             "run_ended": self._run_ended,
         }
@@ -137,11 +140,17 @@ class Metrics:
         self.rows = Counter(facts["status"])
         self.rows_left, self.left, self.done, self.failed = 0, 0, facts["blocks"], set()
         self._blocks()
-        self._set("dcpred_run_rows_per_second", facts["rows_per_second"])
+        if facts["rows_per_second"] is not None:
+            self._set("dcpred_run_rows_per_second", facts["rows_per_second"])
         for name, value in facts["drift"].items():
             if value is not None:
                 self._set(f"dcpred_drift_{name}", float(value))
         self.complete = True
+
+    def _refreshed(self, event: Event, facts: Mapping[str, Any]) -> None:
+        """Of several inputs all together, also where nothing was new."""
+        self._scored(event, {**facts, "rows_per_second": None})
+        self.complete = facts["state"] != "kept"
 
     def _trained(self, event: Event, facts: Mapping[str, Any]) -> None:
         for name in ("rows", "leaves", "landmarks"):
@@ -179,10 +188,12 @@ def escaped(text: str) -> str:
 
 @contextmanager
 def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
-    """Metrics of a command that are written to a file now and then, and at the end. Raises ResourceError,
-    OSError where they cannot be at the start; later the run goes on without.
+    """Metrics of a command that are written to a file now and then, and at the end. Raises SettingsError,
+    ResourceError, OSError where they cannot be at the start; later the run goes on without.
     """
-    metrics = Metrics(path.stem, command, version, time.time(), last_success(path))
+    _check_file(path)
+    job, path = path.stem, path.resolve()  # A link stays one.
+    metrics = Metrics(job, command, version, time.time(), last_success(path))
     stopped = threading.Event()
 
     def write() -> None:
@@ -208,9 +219,30 @@ def metrics_file(path: Path, command: str, version: str) -> Iterator[Metrics]:
             lost(str(path), error)
 
 
+def _check_file(path: Path) -> None:
+    """Raise SettingsError where a file cannot be written whole under this name."""
+    if path.exists() and not path.is_file():
+        so = "that is a folder, a device or a pipe"
+    elif path.name in ("", "-"):
+        so = "that names no file"
+    elif not path.parent.is_dir():
+        so = f"there is no folder {path.parent}"
+    else:
+        return
+    raise SettingsError(
+        f"metrics were to be written to {str(path)!r}, but {so}; name a file in a folder that is there"
+    )
+
+
+def _beginning(path: Path) -> str:
+    """As much of a file as metrics may have, whoever wrote it."""
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES).decode()
+
+
 def last_success(path: Path) -> float | None:
     """When a run was last complete, as the file of an earlier one says; None where it does not."""
     with suppress(OSError, ValueError):
-        found = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", path.read_text(), re.MULTILINE)
+        found = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", _beginning(path), re.MULTILINE)
         return float(found[1]) if found else None
     return None

@@ -1,10 +1,12 @@
 """What a run must keep to before it becomes the latest."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dcpred.execution.progress import counted
-from dcpred.runs.ledger import Ledger
+from dcpred.refresh.root import Root
+from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.statistics import describe_run
 from dcpred.scoring.blocks import without_score
 from dcpred_tasks.dtypes import GIVEN_UP
@@ -21,8 +23,8 @@ class Limits:
     max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
     max_shift     largest |standardised difference of means| of a feature; 0.8 is large
 
-    Drift is judged of all rows, and of those in blocks that were scored now: what comes in every night is
-    little beside what is there. Fewer than 100 sampled rows are not judged.
+    Drift is judged of all rows, and of those in blocks that the latest run does not have, since what comes in
+    every night is little beside what is there. Fewer than 100 sampled rows are not judged.
     """
 
     max_bad_rows: float | None = None
@@ -35,13 +37,17 @@ class Limits:
             if value is not None and not value >= 0:
                 raise SettingsError(f"{name} was set to {value}, but it is a limit; use 0 or more")
 
-    def exceeded(self, manifest: dict[str, Any], new: dict[str, Any]) -> list[str]:
-        """What is beyond the limits, in words.
+    def exceeded(self, name: str, manifest: dict[str, Any], new: Mapping[str, dict[str, Any]]) -> list[str]:
+        """What of run `name` is beyond the limits, in words.
 
-        new  `new_drift` of the same run
+        new  `drift_by_run` of it
         """
         found = [*self._bad_rows(manifest), *self._drift(manifest["drift"], "all rows")]
-        return found + (self._drift(new, "blocks that changed") if manifest.get("taken_over") else [])
+        if manifest.get("taken_over"):
+            for by in sorted(new, reverse=True):
+                of = "blocks that changed" if by == name else f"blocks that {by} scored"
+                found += self._drift(new[by], of)
+        return found
 
     def _bad_rows(self, manifest: dict[str, Any]) -> list[str]:
         status, n_rows = manifest["status"], manifest["n_rows"]
@@ -75,11 +81,27 @@ class Limits:
         return found
 
 
-def new_drift(ledger: Ledger, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The drift of the rows in blocks of a finished run that were not taken over."""
-    drift: dict[str, Any] = manifest["drift"]
+def drift_by_run(root: Root, name: str, latest: str, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The drift of the rows in blocks of a finished run that the latest run does not have, by the run that
+    scored them: what was scored now, and what was taken over from runs that were kept beside, each by itself,
+    so that nothing is lost among more rows of a later night.
+
+    latest  the run that readers have; "" for none
+    """
     if not manifest.get("taken_over"):
-        return drift
-    new = describe_run(ledger.run, (record for record in ledger.records() if not record.origin))
-    drift = new["drift"]
+        return {name: manifest["drift"]}
+    ledger, standing = open_ledger(root.address(name)), root.run(latest) if latest else None
+    had = {} if standing is None else _scored_by(open_ledger(root.address(latest)), latest)
+    new = {block: by for block, by in _scored_by(ledger, name).items() if had.get(block) != by}
+    return {by: _drift_of(ledger, {block for block in new if new[block] == by}) for by in set(new.values())}
+
+
+def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
+    """By block, the run that scored it."""
+    return {record.block: record.origin or name for record in ledger.records()}
+
+
+def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
+    told = describe_run(ledger.run, (record for record in ledger.records() if record.block in blocks))
+    drift: dict[str, Any] = told["drift"]
     return drift

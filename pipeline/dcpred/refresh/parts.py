@@ -17,11 +17,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dcpred.refresh.limits import Limits, new_drift
+from dcpred.refresh.limits import Limits, drift_by_run
 from dcpred.refresh.renewal import Job, Renewal
-from dcpred.refresh.root import PARTS, Root, Settings, open_root, run_number
-from dcpred.runs.latest import NO_LINKS, RUNS
-from dcpred.runs.ledger import MANIFEST, open_ledger
+from dcpred.refresh.root import Root, Settings, open_root, run_number
+from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
+from dcpred.runs.ledger import MANIFEST
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, below
@@ -111,7 +111,7 @@ class Parts:
             return self.latest
         finished = self.root.finished()
         same = (name for name in finished if self._runs_of(name) == now)
-        return next(same, "") or self._released(now)
+        return next(same, "") or self._released(now, standing)
 
     def part_root(self, name: str, x: str = "") -> Root:
         """The root of a part. Raises PlanConflictError where it belongs to another input."""
@@ -148,7 +148,7 @@ class Parts:
         self.taken, self.scored = self.taken + work.taken, self.scored + work.scored
         if name != standing:
             manifest = root.manifest(name)
-            beyond = limits.exceeded(manifest, new_drift(open_ledger(root.address(name)), manifest))
+            beyond = limits.exceeded(name, manifest, drift_by_run(root, name, standing, manifest))
             self.beyond = "; ".join(filter(None, (self.beyond, *(f"{part.name}: {so}" for so in beyond))))
         return name
 
@@ -157,8 +157,11 @@ class Parts:
         found = self.root.manifest(name).get("parts")
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
-    def _released(self, parts: dict[str, str]) -> str:
-        """A new run of the root that holds these: named as unfinished, then links, then the manifest."""
+    def _released(self, parts: dict[str, str], standing: dict[str, str]) -> str:
+        """A new run of the root that holds these: named as unfinished, then links, then the manifest.
+
+        standing  the runs of parts that the latest run holds
+        """
         root = self.root
         for name in root.settings.unfinished:
             root.remove(name)
@@ -169,17 +172,24 @@ class Parts:
         root.place.make_folder(folder)
         if isinstance(root.place, Folder):
             _link_parts(root.place.path / folder / PARTS, parts)
-        write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts))
+        write_document(root.place, f"{folder}/{MANIFEST}", self._manifest(parts, standing))
         root.end(name)
         return name
 
-    def _manifest(self, parts: dict[str, str]) -> dict[str, Any]:
-        """What is told of all parts together."""
-        told = [self.part_root(name).manifest(run) for name, run in parts.items()]
+    def _manifest(self, parts: dict[str, str], standing: dict[str, str]) -> dict[str, Any]:
+        """What is told of all parts together. The drift is that of the part that is farthest off."""
+        manifests = {name: self.part_root(name).manifest(run) for name, run in parts.items()}
+        told = list(manifests.values())
         status: dict[str, int] = {}
         for one in told:
             for code, n in one["status"].items():
                 status[code] = status.get(code, 0) + n
+        taken = {
+            name: one["n_blocks"]
+            if standing.get(name) == parts[name]
+            else sum(one.get("taken_over", {}).values())
+            for name, one in manifests.items()
+        }
         value = {
             "format": FORMAT,
             "version": VERSION,
@@ -188,9 +198,18 @@ class Parts:
             "n_rows": sum(one["n_rows"] for one in told),
             "n_blocks": sum(one["n_blocks"] for one in told),
             "status": status,
-            "drift": {"large": any(one["drift"]["large"] for one in told)},
+            "drift": {
+                **_farthest([one["drift"] for one in told]),
+                "parts": [name for name, one in manifests.items() if one["drift"]["large"]],
+            },
+            "taken_over": {name: n for name, n in taken.items() if n},
         }
         return {**value, "checksum": digest_json(value)}
+
+
+def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The drift that is large, and then that of the largest stability index."""
+    return max(drifts, key=lambda one: (bool(one["large"]), float((one["leaves"] or {"psi": 0.0})["psi"])))
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:

@@ -24,15 +24,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dcpred.execution.events import by_name, is_heard, tell
 from dcpred.execution.held_places import HeldPlace, hold_place
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
-from dcpred.refresh.limits import Limits, new_drift
+from dcpred.refresh.limits import Limits, drift_by_run
 from dcpred.refresh.parts import Parts, check_parts, find_parts, is_pattern
 from dcpred.refresh.renewal import Job, Renewal
 from dcpred.refresh.root import Root, Settings, is_root, open_root
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import drift_facts
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import check_outputs, plan_run
 from dcpred.verification.checks import FastCheck, check_as_written
@@ -161,8 +163,8 @@ def _published(
         if isinstance(work, Parts):
             why = work.beyond
         else:
-            new = new_drift(open_ledger(root.address(name)), manifest)
-            why = "; ".join(limits.exceeded(manifest, new))
+            drifts = drift_by_run(root, name, before, manifest)
+            why, new = "; ".join(limits.exceeded(name, manifest, drifts)), drifts.get(name)
         if name in root.settings.passed_over:
             why, state = f"a person has left it for {before}", "left"
         elif why:
@@ -173,10 +175,10 @@ def _published(
             root.write(passed_over=())
     latest = before if why else name
     removed = []
-    if keep is not None and state in ("published", "unchanged"):
-        removed = prune(root, keep, latest)
+    if keep is not None:
+        removed = prune(root, keep, latest, name)
         removed += work.remove_unused() if isinstance(work, Parts) else []
-    return RefreshReport(
+    report = RefreshReport(
         root=root.place.address,
         run=name,
         state=state,
@@ -193,14 +195,38 @@ def _published(
         seconds=time.perf_counter() - begin,
         gone=work.gone if isinstance(work, Parts) else (),
     )
+    if is_heard():
+        _tell_refreshed(report)
+    return report
 
 
-def prune(root: Root, keep: int, latest: str) -> list[str]:
-    """Remove finished runs but the latest and the newest, so that `keep` stay. Their names."""
+def _tell_refreshed(report: RefreshReport) -> None:
+    tell(
+        "refreshed",
+        "warning" if report.state == "kept" else "info",
+        root=report.root,
+        state=report.state,
+        refreshed_run=report.run,
+        latest=report.latest,
+        rows=report.n_rows,
+        blocks=report.n_blocks,
+        taken_blocks=report.taken_blocks,
+        scored_blocks=report.scored_blocks,
+        status=by_name(report.status),
+        drift=drift_facts(report.drift),
+        why_kept=report.why_kept,
+    )
+
+
+def prune(root: Root, keep: int, latest: str, newest: str = "") -> list[str]:
+    """Remove finished runs but the latest and the newest, so that `keep` stay, and `newest` in any case. The
+    names of those that were removed.
+    """
     others = [name for name in root.finished() if name != latest]
-    for name in others[keep - 1 :]:
+    gone = [name for name in others[keep - 1 :] if name != newest]
+    for name in gone:
         root.remove(name)
-    return others[keep - 1 :]
+    return gone
 
 
 def publish(root: str | Path, name: str) -> str:

@@ -86,9 +86,11 @@ class Renewal:
             for other in {*self.made, *self.root.settings.unfinished} - {name}:
                 self.root.remove(other)
             return name
+        for other in self.made[:-1]:
+            self.root.remove(other)
         raise IncompleteError(
-            f"{self.x} was to be scored as it is, but it changed {ROUNDS} times while it was scored; refresh"
-            " when nobody writes to it"
+            f"{self.x} was to be scored as it is, but it changed {ROUNDS} times while it was scored, or its"
+            " disk has a clock that is ahead; refresh when nobody writes to it, and where clocks agree"
         )
 
     def _now(self) -> float:

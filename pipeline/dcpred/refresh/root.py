@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from dcpred.plan import Cut
-from dcpred.runs.latest import RUN_NAME, RUNS, SETTINGS
+from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS
 from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -23,11 +23,17 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import InputState
-from dcpred_tasks.storage.place import Folder, Place, read_own_document, read_sealed_document, write_document
+from dcpred_tasks.storage.place import (
+    Folder,
+    Place,
+    read_document,
+    read_own_document,
+    read_sealed_document,
+    write_document,
+)
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
 FORMAT, VERSION = "dcpred-refresh", 1
-PARTS = "parts"
 # What a root may hold before its settings are written.
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
 
@@ -163,7 +169,10 @@ def open_root(place: Place, new: Settings | None = None) -> Root:
     """The root that lies there, or, with `new`, one that is not begun yet. Raises PlanConflictError where
     something else lies there.
     """
-    value = read_own_document(place, SETTINGS)
+    try:
+        value = read_document(place, SETTINGS)
+    except (ValueError, IsADirectoryError):
+        raise _damaged(place) from None
     if value is not None:
         return Root(place, _parsed(place, value))
     if new is None:
@@ -205,7 +214,11 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             **lists,
         )
     except (KeyError, TypeError, ValueError):
-        raise PlanConflictError(
-            f"{place.address}/{SETTINGS} is not what this version of dcpred writes there; restore it, or"
-            " refresh into a new directory"
-        ) from None
+        raise _damaged(place) from None
+
+
+def _damaged(place: Place) -> PlanConflictError:
+    return PlanConflictError(
+        f"{place.address}/{SETTINGS} is not what this version of dcpred writes there; restore it, or refresh"
+        " into a new directory"
+    )

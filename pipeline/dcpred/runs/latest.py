@@ -14,7 +14,7 @@ from dcpred_tasks.storage.addresses import below, is_remote
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
 from dcpred_tasks.storage.place import Folder, Place, open_place, read_own_document, write_document
 
-SETTINGS, LINK, LATEST, RUNS = "refresh.json", "latest", "LATEST.json", "runs"  # in a root
+SETTINGS, LINK, LATEST, RUNS, PARTS = "refresh.json", "latest", "LATEST.json", "runs", "parts"  # in a root
 RUN_NAME = re.compile(r"(\d{4,9})-[0-9a-f]{8}")
 # What a file system without symbolic links answers.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
-from dcpred.runs.latest import LINK, SETTINGS, run_meant
+from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
@@ -233,6 +233,11 @@ def open_ledger(output: str | Path) -> Ledger:
         other = "name another"
         if place.read(SETTINGS) is not None:
             other = f"a refresh keeps its runs there, of which {below(output, LINK)} is the latest"
+        elif parts := (read_sealed_document(place, MANIFEST) or {}).get("parts"):
+            part, name = next(iter(parts.items()))
+            root = place.address.rpartition(f"/{RUNS}/")[0] or place.address.rpartition("/")[0]
+            one = below(root, PARTS, part, RUNS, name)
+            other = f"it is of several inputs, each of which has a run of its own; name one, such as {one}"
         raise PlanConflictError(
             f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; {other}"
         )

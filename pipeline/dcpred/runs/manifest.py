@@ -1,7 +1,7 @@
 """What is said of a finished run: the manifest that it leaves, and the report that its caller gets."""
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,8 +147,6 @@ def make_report(
 
 
 def _tell_scored(report: ScoreReport) -> None:
-    drift = report.manifest.get("drift", {})  # Earlier versions wrote none.
-    leaves, features = drift.get("leaves"), drift.get("features")
     tell(
         "scored",
         output=report.output,
@@ -158,9 +156,15 @@ def _tell_scored(report: ScoreReport) -> None:
         status=by_name(report.status),
         rows_per_second=report.rows_per_second,
         seconds=round(report.seconds, 3),
-        drift={
-            "large": drift.get("large"),
-            "leaf_stability_index": leaves["psi"] if leaves else None,
-            "features": features["n_large"] if features else None,
-        },
+        drift=drift_facts(report.manifest.get("drift", {})),  # Earlier versions wrote none.
     )
+
+
+def drift_facts(drift: Mapping[str, Any]) -> dict[str, Any]:
+    """What events say of the drift of a manifest."""
+    leaves, features = drift.get("leaves"), drift.get("features")
+    return {
+        "large": drift.get("large"),
+        "leaf_stability_index": leaves["psi"] if leaves else None,
+        "features": features["n_large"] if features else None,
+    }

@@ -75,7 +75,7 @@ class FastCheck:
         place = ledger.place
         records = place.listing("blocks", record_splits(self.run))
         files = place.listing("scores.zarr", self._chunk_splits()) | place.listing("failures")
-        files |= dict.fromkeys(place.names(""), Entry(0, "", 0.0))
+        files |= dict.fromkeys(place.names(""), Entry(0, "", 0.0, 0.0))
         self.finished = MANIFEST in files
         self._records(records, all_due or self.finished)
         self.unreadable = self._metadata()

@@ -123,7 +123,7 @@ class Bucket:
         except FileNotFoundError:
             self.check_there()
             return None
-        return Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
+        return _entry(meta)
 
     def fetch(self, name: str, file: BinaryIO) -> None:
         """Write an object, which may be larger than memory, to a file, from the start again where it broke
@@ -306,7 +306,7 @@ class Bucket:
                 if stop is not None and key > stop:
                     return
                 name = key.removeprefix(f"{self.where.path}/") if self.where.path else key
-                yield name, Entry(int(meta["size"]), _tag(meta), meta["last_modified"].timestamp())
+                yield name, _entry(meta)
 
     def _put(self, name: str, data: bytes, condition: Condition) -> str:
         put = partial(obstore().put, self.store, self._key(name), data, mode=condition, use_multipart=False)
@@ -329,6 +329,11 @@ class Bucket:
 
     def _at(self, name: str) -> str:
         return f"{self.address}/{name}".rstrip("/")
+
+
+def _entry(meta: Any) -> Entry:
+    written = meta["last_modified"].timestamp()
+    return Entry(int(meta["size"]), _tag(meta), written, written)
 
 
 def _tag(meta: Any) -> str:

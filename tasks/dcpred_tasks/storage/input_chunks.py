@@ -2,8 +2,8 @@
 tells whether a chunk is still the one that was read.
 
 A mark holds names, sizes and times of writing, and on stores tags, too. Equal marks mean equal bytes, but for
-a chunk that was written twice within one tick of the clock of its file system: chunks that are younger than
-SETTLED_SECONDS when they are listed have no mark, and no mark equals another.
+a chunk that was written twice within one tick of the clock of its file system: chunks that were changed less
+than SETTLED_SECONDS before they are listed have no mark, and no mark equals another.
 """
 
 import json
@@ -78,7 +78,7 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
         number = int(found[1]) if found else len(lines)
         if number < len(lines):
             lines[number].append(_line(name, entry, on_store))
-            if not on_store and entry.time > now - SETTLED_SECONDS:
+            if not on_store and entry.changed > now - SETTLED_SECONDS:
                 young.add(number)
     metadata = {k: v for k, v in array.metadata.to_dict().items() if k not in FREE}
     return InputState(

@@ -46,6 +46,9 @@ class Entry(NamedTuple):
     tag: str
     """As of Stored; "" where a listing does not tell."""
     time: float
+    """When it was written, as of Stored; anybody may set it."""
+    changed: float
+    """When anything about it was changed, which nobody can set; on stores the same."""
 
 
 class Place(Protocol):
@@ -213,7 +216,7 @@ class Folder:
                     found |= self.listing(name)
                 else:
                     state = entry.stat()
-                    found[name] = Entry(state.st_size, _tag(state), state.st_mtime)
+                    found[name] = Entry(state.st_size, _tag(state), state.st_mtime, state.st_ctime)
             except FileNotFoundError:  # the file is gone since, or a link to nothing
                 continue
         return found
