@@ -10,6 +10,8 @@ set -euo pipefail
 folder=$1 days=${2:-30}
 umask 077
 mkdir -p "$folder" && cd "$folder"
+# `env` is read by shells, systemd and containers, which quote in different ways.
+[[ $PWD != *[[:space:]\'\"\$\\]* ]] || { echo "$PWD has a space or quote, which env cannot hold; name another folder" >&2; exit 3; }
 [ ! -e ca.pem ] || { echo "$PWD holds certificates already; name an empty folder, or remove them" >&2; exit 3; }
 trap 'rm -f ca.key ca.srl ./*.csr extensions' EXIT
 quiet() { local said; said=$(openssl "$@" 2>&1) || { echo "$said" >&2; exit 1; }; }

@@ -634,6 +634,21 @@ def upload_file(file: Path, address: str) -> None:
     open_place(folder).write(name, file.read_bytes())
 
 
+def test_the_latest_run_of_one_of_several_inputs_on_a_store(
+    server: StoreServer, model: Path, tmp_path: Path
+) -> None:
+    root = server.address(os.urandom(4).hex())
+    (tmp_path / "in").mkdir()
+    for number in (1, 2):
+        day(tmp_path / "in", number)
+    refresh(model, str(tmp_path / "in/*.zarr"), root, inline)
+    assert verify(f"{root}/latest/parts/day-2", "fast", inline).ok
+    with pytest.raises(PlanConflictError, match="it is of several inputs"):
+        open_ledger(f"{root}/latest")
+    with pytest.raises(PlanConflictError, match="it holds no plan"):
+        open_ledger(f"{root}/latest/parts/day-3")
+
+
 def test_an_unchanged_root_on_a_store_is_told_by_few_requests(
     s3_proxy: Proxy, model: Path, data: Path
 ) -> None:

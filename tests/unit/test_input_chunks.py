@@ -1,15 +1,20 @@
 """Marks of input chunks: what they tell from what was there, and what they pass over."""
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.input_chunks import MISSING, SETTLED_SECONDS, InputState, open_input
 from dcpred_tasks.storage.place import Folder
 
@@ -121,3 +126,28 @@ def test_what_cannot_be_listed_is_refused(x: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Folder, "lists", False)
     with pytest.raises(DataError, match="its chunks cannot be listed; use `dcpred score`"):
         state(x)
+
+
+CODECS: dict[str, dict[str, Any]] = {
+    "the standard one": {},
+    "blosc": {"compressors": numcodecs.Blosc()},
+    "zlib": {"compressors": numcodecs.Zlib()},
+    "none": {"compressors": None},
+    "delta": {"filters": [numcodecs.Delta("f4")]},
+}
+
+
+@pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
+def test_an_array_of_format_2_is_the_same_in_every_process(codecs: dict[str, Any], tmp_path: Path) -> None:
+    path = str(tmp_path / "X")
+    zarr.create_array(path, shape=(10, 3), dtype="f4", chunks=(5, 3), zarr_format=2, **codecs)[...] = 1.0
+    array = zarr_arrays.open_array(path)
+    assert (array[...] == 1.0).all()
+    json.dumps(array.metadata.to_dict())  # which is all that JSON can say
+    told = (
+        "import sys; from dcpred_tasks.storage import stored_chunks, zarr_arrays;"
+        "from dcpred_tasks.storage.input_chunks import open_input; path = sys.argv[1];"
+        "print(stored_chunks.fingerprint(zarr_arrays.open_array(path)), open_input(path, 2e9).form)"
+    )
+    found = subprocess.run([sys.executable, "-c", told, path], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [stored_chunks.fingerprint(array), open_input(path, NOW).form]

@@ -43,14 +43,24 @@ def latest_run(place: Place) -> str:
 
 
 def run_meant(output: str | Path) -> str | Path:
-    """The address of the latest run where ROOT/latest of a store is meant, which has no links; else the same
-    address.
+    """The address of the latest run where ROOT/latest of a store is meant, which has no links, or
+    ROOT/latest/parts/NAME of several inputs; else the same address.
     """
-    root, _, name = str(output).rstrip("/").rpartition("/")
-    if name != LINK or not is_remote(output):
+    if not is_remote(output):
         return output
+    root, _, part = str(output).rstrip("/").rpartition(f"/{LINK}/{PARTS}/")
+    if not root:
+        root, _, name = str(output).rstrip("/").rpartition("/")
+        if name != LINK:
+            return output
     run = latest_run(open_place(root))
-    return below(root, RUNS, run) if run else output
+    if not run:
+        return output
+    if "/" in part or not part:
+        return below(root, RUNS, run)
+    parts = (read_own_document(open_place(root), f"{RUNS}/{run}/manifest.json") or {}).get("parts")
+    own = parts.get(part) if isinstance(parts, dict) else None
+    return below(root, PARTS, part, RUNS, str(own)) if own else output
 
 
 def point_to(place: Place, name: str) -> None:

@@ -46,8 +46,8 @@ def _check_folder(output: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ResourceError(
-            f"the scores need up to {needed / 2**20:,.0f} MiB, but {folder} has {free / 2**20:,.0f} MiB free;"
-            " make room or name another place"
+            f"the scores need up to {needed / 2**20:,.2f} MiB, but {folder} has {free / 2**20:,.2f}"
+            " MiB free; make room or name another place"
         )
 
 
