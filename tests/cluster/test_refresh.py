@@ -350,6 +350,30 @@ def test_a_run_whose_state_is_damaged_is_no_source(
     assert verify(root / "latest", "full", inline).ok
 
 
+def test_what_a_repair_scored_from_another_input_is_scored_again(
+    call: Callable[..., RefreshReport], model: Path, data: Path, root: Path
+) -> None:
+    """Though the input comes back with its times of writing."""
+    first = call()
+    chunk = data / "X/c/3/0"
+    kept, times = chunk.read_bytes(), chunk.stat()
+    zarr.open_array(f"{data}/X", mode="r+")[150:200] = 0.5
+    output = root / "runs" / first.run
+    for file in (output / "scores.zarr").glob("*/c/3*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    assert repair(model, f"{data}/X", output, inline).scored_blocks == 1
+    chunk.write_bytes(kept)
+    os.utime(chunk, ns=(times.st_atime_ns, times.st_mtime_ns))
+    again = call()
+    assert (again.state, again.scored_blocks) == ("published", 1)
+    fresh = score(model, f"{data}/X", root.parent / "fresh", inline)
+    found, wanted = (
+        zarr.open_group(f"{output}/scores.zarr", mode="r")["decision"][...].tobytes()
+        for output in (root / "latest", fresh.output)
+    )
+    assert found == wanted
+
+
 # -- limits, and publishing by hand --------------------------------------------------------------------------
 
 

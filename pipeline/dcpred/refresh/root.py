@@ -15,20 +15,19 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from dcpred.plan import Cut
+from dcpred.runs.inputs import read_inputs, write_inputs
 from dcpred.runs.latest import PARTS, RUN_NAME, RUNS, SETTINGS
 from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.storage.addresses import below
-from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import InputState
 from dcpred_tasks.storage.place import (
     Folder,
     Place,
     read_document,
     read_own_document,
-    read_sealed_document,
     write_document,
 )
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
@@ -109,8 +108,7 @@ class Root:
         """
         self.write(unfinished=(*self.settings.unfinished, name), **changes)
         self.place.make_folder(f"{RUNS}/{name}")
-        value = {"full": full, **asdict(state)}
-        write_document(self.place, f"{RUNS}/{name}/{INPUTS}", {**value, "checksum": digest_json(value)})
+        write_inputs(self.place, f"{RUNS}/{name}/{INPUTS}", state, full=full)
 
     def end(self, name: str) -> None:
         """A run is finished."""
@@ -118,21 +116,13 @@ class Root:
 
     def state(self, name: str) -> InputState | None:
         """The input of a run as it was when it was read; None where that is not known."""
-        value = self._inputs(name)
-        if value is None:
-            return None
-        try:
-            given = {f.name: value[f.name] for f in fields(InputState)}
-            return InputState(**{**given, "marks": tuple(given["marks"])})
-        except (KeyError, TypeError):
-            return None
+        found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
+        return None if found is None else found[0]
 
     def is_full(self, name: str) -> bool:
         """Whether a run was begun with `full`, so that nothing was taken over."""
-        return bool((self._inputs(name) or {}).get("full"))
-
-    def _inputs(self, name: str) -> dict[str, Any] | None:
-        return read_sealed_document(self.place, f"{RUNS}/{name}/{INPUTS}")
+        found = read_inputs(self.place, f"{RUNS}/{name}/{INPUTS}")
+        return found is not None and found[1]
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The manifest of a finished run. Raises PlanConflictError where it is damaged."""

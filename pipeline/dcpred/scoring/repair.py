@@ -17,13 +17,15 @@ manifest; and the run, which then is one that was cut off, goes on as any does. 
 - A repair that is cut off leaves either records that are missing or no manifest; --repair goes on from there.
 """
 
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.inputs import forget_rows, read_inputs, write_inputs
+from dcpred.runs.ledger import INPUTS, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import STRICT, plan_run, score, score_pool
@@ -33,6 +35,7 @@ from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.storage.input_chunks import open_input
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, input_is_readable
 
 LEVELS = ("fast", "full")
@@ -125,6 +128,8 @@ def _withdraw_what_is_wrong(
         ledger.write_plan()
     for name in leftovers(findings):
         ledger.place.remove(name)
+    if changed:
+        _forget_input(ledger, sorted({*again, *ledger.pending()}))
     for block in sorted(again):
         ledger.retract(block)
     for finding in conflicts:
@@ -133,6 +138,21 @@ def _withdraw_what_is_wrong(
         # The manifest goes last: without it the run is one that was cut off.
         ledger.withdraw_manifest()
     _say(findings, len(again), say)
+
+
+def _forget_input(ledger: Ledger, blocks: list[int]) -> None:
+    """Where the run is one of a refresh: what it says of input chunks that are others by now and are scored
+    now is no longer true.
+    """
+    known = read_inputs(ledger.place, INPUTS)
+    if known is None:
+        return
+    state, full = known
+    now = open_input(ledger.run.x, time.time())
+    rows = [ledger.run.rows(block) for block in blocks]
+    other = [span for span in rows if not now.unchanged(state, *span)]
+    if other:
+        write_inputs(ledger.place, INPUTS, forget_rows(state, other), full=full)
 
 
 def _worth_another_try(

@@ -1,0 +1,37 @@
+"""inputs.json of a run of a refresh: its input as it was when it was read."""
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.input_chunks import InputState
+from dcpred_tasks.storage.place import Place, read_sealed_document, write_document
+
+
+def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
+    """full  whether the run was begun to take nothing over"""
+    value = {"full": full, **asdict(state)}
+    write_document(place, file, {**value, "checksum": digest_json(value)})
+
+
+def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
+    """(state, full); None where there is none, or not what was written."""
+    value: dict[str, Any] | None = read_sealed_document(place, file)
+    if value is None:
+        return None
+    try:
+        given = {f.name: value[f.name] for f in fields(InputState)}
+        return InputState(**{**given, "marks": tuple(given["marks"])}), bool(value.get("full"))
+    except (KeyError, TypeError):
+        return None
+
+
+def forget_rows(state: InputState, rows: list[tuple[int, int]]) -> InputState:
+    """The state without the marks of chunks below these rows, so that no later run takes them for what they
+    were.
+    """
+    marks = list(state.marks)
+    for start, stop in rows:
+        for number in range(start // state.mark_rows, min(-(-stop // state.mark_rows), len(marks))):
+            marks[number] = ""
+    return replace(state, marks=tuple(marks))
