@@ -45,6 +45,12 @@ class SchedulerError(RefusedError):
     """The Dask cluster does not answer, or runs other versions than the driver."""
 
 
+class SchedulerAwayError(SchedulerError):
+    """The Dask cluster does not answer, or has no workers, now: another try may find it."""
+
+    exit_code = 75
+
+
 class IncompleteError(DcpredError):
     """The run ended with blocks that could not be done."""
 

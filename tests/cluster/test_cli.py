@@ -242,7 +242,7 @@ def test_workers_that_are_asked_for_outrank_the_scheduler_of_the_environment(
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
     here("score", place / "model", place / "trees.zarr", tmp_path / "out", "--workers", 1)
     monkeypatch.setattr("dcpred.execution.dask_workers.CONNECT_SECONDS", 1)
-    refused("tcp://127.0.0.1:9 (from DASK_SCHEDULER_ADDRESS)", "verify", tmp_path / "out")
+    refused("tcp://127.0.0.1:9 (from DASK_SCHEDULER_ADDRESS)", "verify", tmp_path / "out", code=75)
 
 
 def test_training_without_settings_chooses_them(place: Path, tmp_path: Path, one_worker: None) -> None:
@@ -311,7 +311,10 @@ def test_refusals(
     refused("not numbers", "score", model, words, new)
     refused("belongs to another plan", "score", model, data, place / "out", "--outputs", "label")
     refused("label elm, which the model was not trained on", "evaluate", model, unseen)
-    refused("does not answer within 1 s", "train", data, new, "--scheduler", "tcp://127.0.0.1:9")
+    away = ("train", data, new, "--scheduler")
+    refused("does not answer within 1 s", *away, "tcp://127.0.0.1:9", code=75)
+    refused("does not answer within 1 s", *away, "tcp://no-such-host.invalid:8786")
+    refused("it takes no user and no password; write it as tls://host", *away, "tls://me:secret@host:1")
     refused("model was asked for", "score", tmp_path / "nothing", data, new)
     refused("other data or settings", "train", data, model, *SMALL)
     refused("is there already", "train", data, model)

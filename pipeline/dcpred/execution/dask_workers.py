@@ -4,11 +4,13 @@ import asyncio
 import logging
 import re
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import dask
 from distributed import Client, LocalCluster
@@ -20,7 +22,7 @@ from dcpred.execution.resource_tracker import start_tracker
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.task_window import Window, on_each_worker
 from dcpred.execution.workers import Scheduler, Task, Workers
-from dcpred_tasks.errors import SchedulerError
+from dcpred_tasks.errors import SchedulerAwayError, SchedulerError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
 from dcpred_tasks.storage.addresses import current_options, is_remote
@@ -107,6 +109,11 @@ def connected(n_workers: int | None, scheduler: Scheduler | None, threads: int =
 
 
 def _client(scheduler: Scheduler) -> Client:
+    if "@" in scheduler.address:
+        raise SchedulerError(
+            "the address of a Dask scheduler was given with what stands before @, but it takes no user and no"
+            " password; write it as tls://host:8786, and use certificates"
+        )
     if not ADDRESS.fullmatch(scheduler.address):
         raise SchedulerError(
             f"{scheduler.address!r} was given as a Dask scheduler, but it is no address; write it as"
@@ -120,10 +127,20 @@ def _client(scheduler: Scheduler) -> Client:
     except Exception as error:  # Whatever may come of what another server says.
         silent = isinstance(error, OSError)
         so = f"it does not answer within {CONNECT_SECONDS} s" if silent else "what answers there is none"
-        raise SchedulerError(
+        kind = SchedulerAwayError if silent and _is_known(address) else SchedulerError
+        raise kind(
             f"a Dask scheduler was asked for at {scheduler}, but {so} ({type(error).__name__}); check the"
             " address and that the scheduler runs"
         ) from None
+
+
+def _is_known(address: str) -> bool:
+    """Whether the host of an address has a number, so that the address may be right."""
+    try:
+        socket.getaddrinfo(urlsplit(address).hostname, None)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _ask(address: str, security: Security | None) -> None:
@@ -205,7 +222,9 @@ def check_versions(client: Client) -> None:
                 f" install dcpred {mine.get('dcpred')} on every worker"
             )
     if not found:
-        raise SchedulerError("the Dask scheduler answers, but it has no workers; start workers and run again")
+        raise SchedulerAwayError(
+            "the Dask scheduler answers, but it has no workers; start workers and run again"
+        )
     for worker, theirs in found.items():
         different = [
             f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})"
