@@ -11,14 +11,19 @@ import textwrap
 from pathlib import Path
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred_tasks.training.settings import Settings, describe_settings
+from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.machine import BASES, CLASSES, MACHINES
+from dcpred_tasks.training.setting_descriptions import describe_settings
+from dcpred_tasks.training.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "pipeline/README.md"
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
+SYSTEMS = re.compile(r"(?<=<!-- other systems -->\n).*?(?=<!-- end of other systems -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 # Parameters that are no settings, or take more than the setting does.
 OWN_WORDS = frozenset({"class_weight", "random_state", "n_jobs", "budget", "directory", "verbose"})
+MOST_CHOICES = 6  # that a docstring lists
 PARAMETERS = re.compile(
     r"(?<=    Parameters\n    ----------\n).*?(?=\n\n    Attributes|\n    \"\"\")", re.DOTALL
 )
@@ -34,6 +39,18 @@ def settings_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def systems_table() -> str:
+    """The table of other systems of the user guide."""
+    lines = ["| setting | what it is | kernels | learns | `size` counts |", "|---|---|---|---|---|"]
+    for setting, table in (("basis", BASES), ("machine", MACHINES)):
+        for name, one in table.items():
+            counted = f"{one.counted}; 0: {one.size:,}" if one.counted else "–"
+            tasks = "classes" if one.tasks == CLASSES else "classes and numbers"
+            kernels = "all" if one.kernels == KERNELS else ", ".join(one.kernels)
+            lines.append(f"| `{setting}={name}` | {one.meaning} | {kernels} | {tasks} | {counted} |")
+    return "\n".join(lines) + "\n"
+
+
 def entry(estimator: type, name: str) -> str:
     """The lines of one parameter in the docstring of an estimator."""
     told = {one.name: one for one in describe_settings()}[name]
@@ -41,7 +58,7 @@ def entry(estimator: type, name: str) -> str:
     default = inspect.signature(estimator).parameters[name].default
     kinds = (
         ["str"]
-        if metadata["more"]
+        if metadata["more"] or len(metadata["choices"]) > MOST_CHOICES
         else ["{" + ", ".join(f'"{choice}"' for choice in metadata["choices"]) + "}"]
         * bool(metadata["choices"])
     )
@@ -68,7 +85,8 @@ def parameters(estimator: type, section: str) -> str:
 
 
 def main() -> None:
-    GUIDE.write_text(TABLE.sub(lambda _: settings_table(), GUIDE.read_text()))
+    guide = TABLE.sub(lambda _: settings_table(), GUIDE.read_text())
+    GUIDE.write_text(SYSTEMS.sub(lambda _: systems_table(), guide))
     for estimator in ESTIMATORS:
         path = Path(inspect.getfile(estimator))
         text = path.read_text()

@@ -76,7 +76,11 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
     assert leaf.bounds.shape in ((0,), (2,))
     assert leaf.gamma.shape == (m,)
     assert leaf.early_gamma.shape == (1,)
+    assert leaf.machine.dtype == np.uint8
+    assert leaf.machine.size == 0
     for name, a in vars(leaf).items():
+        if name == "machine":
+            continue
         double = ("intercept", "early_intercept", "early_gamma", "bounds")
         assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), (
             name

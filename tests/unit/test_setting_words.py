@@ -12,8 +12,20 @@ from dcpred.cli import main
 from dcpred.estimators.out_of_core import BESIDE_A_BUDGET
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS
-from dcpred_tasks.training.settings import SETTING_NAMES, Settings, describe_settings, make_settings
-from support.setting_words import ESTIMATORS, GUIDE, OWN_WORDS, PARAMETERS, TABLE, parameters, settings_table
+from dcpred_tasks.model.machine import BASES, MACHINES
+from dcpred_tasks.training.setting_descriptions import describe_settings
+from dcpred_tasks.training.settings import SETTING_NAMES, Settings, make_settings
+from support.setting_words import (
+    ESTIMATORS,
+    GUIDE,
+    OWN_WORDS,
+    PARAMETERS,
+    SYSTEMS,
+    TABLE,
+    parameters,
+    settings_table,
+    systems_table,
+)
 
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
 ONLY_CLASSES = {"C", "head_C", "class_weight", "guide", "loss"}
@@ -40,6 +52,8 @@ def test_a_default_is_shown_as_it_can_be_set(one: object) -> None:
 def test_a_range_is_what_is_checked(name: str) -> None:
     low, high = Settings.__dataclass_fields__[name].metadata["range"]
     others: dict[str, object] = {"refine": False} if name == "triangle" else {}
+    if name == "size":
+        others = {"basis": "fourier"}
     if name in ONLY_NUMBERS:
         others = {"task": "regression"}
     for within in (low, high) if high < float("inf") else (max(low, 1e-300),):
@@ -56,6 +70,16 @@ def test_the_table_of_the_user_guide() -> None:
     found = TABLE.search(GUIDE.read_text())
     assert found, f"{GUIDE} has no table of settings"
     assert found[0] == settings_table(), WRITE
+
+
+def test_the_table_of_other_systems() -> None:
+    found = SYSTEMS.search(GUIDE.read_text())
+    assert found, f"{GUIDE} has no table of other systems"
+    assert found[0] == systems_table(), WRITE
+    for one in (BASES | MACHINES).values():
+        assert one.meaning.endswith(".")
+        assert "|" not in one.meaning + one.counted
+        assert bool(one.counted) == bool(one.size)
 
 
 def test_the_help_of_train() -> None:

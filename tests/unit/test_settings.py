@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import STATIONARY
-from dcpred_tasks.training.settings import SETTING_NAMES, TASKS, Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import (
+    LATER,
+    SETTING_NAMES,
+    TASKS,
+    Settings,
+    make_settings,
+    settings_dict,
+)
 from dcpred_tasks.training.task_settings import OF_TASK, in_effect
 
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
@@ -20,7 +27,7 @@ def test_defaults_are_valid_and_survive_a_round_trip_as_values_and_as_text() -> 
     assert settings == Settings()
     assert make_settings(settings_dict(settings)) == settings
     assert make_settings({name: str(value) for name, value in settings_dict(settings).items()}) == settings
-    assert set(settings_dict(settings)) == set(SETTING_NAMES) - {"categorical"}
+    assert set(settings_dict(settings)) == set(SETTING_NAMES) - set(LATER)
 
 
 def test_settings_are_frozen_and_can_be_a_key() -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.settings import Description, Settings, make_settings
+from dcpred_tasks.training.setting_descriptions import Description
+from dcpred_tasks.training.settings import Settings, make_settings
 
 
 def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:

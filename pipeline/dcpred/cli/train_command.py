@@ -27,7 +27,8 @@ from dcpred.training.train import train
 from dcpred.tuning.tree_search import SHORT
 from dcpred.tuning.tune import BESIDE_A_SEARCH, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.settings import describe_settings, make_settings
+from dcpred_tasks.training.setting_descriptions import describe_settings
+from dcpred_tasks.training.settings import make_settings
 
 
 class _TrainCommand(click.Command):

@@ -15,6 +15,7 @@ memory, on two cores, a ratio of 9.5 was measured as 9.8 and 10.1 (2026-11-22).
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ CACHE_BYTES = 2**19
 REPEATS = 11
 BUDGET_SECONDS = 1.5
 LOOP_SECONDS = 0.02
+FEWEST_ROWS = 64  # the least that a timed call has
 SPREAD = 1.25  # most over least ratio of rounds, beyond which others shared caches and memory
 
 
@@ -73,17 +75,33 @@ def measure_cost(
     """
     rows = np.ascontiguousarray(X, np.float32)
     with one_thread():
-        stream, least, most = _measure(model, _repeated(rows, stream_bytes), repeats, budget_seconds)
+        predict = partial(score_rows, model)
+        stream, least, most = _measure(predict, _repeated(rows, stream_bytes), repeats, budget_seconds)
         few = _repeated(rows, CACHE_BYTES)[: max(CACHE_BYTES // rows[:1].nbytes, 1)]
-        cached, _, _ = _measure(model, few, repeats, budget_seconds)
+        cached, _, _ = _measure(predict, few, repeats, budget_seconds)
     busy = most > SPREAD * least
     return Cost(*stream, stream[0] / stream[1], *cached, cached[0] / cached[1], busy, least, most)
 
 
+def measure_call(
+    predict: Callable[[SingleArray], object],
+    X: NDArray[np.generic],
+    budget_seconds: float = BUDGET_SECONDS,
+    *,
+    stream_bytes: int = STREAM_BYTES,
+    repeats: int = REPEATS,
+) -> tuple[float, float]:
+    """(microseconds per row of a prediction, of a linear one), streaming from memory as in measure_cost."""
+    rows = np.ascontiguousarray(X, np.float32)
+    with one_thread():
+        found, _, _ = _measure(predict, _repeated(rows, stream_bytes), repeats, budget_seconds)
+    return found
+
+
 def _measure(
-    model: Model, X: SingleArray, repeats: int, budget_seconds: float
+    predict: Callable[[SingleArray], object], X: SingleArray, repeats: int, budget_seconds: float
 ) -> tuple[tuple[float, float], float, float]:
-    """Medians of µs per row, (model, linear), and the least and most ratio, but for a tenth of rounds each.
+    """Medians of µs per row, (prediction, linear), and the least and most ratio, but for a tenth of rounds.
 
     A slow model takes one part of X after another, so that its
     time is bounded and it never finds its rows in cache that a linear prediction would not; short calls are
@@ -91,18 +109,20 @@ def _measure(
     """
     padded = padded_rows(X)
     w = np.linspace(-1, 1, padded.shape[1], dtype=np.float32)
-    probe = X[: max(len(X) // 64, 1)]
-    score_rows(model, probe)  # the first call does work that later ones do not
-    per_row = _seconds(lambda: score_rows(model, probe)) / len(probe)
+    predict(X[:2])  # the first call does work that later ones do not
+    n_probe = min(FEWEST_ROWS, len(X))
+    while (spent := _seconds(partial(predict, X[:n_probe]))) < budget_seconds / 64 and 8 * n_probe < len(X):
+        n_probe *= 8
+    per_row = spent / n_probe
     # Two more calls than repeats: _loops makes them.
-    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), len(probe), len(X)))
+    part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), n_probe, len(X)))
     linear_loops = _loops(lambda: padded @ w)
-    loops = _loops(lambda: score_rows(model, X[:part]))
+    loops = _loops(lambda: predict(X[:part]))
     linear, own = [], []
     for repeat in range(repeats):
         start = (repeat * part) % (len(X) - part + 1)
         linear.append(_seconds(lambda: padded @ w, linear_loops) / len(X))
-        own.append(_seconds(lambda start=start: score_rows(model, X[start : start + part]), loops) / part)  # type: ignore[misc]
+        own.append(_seconds(lambda start=start: predict(X[start : start + part]), loops) / part)  # type: ignore[misc]
     least, most = np.quantile(np.array(own) / linear, [0.1, 0.9])
     return (1e6 * float(np.median(own)), 1e6 * float(np.median(linear))), float(least), float(most)
 

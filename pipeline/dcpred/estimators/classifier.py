@@ -113,6 +113,15 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     nystrom_rows : int (from 2 to 100,000 rows) or None, default None
         Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
         500.
+    machine : str or None, default None
+        What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other
+        systems. None: compact.
+    basis : str or None, default None
+        What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks. Others
+        are listed under Other systems. None: landmarks.
+    size : int (from 0 to 1,000,000) or None, default None
+        How large another basis or machine is: what it counts is listed under Other systems. None: what suits
+        it.
     keep_support_vectors : bool, default False
         Keep the local machines in the model. Early prediction needs them.
     random_state : int, RandomState or None, default None
@@ -175,6 +184,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         min_leaf_rows: int | None = None,
         sample_rows: int = 100_000,
         nystrom_rows: int | None = None,
+        machine: str | None = None,
+        basis: str | None = None,
+        size: int | None = None,
         keep_support_vectors: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -212,6 +224,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.min_leaf_rows = min_leaf_rows
         self.sample_rows = sample_rows
         self.nystrom_rows = nystrom_rows
+        self.machine = machine
+        self.basis = basis
+        self.size = size
         self.keep_support_vectors = keep_support_vectors
         self.random_state = random_state
         self.n_jobs = n_jobs

@@ -36,6 +36,7 @@ from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     CODING,
     COMPACT,
+    MACHINES,
     REFERENCE,
     SELF_TEST,
     SINCE_2,
@@ -46,7 +47,7 @@ from dcpred_tasks.artifacts.model_layout import (
 )
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
-from dcpred_tasks.model.compact_model import Model, Reference, Support
+from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.scaling import Scaling
@@ -62,8 +63,9 @@ from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
-# features; a model with neither is written in version 2, for readers of that.
-VERSION = 3
+# features; a model with neither is written in version 2, for readers of that. Version 4 has machines of other
+# systems, and is written for these alone.
+VERSION = 4
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -104,7 +106,9 @@ class Artifact:
     def model(self, *, support: bool = False) -> Model:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
+        machine = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
+        wanted |= MACHINES if machine else {}
         a = _read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
@@ -121,6 +125,7 @@ class Artifact:
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
             reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
+            machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
         )
         with _checked(self.path):
             check_model(model)
@@ -174,13 +179,14 @@ def write_model(
         "triangle_bound": model.triangle_bound,
         "settings": dict(settings),
         "arrays": _declared(arrays),
+        **({} if model.machines is None else {"machine": model.machines.name}),
     }
     model_hash = digest_json(body)
     test = make_self_test(model)
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     told = {
         "format": FORMAT,
-        "version": VERSION if set(SINCE_3) & set(arrays) else 2,
+        "version": VERSION if "machine" in body else 3 if set(SINCE_3) & set(arrays) else 2,
         "hash": model_hash,
         "model": body,
         "provenance": dict(provenance),
@@ -303,6 +309,8 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
+    if model.machines is not None:
+        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
     if not model.leaf_factor.size:

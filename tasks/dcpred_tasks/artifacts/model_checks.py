@@ -16,6 +16,7 @@ from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.machine import known
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
@@ -43,6 +44,8 @@ def check_body(body: Mapping[str, Any]) -> None:
         raise ValueError("its bound of the triangle inequality is none")
     if not isinstance(body.get("settings"), dict):
         raise ValueError("its settings are no object")
+    if "machine" in body:
+        known(str(body["machine"]))
     check_declared(body.get("arrays"))
 
 
@@ -93,6 +96,10 @@ def check_model(model: Model) -> None:
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
+    if model.machines is not None:
+        _check_offsets("machine_at", model.machines.at, n_leaves)
+        for leaf in range(n_leaves):
+            model.machine(leaf)
 
 
 def _check_shapes(model: Model) -> None:

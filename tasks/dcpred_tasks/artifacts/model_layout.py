@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
-from dcpred_tasks.model.compact_model import Model, Support
+from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
@@ -20,6 +20,8 @@ COMPACT = {
     "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
 }
 SUPPORT = model_arrays(Support, "support_")
+# Machines of another system; only in models that have them.
+MACHINES = model_arrays(Machines, "machine_")
 # Optional arrays: older readers ignore them, so that adding one needs no new version.
 REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
@@ -36,7 +38,7 @@ SELF_TEST = {
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | REFERENCE | CODING | SELF_TEST
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | SELF_TEST
 SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
 

@@ -10,7 +10,7 @@ Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Annotated
 
@@ -34,6 +34,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
+from dcpred_tasks.model.machine import Machine, machine_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 
@@ -54,6 +55,25 @@ class Support:
     dual: Annotated[SingleArray, Line(MODEL_DTYPE, ("support_vector", "output"), offsets="at")]
     intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"), in_leaf="early_intercept")]
     gamma: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF,), in_leaf="early_gamma", since=2)]
+
+
+@dataclass(frozen=True, eq=False)
+class Machines:
+    """Machines of another system in the leaves of a model: their name, and the packed arrays of each; a leaf
+    without is constant. Tests and definition: dcpred_tasks.model.machine.
+    """
+
+    name: str
+    at: IntArray
+    packed: Annotated[NDArray[np.uint8], Line(np.uint8, ("byte",), offsets="at", in_leaf="machine", since=4)]
+    _made: dict[int, Machine] = field(default_factory=dict, repr=False)
+
+    def of(self, leaf: int, shape: tuple[int, int]) -> Machine | None:
+        """The machine of a leaf, of (n_features, n_outputs), made once; None for a constant leaf."""
+        own = _span(self.at, leaf)
+        if leaf not in self._made and own.start < own.stop:
+            self._made[leaf] = machine_of(self.name, self.packed[own], shape)
+        return self._made.get(leaf)
 
 
 @dataclass(frozen=True)
@@ -89,6 +109,7 @@ class Model(LeafArrays):
     local_kernel: Kernel
     support: Support | None = None
     reference: Reference | None = None
+    machines: Machines | None = None
 
     @property
     def n_features(self) -> int:
@@ -107,6 +128,12 @@ class Model(LeafArrays):
     @property
     def n_outputs(self) -> int:
         return int(self.intercept.shape[1])
+
+    def machine(self, leaf: int) -> Machine | None:
+        """The machine of another system in a leaf, where it has one."""
+        if self.machines is None:
+            return None
+        return self.machines.of(leaf, (self.n_columns, self.n_outputs))
 
     def basis(self, leaf: int) -> LeafBasis:
         own = _span(self.landmark_at, leaf)
@@ -135,6 +162,7 @@ class Model(LeafArrays):
         """Bytes of the compact model, without support vectors."""
         values = [getattr(part, f.name) for part in (self, self.tree) for f in fields(part)]
         values += self.scaling.arrays().values()
+        values += [] if self.machines is None else [self.machines.packed]
         return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
@@ -233,10 +261,13 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
 
 
 def _values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
-    own = _span(model.beta_at, leaf)
-    if own.start == own.stop:
+    own, machine = _span(model.beta_at, leaf), model.machine(leaf)
+    if own.start == own.stop and machine is None:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
-    value: FloatArray = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
+    if machine is not None:
+        value = machine.decision(rows)
+    else:
+        value = model.basis(leaf)(rows) @ model.beta[own].astype(ACC_DTYPE) + model.intercept[leaf]
     return np.clip(value, *model.bounds[leaf]) if model.bounds.shape[1] else value
 
 
@@ -252,7 +283,9 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
         order, spans = _by_leaf(model.tree.descend(rows))
         for leaf, span in spans:
             mine, own = order[span], _span(model.beta_at, leaf)
-            if own.start < own.stop:
+            if model.machine(leaf) is not None:  # It sums in double precision.
+                terms[mine] = np.abs(_values(model, leaf, rows[mine])).max(axis=1)
+            elif own.start < own.stop:
                 sizes = model.basis(leaf).summed_sizes(rows[mine])
                 terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)
             intercept[mine] = np.abs(model.intercept[leaf]).max()

@@ -31,7 +31,7 @@ def score_rows(
     itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
     the definition.
     """
-    engine = None if early else _engine(model)
+    engine = None if early or model.machines is not None else _engine(model)
     if engine is None:
         return compact_model.score_rows(model, X, early=early, leaves=leaves)
     scored: tuple[Scores, NDArray[np.uint8]] = engine.score(X, leaves)

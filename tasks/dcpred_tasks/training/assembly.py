@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, IntArray
-from dcpred_tasks.model.compact_model import Model, Reference, Support
+from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.leaf_arrays import join_leaves
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
@@ -25,6 +25,7 @@ def assemble(
     """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each."""
     arrays: dict[str, Any] = join_leaves(Model, leaves)
     support: dict[str, Any] = join_leaves(Support, leaves) if settings.keep_support_vectors else {}
+    machines: dict[str, Any] = join_leaves(Machines, leaves) if settings.other_machine else {}
     return Model(
         **arrays,
         task=settings.task,
@@ -37,4 +38,5 @@ def assemble(
         local_kernel=kernels.local,
         support=Support(**support) if support else None,
         reference=reference,
+        machines=Machines(settings.other_machine, **machines) if machines else None,
     )

@@ -2,7 +2,7 @@
 rows).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
+from dcpred_tasks.model.machine import Machine, module_of, packed
 from dcpred_tasks.training.compact_leaf import Pick, fit_compact, pick_landmarks
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
@@ -28,12 +29,14 @@ class LeafModel(LeafArrays):
     dual             float32 (s, k), their weights
     early_intercept  float64 (k,), of the local machine
     early_gamma      float64 (1,), γ of the local machine
+    machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
     """
 
     support: SingleArray
     dual: SingleArray
     early_intercept: FloatArray
     early_gamma: FloatArray
+    machine: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task)
     if constant is not None:
         return _constant_leaf(X, constant, _bounds(target, settings.task), settings)
+    if settings.other_machine:
+        return _machine_leaf(X, target, weight, halo, n_outputs, kernels, settings, seed)
     # A feature that is 0 in every row, such as one that the scaling leaves out, changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
@@ -92,6 +97,25 @@ def fit_leaf(
         bounds=_bounds(target, settings.task),
         leaf_factor=_leaf_factor(basis, used, settings),
     )
+
+
+def _machine_leaf(
+    X: SingleArray,
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    halo: NDArray[np.bool_] | None,
+    n_outputs: int,
+    kernels: Kernels,
+    settings: Settings,
+    seed: int,
+) -> LeafModel:
+    """A leaf with the machine of another system, and no landmarks."""
+    halo = np.zeros(len(X), bool) if halo is None else halo
+    rows = LeafRows(X, target, weight, halo, n_outputs, settings.task)
+    kernel = leaf_kernels(rows, kernels, settings).local
+    machine: Machine = module_of(settings.other_machine).fit(rows, kernel, settings, seed)
+    constant = _constant_leaf(X, np.zeros(n_outputs), _bounds(target, settings.task), settings)
+    return replace(constant, machine=packed(machine.arrays()))
 
 
 def compact_model(

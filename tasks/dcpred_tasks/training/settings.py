@@ -9,8 +9,10 @@ from typing import TypeVar
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
+from dcpred_tasks.training.machine_settings import check_machine
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
@@ -20,6 +22,8 @@ CATEGORICAL = ("auto", "none")
 T = TypeVar("T")
 
 
+# Left out of a model's settings at their defaults: older models keep their hashes.
+LATER = ("categorical", "machine", "basis", "size")
 _TINY = 5e-324  # the smallest positive number: "more than 0"
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -115,6 +119,26 @@ class Settings:
     )
     keep_support_vectors: bool = _setting(
         False, "Keep the local machines in the model. Early prediction needs them."
+    )
+    # other systems
+    machine: str = _setting(
+        COMPACT,
+        "What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other"
+        " systems.",
+        choices=(COMPACT, *MACHINES),
+    )
+    basis: str = _setting(
+        LANDMARKS,
+        "What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks."
+        " Others are listed under Other systems.",
+        choices=(LANDMARKS, *BASES),
+    )
+    size: int = _setting(
+        0,
+        "How large another basis or machine is: what it counts is listed under Other systems.",
+        low=0,
+        high=10**6,
+        zero="what suits it",
     )
     # overlap
     overlap: int = _setting(
@@ -232,13 +256,15 @@ class Settings:
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
             raise SettingsError(
-                f"gamma was set to {self.gamma!r}, but it must be {_range(_TINY, _LARGEST_GAMMA)}, or one of"
-                f" {', '.join(GAMMAS)}"
+                f"gamma was set to {self.gamma!r}, but it must be"
+                f" {range_in_words(_TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
             )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high and math.isfinite(value)):
-                raise SettingsError(f"{name} was set to {value!r}, but it must be {_range(low, high)}")
+                raise SettingsError(
+                    f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
+                )
         if self.triangle and self.refine:
             raise SettingsError(
                 "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
@@ -250,6 +276,7 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
                 )
+        check_machine(self, _DEFAULTS)
         for name in of_other_task(self.task):
             if getattr(self, name) != _DEFAULTS[name]:
                 other = TASKS[1 - TASKS.index(self.task)]
@@ -274,6 +301,16 @@ class Settings:
             )
 
     @property
+    def other_machine(self) -> str:
+        """The machine or basis of another system; empty for the compact model of the paper."""
+        return next((name for name in (self.machine, self.basis) if name not in (COMPACT, LANDMARKS)), "")
+
+    @property
+    def machine_size(self) -> int:
+        """What another basis or machine counts."""
+        return self.size or known(self.other_machine).size
+
+    @property
     def own_leaf_rows(self) -> int:
         """Rows beyond which a leaf is divided: with its halo it then is about within max_leaf_rows."""
         return max(self.max_leaf_rows // self.overlap, self.min_leaf_rows, 2)
@@ -292,25 +329,6 @@ _DEFAULTS: dict[str, object] = {f.name: f.default for f in fields(Settings)}
 _TYPES: dict[str, type] = {f.name: type(f.default) for f in fields(Settings)}
 
 
-@dataclass(frozen=True)
-class Description:
-    """A setting in words: its default, what it may be, and its meaning with what 0 stands for."""
-
-    name: str
-    default: str
-    allowed: str
-    meaning: str
-    zero: str
-
-
-def describe_settings() -> tuple[Description, ...]:
-    """Every setting in the order of Settings: what the user guide, `dcpred train -h` and estimators tell."""
-    return tuple(
-        Description(f.name, _shown(f.default), _allowed(f.name), f.metadata["meaning"], f.metadata["zero"])
-        for f in fields(Settings)
-    )
-
-
 def make_settings(values: dict[str, object]) -> Settings:
     """Settings from names and values, which may be text (of the command line) or typed (of TOML or Python).
 
@@ -326,13 +344,11 @@ def make_settings(values: dict[str, object]) -> Settings:
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
-    """Names and values. `categorical` is left out at its default, so that models of data without codes and
-    their trainings have the hashes that they had before there was this setting.
+    """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
+    them have the hashes that they had before there were these settings.
     """
     values = asdict(settings)
-    if values["categorical"] == Settings.categorical:
-        del values["categorical"]
-    return values
+    return {name: value for name, value in values.items() if name not in LATER or value != _DEFAULTS[name]}
 
 
 def _typed(name: str, value: object) -> object:
@@ -364,29 +380,12 @@ def _typed(name: str, value: object) -> object:
     return str(value)
 
 
-def _shown(default: object) -> str:
-    """As --set takes it."""
-    return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def _allowed(name: str) -> str:
-    told = Settings.__dataclass_fields__[name].metadata
-    if _TYPES[name] is bool:
-        return "true or false"
-    ways = list(told["choices"])
-    if told["more"]:
-        ways.append(told["more"])
-    if told["range"]:
-        ways.append(f"{_range(*told['range'])} {told['unit']}".rstrip())
-    return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]
-
-
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _range(low: float, high: float) -> str:
+def range_in_words(low: float, high: float) -> str:
     if high == math.inf:
         return "more than 0" if low == _TINY else f"{low:g} or more"
     if low == _TINY:

@@ -1,0 +1,131 @@
+"""dcpred compare"""
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dcpred.cli.options import (
+    PATH,
+    check_cluster_options,
+    cluster_options,
+    emit,
+    json_option,
+    reports_errors,
+    storage_option,
+)
+from dcpred.comparison.compare import Asked, CompareReport, compare
+from dcpred.comparison.report import cells, check_plots, frontier, heads
+from dcpred.comparison.systems import every_system
+from dcpred.execution.progress import reporter
+from dcpred.execution.workers import Scheduler, connect
+from dcpred.tuning.tune import parse_budget
+from dcpred_tasks.storage.zarr_arrays import find_array
+
+
+@click.command("compare")
+@click.argument("data")
+@click.option(
+    "--out", type=PATH, required=True, metavar="DIR", help="Folder of tables, plots and report.html."
+)
+@click.option(
+    "--systems",
+    metavar="NAMES",
+    help=f"With commas, of {', '.join(every_system())} [default: all that learn the task].",
+)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="COST",
+    help="A search of ours within this cost (20x, 200ns), beside its other points; may be repeated.",
+)
+@click.option("--test", metavar="DATA", help="Data set to judge by [default: a fifth of the rows, held out].")
+@click.option(
+    "--rows", type=click.IntRange(50, 100_000), default=10_000, show_default=True, help="Training rows."
+)
+@click.option(
+    "--test-rows", type=click.IntRange(10), default=5_000, show_default=True, help="Rows to judge by."
+)
+@click.option(
+    "--time-limit",
+    type=float,
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time of each system; what does not end in it is told.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which rows are drawn.")
+@click.option(
+    "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
+)
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@cluster_options
+@json_option
+@reports_errors
+@storage_option
+def compare_command(
+    data: str,
+    out: Path,
+    systems: str | None,
+    budgets: tuple[str, ...],
+    test: str | None,
+    rows: int,
+    test_rows: int,
+    time_limit: float,
+    seed: int,
+    task: str,
+    x: str,
+    y: str,
+    workers: int | None,
+    scheduler: Scheduler | None,
+    as_json: bool,
+) -> None:
+    """Many systems side by side on the same rows: accuracy (or RMSE), cost, training time and size.
+
+    Kernel machines share the scaling, γ and C that suit the exact machine on held-out rows. Each system is
+    tried over its own grid, in processes of their own. Writes table.csv, table.md, two plots and report.html.
+    A comparison that was cut off goes on where it stopped when the same command is given again.
+    """
+    check_cluster_options(workers, scheduler)
+    check_plots()
+    for budget in budgets:
+        parse_budget(budget)
+    asked = Asked(
+        (find_array(data, x), find_array(data, y)),
+        None if test is None else (find_array(test, x), find_array(test, y)),
+        task,
+        rows,
+        test_rows,
+        seed,
+    )
+    report = compare(
+        asked,
+        out,
+        partial(connect, workers, scheduler),
+        systems=systems,
+        budgets=budgets,
+        limit_seconds=time_limit,
+        say=reporter(),
+    )
+    emit(asdict(report), as_json, partial(_table, report))
+
+
+def _table(report: CompareReport, _: dict[str, Any]) -> str:
+    """The lines as a person reads them; those that no cheaper one beats have a star."""
+    front = frontier(report)
+    lines = [["", *heads(report)]]
+    lines += [["*" if one in front else "", *cells(report, one)] for one in report.results]
+    widths = [max(len(line[i]) for line in lines if i != 3 or line[4] or line is lines[0]) for i in range(10)]
+    shown = [
+        "  ".join(
+            cell.ljust(w) if i < 3 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    shown = [line.rstrip() for line in shown]
+    return "\n".join([*shown, "", f"* beaten by no cheaper one; pictures in {report.folder}/report.html"])

@@ -1,0 +1,100 @@
+"""The rows of a comparison: drawn from a data set once, kept in its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import SingleArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+
+ROWS = "rows.npz"
+LEAST_ROWS = 50
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training and test rows.
+
+    X       float32 (n, n_features)
+    target  int64 class numbers, or float64; (n,)
+    classes their names; empty for regression
+    """
+
+    X: SingleArray
+    target: NDArray[Any]
+    X_test: SingleArray
+    target_test: NDArray[Any]
+    n_classes: int
+
+    @property
+    def task(self) -> str:
+        return "classification" if self.n_classes else "regression"
+
+
+def read_rows(folder: Path) -> Rows:
+    found: dict[str, Any] = dict(read_arrays(folder / ROWS))
+    return Rows(**found | {"n_classes": int(found["n_classes"])})
+
+
+def draw_rows(
+    train: tuple[str, str], test: tuple[str, str] | None, task: str, n: int, n_test: int, seed: int
+) -> Rows:
+    """At most n rows to train on and n_test to judge by.
+
+    train, test  addresses of (features, targets); without `test` a fifth of the rows is held out, n_test at
+                 most
+    Raises DataError.
+    """
+    rng = np.random.default_rng(seed)
+    total = int(zarr_arrays.open_array(train[0]).shape[0])
+    order = rng.permutation(total)
+    held = 0 if test is not None else min(n_test, total // 5)
+    X, y = _read(train, np.sort(order[held : held + n]))
+    if test is None:
+        X_test, y_test = _read(train, np.sort(order[:held]))
+    else:
+        there = int(zarr_arrays.open_array(test[0]).shape[0])
+        X_test, y_test = _read(test, np.sort(rng.permutation(there)[:n_test]))
+    if len(X) < LEAST_ROWS or not len(X_test):
+        raise DataError(
+            f"systems were to be compared on {train[0]}, but {len(X):,} finite rows are left to train on and"
+            f" {len(X_test):,} to judge by; use {LEAST_ROWS} or more"
+        )
+    if X.shape[1] != X_test.shape[1]:
+        raise DataError(
+            f"training rows have {X.shape[1]:,} features and test rows {X_test.shape[1]:,}; use data of the"
+            " same features"
+        )
+    if task == "regression":
+        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0)
+    classes, numbers = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
+    known = np.isin(y_test, classes)
+    at = np.searchsorted(classes, y_test[known])
+    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes))
+
+
+def write_rows(folder: Path, rows: Rows) -> None:
+    write_arrays(folder / ROWS, {**vars(rows), "n_classes": np.array(rows.n_classes)})
+
+
+def _read(addresses: tuple[str, str], numbers: NDArray[np.int64]) -> tuple[SingleArray, NDArray[Any]]:
+    """Rows by number, those that are finite."""
+    X, y = (zarr_arrays.open_array(address) for address in addresses)
+    if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
+        raise DataError(
+            f"features (rows, features) and a target for each row were asked for, but {addresses[0]} is"
+            f" {X.shape} and {addresses[1]} {y.shape}; name others with --x and --y"
+        )
+    found = np.asarray(X.oindex[numbers], np.float32)
+    target = np.asarray(y.oindex[numbers])
+    good = np.isfinite(found).all(axis=1)
+    if target.dtype.kind == "f":
+        good &= np.isfinite(target)
+    return np.ascontiguousarray(found[good]), target[good]

@@ -1,0 +1,143 @@
+"""The systems that are compared, each with the points of its cost grid, the cheapest first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.machine import BASES, BOTH, MACHINES, known
+
+OURS = "dcpred"
+EXACT = "exact"
+# One leaf of all rows.
+WHOLE: dict[str, Any] = {"n_leaves": 1, "max_leaf_rows": 1_000_000, "local_rows": 20_000}
+SIZES: dict[str, Sequence[int]] = {
+    "nystrom": (16, 64, 256, 1024),
+    "kmeans_nystrom": (16, 64, 256, 1024),
+    "fourier": (64, 256, 1024, 4096),
+    "fastfood": (64, 256, 1024, 4096),
+    "tensor_sketch": (64, 256, 1024, 4096),
+    "maclaurin": (64, 256, 1024, 4096),
+    "maclaurin_h01": (64, 256, 1024, 4096),
+    "adapt_svm": (16, 64, 256),
+    "group_svm": (16, 64, 256),
+    "reduced_set": (16, 64, 128),
+    "aesvm": (5, 20, 50),
+    "ldkl": (4, 16, 64, 256),
+    "ball_tree": (8, 32),
+    "support_tree": (8, 32),
+}
+LANDMARKS = (4, 8, 16, 32, 64)
+LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest machines first
+TREES = (20, 100, 400)
+# What a practitioner would pick instead: its package, and what its points count.
+RIVALS = {
+    "lightgbm": ("lightgbm", "LightGBM"),
+    "xgboost": ("xgboost", "XGBoost"),
+    "hist_gradient_boosting": ("sklearn", "HistGradientBoosting of scikit-learn"),
+    "random_forest": ("sklearn", "random forest of scikit-learn"),
+    "sklearnex_svc": ("sklearnex", "SVC or SVR of scikit-learn-intelex"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model of a system.
+
+    name      of its files: SYSTEM-WHAT
+    what      what it has, in words
+    settings  of an estimator of ours, beside those that all kernel machines share
+    shared    whether scaling, γ and C or ridge are those that suit the exact machine
+    rival     the system of RIVALS; "" for one of ours
+    size      what a rival counts
+    """
+
+    system: str
+    name: str
+    what: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    shared: bool = False
+    rival: str = ""
+    size: int = 0
+
+
+def every_system() -> tuple[str, ...]:
+    return (OURS, *BASES, *MACHINES, "dc_svm", *RIVALS)
+
+
+def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
+    """The systems of a list with commas, or all that learn the task. Raises SettingsError."""
+    if names is None:
+        return tuple(name for name in every_system() if _learns(name, task))
+    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in chosen:
+        if name not in every_system():
+            raise SettingsError(
+                f"system {name!r} was asked for, but it is none; name some of {', '.join(every_system())}"
+            )
+        if not _learns(name, task):
+            raise SettingsError(
+                f"system {name} was asked for with task {task}, but it learns"
+                f" {' and '.join(known(name).tasks)}; leave it out"
+            )
+    if not chosen:
+        raise SettingsError("no system was named; name some, or leave out --systems")
+    return chosen
+
+
+def _learns(name: str, task: str) -> bool:
+    return task in (known(name).tasks if name in BASES | MACHINES else BOTH)
+
+
+def points_of(system: str, budgets: Sequence[str]) -> list[Point]:
+    """The grid of a system. `budgets` are those of searches, for ours."""
+    if system == OURS:
+        return _ours(budgets)
+    if system in RIVALS:
+        counted = "trees" if system != "sklearnex_svc" else ""
+        sizes = TREES if counted else (0,)
+        return [
+            Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), rival=system, size=n) for n in sizes
+        ]
+    if system == "dc_svm":
+        return [
+            Point(
+                system,
+                f"{system}-{n}",
+                f"{n} leaves",
+                {"machine": EXACT, "n_leaves": n, "max_leaf_rows": WHOLE["max_leaf_rows"]},
+                shared=True,
+            )
+            for n in LEAVES
+        ]
+    which = "basis" if system in BASES else "machine"
+    own: dict[str, Any] = WHOLE | {which: system}
+    if "rbf" not in known(system).kernels:
+        own |= {"kernel": known(system).kernels[0], "gamma": "scale"}
+    return [
+        Point(
+            system,
+            f"{system}-{size}",
+            f"{size} {known(system).counted}" if size else "",
+            own | ({"size": size} if size else {}),
+            shared=True,
+        )
+        for size in SIZES.get(system, (0,))
+    ]
+
+
+def _ours(budgets: Sequence[str]) -> list[Point]:
+    points = [
+        Point(
+            OURS,
+            f"{OURS}-{m}",
+            f"{m} landmarks",
+            {"scaling": "learned", "overlap": 3, "landmarks": m, "products": 0},
+        )
+        for m in LANDMARKS
+    ]
+    points.append(Point(OURS, f"{OURS}-plain", "no setting"))
+    for budget in budgets:
+        word = "".join(c if c.isalnum() else "_" for c in budget)
+        points.append(Point(OURS, f"{OURS}-budget-{word}", f"search within {budget}", {"budget": budget}))
+    return points

@@ -1,0 +1,159 @@
+"""Fastfood: Fourier features of the rbf kernel whose frequencies are a product of structured matrices (Le,
+Sarlós and Smola, ICML 2013, equation 7).
+
+    z(x) = √(2/D) cos(V x + b),   V = √(2γ/d') · S H G Π H B,   b uniform in [0, 2π]
+
+x has zeros put behind it up to the next power of two, d'. A block has d' frequencies: B are random signs, H
+is the Walsh–Hadamard matrix of ±1, Π a permutation, G normal numbers, all but H and Π diagonal. A row of
+H G Π H B has the length √d' ‖G‖, for H Hᵀ = d' I; with S_ii = s_i / ‖G‖ and s_i drawn from the chi
+distribution of d' degrees of freedom, a row of V is √(2γ) s_i long, and its direction is uniform: each
+frequency alone has the distribution that `fourier` draws from, so that the features are unbiased. Those of a
+block depend on each other. Where D is no multiple of d', the last frequencies of the last block are not used.
+
+A product with H takes d' log₂ d' additions. No matrix is stored: five numbers for a frequency, whatever d is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.model.basis import Prices, Weighted
+from dcpred_tasks.model.kernels import Kernel, RowArray
+from dcpred_tasks.model.machine import taken
+
+OF_COSINE = 10  # multiplications
+BLOCK_VALUES = 2**17  # numbers that are transformed at a time; they stay in the cache
+
+
+@dataclass(frozen=True)
+class Fastfood:
+    """√(2/D) cos(V x + b), of blocks of `width` = d' frequencies.
+
+    signs        bool (blocks, width), where B is −1
+    permutation  int32 (blocks, width), Π, the place that each number is taken from
+    gaussian     float32 (blocks, width), G
+    scale        float32 (blocks, width), S √(2γ/d')
+    phases       float32 (size,), b
+    """
+
+    n_features: int
+    signs: NDArray[np.bool_]
+    permutation: NDArray[np.int32]
+    gaussian: SingleArray
+    scale: SingleArray
+    phases: SingleArray
+
+    @property
+    def size(self) -> int:
+        return len(self.phases)
+
+    def __call__(self, X: RowArray) -> FloatArray:
+        out = np.empty((len(X), self.size))
+        step = max(BLOCK_VALUES // max(self.signs.size, 1), 1)
+        for at in range(0, len(X), step):
+            out[at : at + step] = self._products(X[at : at + step]).T
+        out += self.phases
+        np.cos(out, out=out)
+        out *= np.sqrt(2.0 / max(self.size, 1))
+        return out
+
+    def _products(self, X: RowArray) -> FloatArray:
+        """V x of rows, float64 (size, n): rows lie last, so that all steps go along them."""
+        blocks, width = self.signs.shape
+        values = np.zeros((blocks, width, len(X)))
+        values[:, : self.n_features] = X.T
+        values *= np.where(self.signs, -1.0, 1.0)[:, :, None]
+        walsh_hadamard(values)
+        values = values[np.arange(blocks)[:, None], self.permutation]
+        values *= self.gaussian[:, :, None]
+        walsh_hadamard(values)
+        values *= self.scale[:, :, None]
+        return values.reshape(blocks * width, len(X))[: self.size]
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        """None: frequencies are drawn and stay."""
+        return None
+
+    def folded(self, beta: FloatArray) -> tuple["Fastfood", FloatArray]:
+        return self, beta
+
+    @property
+    def multiplications(self) -> float:
+        """With an addition of H counted as one, as that of a product of matrices is."""
+        blocks, width = self.signs.shape
+        transforms = 2 * width * (width.bit_length() - 1)
+        return float(blocks * (transforms + 3 * width) + OF_COSINE * self.size)
+
+    def predicted_ns(self, prices: Prices) -> float:
+        """The price of as many landmarks as take so many multiplications."""
+        return float(prices.landmarks(int(np.ceil(self.multiplications / (self.n_features + OF_COSINE)))))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "n_features": np.array([self.n_features], np.int64),
+            "signs": self.signs,
+            "permutation": self.permutation,
+            "gaussian": self.gaussian,
+            "scale": self.scale,
+            "phases": self.phases,
+        }
+
+
+def walsh_hadamard(values: FloatArray) -> None:
+    """H v along the last axis but one, in place: float64 (..., width, n), contiguous, its width a power of
+    two. H is in Sylvester's order: H_1 = 1, H_2k = [[H_k, H_k], [H_k, −H_k]].
+    """
+    *before, width, n = values.shape
+    half = 1
+    while half < width:
+        pairs = values.reshape(*before, width // (2 * half), 2, half * n)
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        less = first - second
+        first += second
+        second[...] = less
+        half *= 2
+
+
+def width_of(n_features: int) -> int:
+    """d', the next power of two."""
+    return 1 << max(n_features - 1, 0).bit_length()
+
+
+def basis_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Fastfood:
+    numbers, phases = taken(arrays, n_features=("int64", 1), phases=("float32", 1))
+    signs, permutation = taken(arrays, signs=("bool", 2), permutation=("int32", 2))
+    gaussian, scale = taken(arrays, gaussian=("float32", 2), scale=("float32", 2))
+    blocks, width = signs.shape
+    if len(numbers) != 1 or numbers[0] < 0 or width != width_of(int(numbers[0])):
+        raise ValueError("Fastfood features have blocks of another width than rows")
+    if any(one.shape != signs.shape for one in (permutation, gaussian, scale)):
+        raise ValueError("Fastfood features have matrices of different sizes")
+    if blocks != -(-len(phases) // width):
+        raise ValueError("Fastfood features have other phases than blocks")
+    if permutation.size and not 0 <= permutation.min() <= permutation.max() < width:
+        raise ValueError("Fastfood features have a permutation that is none")
+    return Fastfood(int(numbers[0]), signs, permutation, gaussian, scale, phases)
+
+
+def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Fastfood:
+    """Features for rows like X; only how many features they have is looked at."""
+    width = width_of(X.shape[1])
+    shape = (-(-size // width), width)
+    signs = rng.random(shape) < 0.5
+    permutation = rng.permuted(np.tile(np.arange(width, dtype=np.int32), (shape[0], 1)), axis=1)
+    gaussian = rng.normal(size=shape)
+    lengths = np.sqrt(rng.chisquare(width, shape) * 2.0 * kernel.gamma / width)
+    scale = lengths / np.linalg.norm(gaussian, axis=1, keepdims=True)
+    phases = rng.uniform(0.0, 2.0 * np.pi, size)
+    return Fastfood(
+        X.shape[1],
+        signs,
+        permutation,
+        gaussian.astype(MODEL_DTYPE),
+        scale.astype(MODEL_DTYPE),
+        phases.astype(MODEL_DTYPE),
+    )

@@ -1,0 +1,137 @@
+"""Random Maclaurin features of the polynomial kernel (Kar and Karnick, AISTATS 2012, algorithm 1).
+
+The kernel is a series, (γ x·u + coef0)^p = Σ_n a_n (x·u)^n with a_n = C(p, n) γ^n coef0^(p−n). For an order
+N, drawn with probability q_N, and vectors ω_j of random signs,
+
+    z(x) = √(a_N / (q_N D)) · Π_{j ≤ N} ω_j·x,   E[ Σ z(x) z(u) ] = K(x, u)
+
+over D of them. q_n is in proportion to 1 / 2^(n+1), the measure of the paper with its p = 2, over the orders
+up to the degree whose a_n is not 0; the paper draws all orders, and features of others are 0. A homogeneous
+kernel has the one order p.
+
+With `maclaurin_h01`, which is H0/1 of the paper, constant and linear part are exact: the functions are √a_0,
+√a_1 x, and D random ones of orders from 2 up; D, the setting `size`, counts only these. Parts whose a_n is 0
+are left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.model.basis import Prices, Weighted
+from dcpred_tasks.model.kernels import Kernel, RowArray
+from dcpred_tasks.model.machine import taken
+
+BLOCK_VALUES = 2**20  # products with vectors of signs that are held at a time
+OF_KERNEL = 10  # multiplications of a kernel value beside its sum, for what is predicted
+MOST_ORDERS, MOST_OF_AN_ORDER = 11, 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Maclaurin:
+    """[√a_0, √a_1 x, products of ω_j·x by ascending order].
+
+    exact   float64 (2,), √a_0 and √a_1, 0 for a part that is left out
+    counts  int64 (orders,), how many features there are of the order 0, 1, …
+    scale   float64 (orders,), √(a_n / (q_n D)) of each order
+    signs   bool (Σ n counts_n, n_features), where ω is −1, those of a feature one below the other
+    """
+
+    exact: FloatArray
+    counts: IntArray
+    scale: FloatArray
+    signs: NDArray[np.bool_]
+
+    @property
+    def n_features(self) -> int:
+        return int(self.signs.shape[1])
+
+    @property
+    def size(self) -> int:
+        return int(self.exact[0] > 0) + self._linear + int(self.counts.sum())
+
+    @property
+    def _linear(self) -> int:
+        return self.n_features if self.exact[1] > 0 else 0
+
+    def __call__(self, X: RowArray) -> FloatArray:
+        out = np.empty((len(X), self.size))
+        signs = np.where(self.signs.T, -1.0, 1.0)
+        step = max(BLOCK_VALUES // max(len(self.signs), 1), 1)
+        for at in range(0, len(X), step):
+            rows = np.asarray(X[at : at + step], ACC_DTYPE)
+            self._fill(out[at : at + step], rows, rows @ signs)
+        return out
+
+    def _fill(self, out: FloatArray, X: FloatArray, products: FloatArray) -> None:
+        start = int(self.exact[0] > 0)
+        out[:, :start] = self.exact[0]
+        out[:, start : start + self._linear] = self.exact[1] * X[:, : self._linear]
+        start += self._linear
+        taken_up = 0
+        for order, count in enumerate(self.counts.tolist()):
+            own = products[:, taken_up : taken_up + order * count].reshape(len(X), count, order)
+            out[:, start : start + count] = self.scale[order] * own.prod(axis=2)
+            start, taken_up = start + count, taken_up + order * count
+
+    def weighted(self, X: RealArray) -> Weighted | None:
+        """None: signs are drawn and stay."""
+        return None
+
+    def folded(self, beta: FloatArray) -> tuple["Maclaurin", FloatArray]:
+        return self, beta
+
+    @property
+    def multiplications(self) -> float:
+        """A feature of order n takes n sums of signed features, and n products of them and its scale."""
+        return float(self.signs.size + len(self.signs) + self._linear)
+
+    def predicted_ns(self, prices: Prices) -> float:
+        """The price of as many landmarks as take so many multiplications; never none."""
+        like = int(np.ceil(self.multiplications / (self.n_features + OF_KERNEL)))
+        return float(prices.landmarks(max(like, int(self.size > 0))))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"exact": self.exact, "counts": self.counts, "scale": self.scale, "signs": self.signs}
+
+
+def basis_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Maclaurin:
+    exact, scale = taken(arrays, exact=("float64", 1), scale=("float64", 1))
+    counts, signs = taken(arrays, counts=("int64", 1), signs=("bool", 2))
+    if len(exact) != 2 or (exact < 0).any() or not len(counts) == len(scale) <= MOST_ORDERS:
+        raise ValueError("Maclaurin features have other parts than orders")
+    # How many there are of order 0 is bounded by a linear machine, which has weights for each.
+    if ((counts < 0) | (counts > MOST_OF_AN_ORDER)).any():
+        raise ValueError("Maclaurin features have a count that is none")
+    if sum(order * count for order, count in enumerate(counts.tolist())) != len(signs):
+        raise ValueError("Maclaurin features have other signs than orders")
+    return Maclaurin(exact, counts, scale, signs)
+
+
+def coefficients(kernel: Kernel) -> FloatArray:
+    """a_0 to a_p of the polynomial kernel."""
+    p, gamma, coef0 = kernel.degree, kernel.gamma, kernel.coef0
+    return np.array([comb(p, n) * gamma**n * coef0 ** (p - n) for n in range(p + 1)])
+
+
+def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Maclaurin:
+    """Features for rows like X; only how many features they have is looked at."""
+    a = coefficients(kernel)
+    exact = np.zeros(2)
+    if name == "maclaurin_h01":
+        exact = np.sqrt(a[:2])
+        a[:2] = 0.0
+    counts = np.zeros(len(a), np.int64)
+    scale = np.zeros(len(a))
+    if a.any():  # There are no random ones where the kernel is linear and its parts are exact.
+        q = np.where(a > 0, 0.5 ** np.arange(1.0, len(a) + 1.0), 0.0)
+        q /= q.sum()
+        counts += rng.multinomial(size, q)
+        scale[a > 0] = np.sqrt(a[a > 0] / (q[a > 0] * max(size, 1)))
+    signs = rng.random((int(counts @ np.arange(len(a))), X.shape[1])) < 0.5
+    return Maclaurin(exact, counts, scale, signs)

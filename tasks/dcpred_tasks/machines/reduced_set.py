@@ -1,0 +1,167 @@
+"""Reduced sets: f'(x) = Σ_j β_j K(x, z_j) + b with a few vectors z_j that need not be rows.
+
+Burges (ICML 1996); Schölkopf, Knirsch, Smola and Burges (DAGM 1998) and Schölkopf et al. (IEEE Transactions
+on Neural Networks 10, 1999). Of w = Σ_i α_i φ(x_i), for one or several outputs that share the
+vectors, minimise
+
+    E(Z, B) = Σ_k ‖ w_k − Σ_j β_jk φ(z_j) ‖².
+
+Vectors are found one by one. With c the coefficients of what is left, over the points p (rows and vectors so
+far), and K(z, z) = 1, the next one maximises Σ_k g_k(z)² with g_k(z) = Σ_i c_ik K(z, p_i), so that
+
+    z = Σ_i m_i K(z, p_i) p_i / Σ_i m_i K(z, p_i),   m_i = Σ_k g_k(z) c_ik,
+
+which is iterated from several rows. After each vector all coefficients are solved again, B = K_zz⁻¹ K_zx A;
+at the end all vectors are moved together, by L-BFGS on E(Z, B(Z)). The papers write the iteration for one
+output, where m_i is c_i times a number that cancels. What is ours: to the intercept of the exact machine the
+mean difference of the two machines over the training rows is added. The papers were not at hand.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
+from dcpred_tasks.machines import exact
+from dcpred_tasks.machines.exact import Exact
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.local_machine import LeafRows
+from dcpred_tasks.training.settings import Settings
+
+RESTARTS = 8  # rows that the iteration begins with for one vector
+LOOKED_AT = 1_000  # rows that these are chosen from
+FIXED_POINT_STEPS = 30
+SMALLEST_STEP = 1e-5  # relative gain below which the iteration ends
+POLISH_STEPS = 50
+KEPT_APART = 1e-7  # added to the diagonal of K_zz: two vectors may meet, and weights are single precision
+SMALLEST_REST = 1e-10  # share of ‖w‖² that is not worth another vector
+BLOCK = 2_000  # rows of a Gram matrix that are held at a time
+
+of_arrays = exact.of_arrays  # A reduced set is stored as an exact machine with other vectors.
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """w_k = Σ_i α_ik φ(x_i): points float64 (s, n_features), weights float64 (s, n_outputs)."""
+
+    kernel: Kernel
+    points: FloatArray
+    weights: FloatArray
+
+    def values(self, Z: FloatArray) -> FloatArray:
+        """Σ_i α_ik K(z, x_i), (len(Z), n_outputs)."""
+        return self.kernel(Z, self.points) @ self.weights
+
+    def squared_norm(self) -> float:
+        """Σ_k ‖w_k‖²."""
+        total = 0.0
+        for at in range(0, len(self.points), BLOCK):
+            own = slice(at, at + BLOCK)
+            total += float((self.weights[own] * self.values(self.points[own])).sum())
+        return total
+
+
+def best_weights(w: Expansion, Z: FloatArray) -> FloatArray:
+    """B of the least E(Z, B), (len(Z), n_outputs)."""
+    return _solved(w.kernel(Z, Z), w.values(Z))
+
+
+def squared_error(w: Expansion, Z: FloatArray, B: FloatArray) -> float:
+    """E(Z, B) = ‖w‖² − 2 Σ B ⊙ (K_zx A) + Σ B ⊙ (K_zz B)."""
+    return w.squared_norm() - float((B * (2 * w.values(Z) - w.kernel(Z, Z) @ B)).sum())
+
+
+def reduced(w: Expansion, size: int, rng: np.random.Generator) -> FloatArray:
+    """At most `size` vectors that stand for w, float64 (·, n_features)."""
+    Z = np.empty((0, w.points.shape[1]))
+    B = np.empty((0, w.weights.shape[1]))
+    norm = w.squared_norm()
+    for _ in range(size):
+        rest = Expansion(w.kernel, np.concatenate([w.points, Z]), np.concatenate([w.weights, -B]))
+        z, gain = next_vector(rest, w.points, rng)
+        if gain <= SMALLEST_REST * norm:
+            break
+        Z = np.concatenate([Z, z[None]])
+        B = best_weights(w, Z)
+    return _polished(w, Z) if len(Z) else Z
+
+
+def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Exact:
+    """The local machine of the leaf with machine_size vectors; itself where it has no more than that."""
+    whole = exact.fit(rows, kernel, settings, seed)
+    if len(whole.support) <= settings.machine_size:
+        return whole
+    rng = np.random.default_rng([settings.seed, seed])
+    w = Expansion(kernel, whole.support.astype(np.float64), whole.dual.astype(np.float64))
+    Z = reduced(w, settings.machine_size, rng).astype(MODEL_DTYPE)
+    B = best_weights(w, Z.astype(np.float64))
+    few = Exact(kernel, Z, B.astype(MODEL_DTYPE), whole.intercept)
+    off = whole.decision(rows.X) - few.decision(rows.X)
+    return replace(few, intercept=whole.intercept + np.average(off, axis=0, weights=rows.weight))
+
+
+def _solved(K: FloatArray, right: FloatArray) -> FloatArray:
+    A = K.copy()
+    A[np.diag_indices_from(A)] += KEPT_APART
+    solution: FloatArray = cho_solve(cho_factor(A, lower=True), right)
+    return solution
+
+
+def next_vector(rest: Expansion, among: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
+    """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, which is what E falls by
+    at least.
+    """
+    some = among[rng.permutation(len(among))[:LOOKED_AT]]
+    found = (rest.values(some) ** 2).sum(axis=1)
+    best = np.argsort(-found)[: RESTARTS // 2]
+    other = rng.integers(len(some), size=RESTARTS - len(best))
+    chosen = np.concatenate([best, other])
+    Z, value = some[chosen], found[chosen]
+    for _ in range(FIXED_POINT_STEPS):
+        moved = _stepped(rest, Z)
+        new = (rest.values(moved) ** 2).sum(axis=1)
+        better = new > value
+        gained = new - value > SMALLEST_STEP * value
+        Z, value = np.where(better[:, None], moved, Z), np.where(better, new, value)
+        if not gained.any():
+            break
+    first = int(value.argmax())
+    return Z[first], float(value[first])
+
+
+def _stepped(rest: Expansion, Z: FloatArray) -> FloatArray:
+    """One step of the fixed-point iteration from each row of Z; a row stays where the sum below is zero."""
+    K = rest.kernel(Z, rest.points)
+    share = K * ((K @ rest.weights) @ rest.weights.T)
+    # The sum below is Σ_k g_k(z)², never negative, and zero only where no vector helps.
+    below = share.sum(axis=1, keepdims=True)
+    safe = np.where(below > 0, below, 1.0)
+    return np.where(below > 0, (share @ rest.points) / safe, Z)
+
+
+def error_and_slope(w: Expansion, Z: FloatArray) -> tuple[float, FloatArray]:
+    """E(Z, B(Z)) − ‖w‖² and its derivative by Z. With B(Z) the best, ∂E/∂B is 0, and for rbf
+
+    ∂E/∂z_j = −4γ Σ_k β_jk [ Σ_i α_ik K(z_j, x_i) (x_i − z_j) − Σ_l β_lk K(z_j, z_l) (z_l − z_j) ].
+    """
+    K_x, K_z = w.kernel(Z, w.points), w.kernel(Z, Z)
+    right = K_x @ w.weights
+    B = _solved(K_z, right)
+    of_x, of_z = K_x * (B @ w.weights.T), K_z * (B @ B.T)
+    pull = of_x @ w.points - of_z @ Z - (of_x.sum(axis=1) - of_z.sum(axis=1))[:, None] * Z
+    return -float((B * right).sum()), -4.0 * w.kernel.gamma * pull
+
+
+def _polished(w: Expansion, Z: FloatArray) -> FloatArray:
+    """Vectors of a lower E(Z, B(Z)), by L-BFGS."""
+
+    def loss(flat: FloatArray) -> tuple[float, FloatArray]:
+        value, slope = error_and_slope(w, flat.reshape(Z.shape))
+        return value, slope.ravel()
+
+    start = Z.ravel()
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": POLISH_STEPS})
+    better = np.isfinite(found.x).all() and found.fun < loss(start)[0]
+    return np.asarray(found.x).reshape(Z.shape) if better else Z

@@ -1,0 +1,282 @@
+"""Machines: what gives the decision values of a leaf in the place of the compact model of the paper.
+
+The default machine, `compact`, is the leaf arrays of a model. Others are files of dcpred_tasks.machines,
+imported when a model or a setting names them. A basis is one, too, with a linear machine on its functions.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.model.basis import Basis
+from dcpred_tasks.model.kernel_families import KERNELS
+from dcpred_tasks.model.kernels import Kernel, RowArray
+
+BOTH, CLASSES = ("classification", "regression"), ("classification",)
+COMPACT, LANDMARKS = "compact", "landmarks"  # the default machine, and the default basis
+HEADER_BYTES = 8
+LONGEST_HEADER = 2**20
+DTYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
+
+
+class Machine(Protocol):
+    """A fitted predictor of the rows of one leaf, or of all rows. Tests: tests/support/machines.py,
+    `check_machine`.
+
+    A module of a machine has the function `fit(rows, kernel, settings, seed)`, where settings.other_machine
+    is the name and settings.machine_size what `size` says; and the function `of_arrays`, which makes the
+    machine of what `arrays` gave and raises ValueError for what it cannot be made of.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_features, n_outputs)."""
+
+    def decision(self, X: RowArray) -> FloatArray:
+        """Decision values of scaled rows (n, n_features), not written: float64 (n, n_outputs). Rows do not
+        see each other.
+        """
+
+    @property
+    def multiplications(self) -> float:
+        """Multiplications for a row, in the mean over the rows that it was trained on; a linear machine has
+        n_features · n_outputs. A transcendental function counts as 10.
+        """
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that `of_arrays` needs, of the dtypes of DTYPES."""
+
+
+class DrawnBasis(Basis, Protocol):
+    """A basis that is drawn at random for a kernel, or made of rows. Its module has the functions
+    `fit_basis(name, X, kernel, size, rng)`, with scaled rows X, and `basis_of_arrays`.
+    """
+
+    @property
+    def n_features(self) -> int:
+        """Features of a scaled row."""
+
+    def folded(self, beta: FloatArray) -> "tuple[DrawnBasis, FloatArray]":
+        """The basis and the weights of the same linear machine at less cost, where there is one."""
+
+    @property
+    def multiplications(self) -> float:
+        """Multiplications for the functions of a row; a transcendental function counts as 10."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that `basis_of_arrays` needs."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A machine or basis that settings and models may name; its file in dcpred_tasks.machines has this name,
+    or that of `module`.
+
+    meaning  what it is, in a sentence, with its source
+    counted  what the setting `size` counts; empty where it has no size
+    size     what `size` is where nothing is said
+    kernels  those that it stands for
+    tasks    what it learns
+    """
+
+    meaning: str
+    counted: str = ""
+    size: int = 0
+    kernels: tuple[str, ...] = ("rbf",)
+    tasks: tuple[str, ...] = BOTH
+    module: str = ""
+
+
+BASES = {
+    "nystrom": Known(
+        "Kernel values of rows drawn at random, whitened (Williams and Seeger 2001).",
+        "landmarks",
+        64,
+        KERNELS,
+    ),
+    "kmeans_nystrom": Known(
+        "Kernel values of k-means centres, whitened (Zhang, Tsang and Kwok 2008).",
+        "landmarks",
+        64,
+        KERNELS,
+        module="nystrom",
+    ),
+    "fourier": Known(
+        "Random Fourier features (Rahimi and Recht 2007).", "features", 256, ("rbf", "laplacian")
+    ),
+    "fastfood": Known(
+        "Fourier features of products with S H G Π H B (Le, Sarlós and Smola 2013).", "features", 1024
+    ),
+    "tensor_sketch": Known(
+        "Count sketches of the tensor product, by Fourier transforms (Pham and Pagh 2013).",
+        "features",
+        512,
+        ("polynomial",),
+    ),
+    "maclaurin": Known("Random products of signs (Kar and Karnick 2012).", "features", 512, ("polynomial",)),
+    "maclaurin_h01": Known(
+        "The same with constant and linear part as they are, H0/1.",
+        "random features beside those parts",
+        512,
+        ("polynomial",),
+        module="maclaurin",
+    ),
+}
+MACHINES = {
+    "exact": Known(
+        "The exact kernel SVM or ridge regression; in several leaves DC-SVM's early prediction (Hsieh 2014).",
+        kernels=KERNELS,
+    ),
+    "adapt_svm": Known(
+        "Support vectors in groups, exactly where their variances ask for it (Cossalter et al. 2011).",
+        "groups",
+        64,
+        tasks=CLASSES,
+    ),
+    "group_svm": Known(
+        "Support vectors in groups, by their means alone (Cossalter et al. 2011).",
+        "groups",
+        64,
+        tasks=CLASSES,
+        module="adapt_svm",
+    ),
+    "reduced_set": Known(
+        "Vectors found one by one that stand for all support vectors (Schölkopf et al. 1998).", "vectors", 32
+    ),
+    "aesvm": Known(
+        "An SVM of the extreme points of subsets, with weights (Nandan, Khargonekar and Talathi 2014).",
+        "extreme points of 100 rows",
+        50,
+        tasks=CLASSES,
+    ),
+    "ldkl": Known(
+        "Local deep kernels: linear machines at the nodes of a learned tree (Jose et al. 2013).",
+        "leaves of its tree",
+        64,
+        tasks=CLASSES,
+    ),
+    "lmkl": Known(
+        "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008).",
+        tasks=CLASSES,
+    ),
+    "ball_tree": Known(
+        "The exact machine by a ball tree, as far as the class is not sure (Liu, Moore and Gray 2003).",
+        "support vectors of a ball",
+        16,
+        tasks=CLASSES,
+    ),
+    "support_tree": Known(
+        "A tree of support vectors, gone down as far as a bound on the error asks (cf. Ukkonen 2010).",
+        "support vectors of a leaf",
+        16,
+    ),
+}
+
+
+def known(name: str) -> Known:
+    """What the table says of a machine or basis. Raises ValueError for a name that it does not have."""
+    found = (BASES | MACHINES).get(name)
+    if found is None:
+        raise ValueError(f"there is no machine {name[:40]!r}")
+    return found
+
+
+def module_of(name: str) -> Any:
+    """The module of a machine, or that of linear machines for a basis."""
+    own = "linear" if name in BASES else known(name).module or name
+    return import_module(f"dcpred_tasks.machines.{own}")
+
+
+def basis_module(name: str) -> Any:
+    return import_module(f"dcpred_tasks.machines.{BASES[name].module or name}")
+
+
+def machine_of(name: str, packed: NDArray[np.uint8], shape: tuple[int, int]) -> Machine:
+    """The machine of packed arrays, of (n_features, n_outputs). Raises ValueError where they are none."""
+    machine: Machine = module_of(name).of_arrays(unpacked(packed))
+    if machine.shape != shape:
+        raise ValueError(f"a machine has {machine.shape} features and outputs, where its model has {shape}")
+    return machine
+
+
+# -- arrays as bytes -----------------------------------------------------------------------------------------
+
+
+def packed(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    """Named arrays in one array of bytes: the length of a header, a header in JSON with name, dtype and shape
+    of each, and their little-endian C-ordered bytes. The idea is that of safetensors.
+    """
+    told = [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()]
+    header = json.dumps(told, separators=(",", ":")).encode()
+    parts = [len(header).to_bytes(HEADER_BYTES, "little"), header]
+    parts += [np.ascontiguousarray(a, a.dtype.newbyteorder("<")).tobytes() for a in arrays.values()]
+    return np.frombuffer(b"".join(parts), np.uint8)
+
+
+def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """What `packed` packed, as views. Raises ValueError for anything else."""
+    raw = np.ascontiguousarray(data).tobytes()
+    length = int.from_bytes(raw[:HEADER_BYTES], "little")
+    if length > min(LONGEST_HEADER, len(raw)):
+        raise ValueError("packed arrays have no header")
+    told = json.loads(raw[HEADER_BYTES : HEADER_BYTES + length])
+    arrays: dict[str, NDArray[Any]] = {}
+    at = HEADER_BYTES + length
+    try:
+        for name, dtype, shape in told:
+            if dtype not in DTYPES or not all(isinstance(n, int) and 0 <= n <= len(raw) for n in shape):
+                raise ValueError("packed arrays have a header that is none")
+            count = int(np.prod(shape, dtype=object))
+            arrays[str(name)] = np.frombuffer(raw, np.dtype(dtype).newbyteorder("<"), count, at).reshape(
+                shape
+            )
+            at += arrays[str(name)].nbytes
+    except (TypeError, OverflowError):
+        raise ValueError("packed arrays have a header that is none") from None
+    if at != len(raw):
+        raise ValueError("packed arrays have bytes left over")
+    return arrays
+
+
+def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list[NDArray[Any]]:
+    """Arrays by name, each of (dtype, number of dimensions), in the order asked for. Raises ValueError where
+    one is missing, is another, or holds what is not finite.
+    """
+    found = []
+    for name, (dtype, ndim) in wanted.items():
+        value = arrays.get(name)
+        if value is None or value.dtype.name != dtype or value.ndim != ndim:
+            raise ValueError(f"array {name} of a machine is not {dtype} of {ndim} dimensions")
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise ValueError(f"array {name} of a machine is not finite")
+        found.append(value)
+    return found
+
+
+def kernel_arrays(kernel: Kernel) -> dict[str, NDArray[Any]]:
+    """A kernel as arrays: its name, and γ, degree and coef0."""
+    numbers = np.array([kernel.gamma, kernel.degree, kernel.coef0], np.float64)
+    return {"kernel": text_array(kernel.name), "kernel_numbers": numbers}
+
+
+def kernel_of(arrays: Mapping[str, NDArray[Any]]) -> Kernel:
+    """The kernel of kernel_arrays. Raises ValueError."""
+    raw, numbers = taken(arrays, kernel=("uint8", 1), kernel_numbers=("float64", 1))
+    name = text_of(raw)
+    if name not in KERNELS or len(numbers) != 3 or numbers[0] <= 0 or not 1 <= numbers[1] <= 10:
+        raise ValueError("the kernel of a machine is none")
+    return Kernel(name, float(numbers[0]), int(numbers[1]), float(numbers[2]))
+
+
+def text_array(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def text_of(array: NDArray[np.uint8]) -> str:
+    return array.tobytes().decode(errors="replace")

@@ -1,0 +1,46 @@
+"""Which settings go together with machines and bases of other systems."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.machine import COMPACT, LANDMARKS, known
+
+# Settings of landmarks and pseudo-landmarks, which other machines have not.
+OF_COMPACT = (
+    *("landmarks", "landmark_floor", "products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma"),
+    *("head_C", "head_ridge", "refine", "refine_steps", "refine_epochs", "loss", "refine_ridge", "guide"),
+    *("leaf_scaling", "keep_support_vectors"),
+)
+
+
+def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
+    """Raise SettingsError where a machine or basis cannot be what is asked for."""
+    name, which = settings.other_machine, "basis" if settings.machine == COMPACT else "machine"
+    if not name:
+        if settings.size != defaults["size"]:
+            raise SettingsError(
+                f"size was set to {settings.size}, but machine is {COMPACT} and basis {LANDMARKS}, whose"
+                " sizes are landmarks, products and triangle; set those, or another machine or basis"
+            )
+        return
+    if which == "machine" and settings.basis != LANDMARKS:
+        raise SettingsError(
+            f"basis was set to {settings.basis} and machine to {settings.machine}, but only the machine"
+            f" {COMPACT} has a basis; leave out one of them"
+        )
+    one = known(name)
+    if settings.size and not one.counted:
+        raise SettingsError(f"size was set to {settings.size}, but {which} {name} has none; leave out size")
+    for setting, possible in (("kernel", one.kernels), ("task", one.tasks)):
+        if getattr(settings, setting) not in possible:
+            raise SettingsError(
+                f"{which} was set to {name} with {setting} {getattr(settings, setting)}, but it is made for"
+                f" {' or '.join(possible)}; set {setting} to that, or another {which}"
+            )
+    for other in OF_COMPACT:
+        if getattr(settings, other) != defaults[other]:
+            raise SettingsError(
+                f"{other} was set to {getattr(settings, other)!r}, but {which} is {name}, and only compact"
+                f" models with landmarks use it; leave out {other}, or leave out {which}"
+            )

@@ -1,0 +1,41 @@
+"""Settings in words, for the user guide, `dcpred train -h` and estimators."""
+
+from dataclasses import dataclass, fields
+
+from dcpred_tasks.training.settings import Settings, range_in_words
+
+
+@dataclass(frozen=True)
+class Description:
+    """A setting in words: its default, what it may be, and its meaning with what 0 stands for."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+    zero: str
+
+
+def describe_settings() -> tuple[Description, ...]:
+    """Every setting in the order of Settings: what the user guide, `dcpred train -h` and estimators tell."""
+    return tuple(
+        Description(f.name, _shown(f.default), _allowed(f.name), f.metadata["meaning"], f.metadata["zero"])
+        for f in fields(Settings)
+    )
+
+
+def _shown(default: object) -> str:
+    """As --set takes it."""
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _allowed(name: str) -> str:
+    told = Settings.__dataclass_fields__[name].metadata
+    if isinstance(getattr(Settings, name), bool):
+        return "true or false"
+    ways = list(told["choices"])
+    if told["more"]:
+        ways.append(told["more"])
+    if told["range"]:
+        ways.append(f"{range_in_words(*told['range'])} {told['unit']}".rstrip())
+    return ", ".join(ways[:-1]) + f" or {ways[-1]}" if len(ways) > 1 else ways[0]

@@ -1,0 +1,116 @@
+"""What every machine and every drawn basis of dcpred_tasks.machines keeps."""
+
+import random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.machine import BASES, Machine, basis_module, known, machine_of, module_of, packed
+from dcpred_tasks.training.local_machine import LeafRows
+from dcpred_tasks.training.settings import Settings, make_settings
+from support.bases import check_basis
+from support.hostile import spoil_array
+
+MUTATIONS = 150
+
+
+def rows_of(task: str, n_classes: int = 2, n: int = 240, d: int = 5, seed: int = 0) -> LeafRows:
+    """Rows of a leaf whose target is a smooth function of two features."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    value = np.sin(2 * X[:, 0].astype(float)) + X[:, 1]
+    if task == "regression":
+        return LeafRows(X, value, np.ones(n), np.zeros(n, bool), 1, task)
+    classes = np.searchsorted(np.quantile(value, np.linspace(0, 1, n_classes + 1)[1:-1]), value)
+    return LeafRows(X, classes, np.ones(n), np.zeros(n, bool), 1 if n_classes == 2 else n_classes, task)
+
+
+def settings_of(name: str, task: str, kernel: str, **more: object) -> Settings:
+    which = "basis" if name in BASES else "machine"
+    return make_settings({which: name, "task": task, "kernel": kernel, "gamma": 0.3, **more})
+
+
+def fitted(name: str, task: str, kernel: str, n_classes: int = 2, **more: object) -> tuple[Machine, LeafRows]:
+    rows = rows_of(task, n_classes)
+    settings = settings_of(name, task, kernel, **more)
+    own = Kernel(kernel, 0.3, settings.degree, settings.coef0)
+    machine: Machine = module_of(name).fit(rows, own, settings, 0)
+    return machine, rows
+
+
+def share_explained(machine: Machine, rows: LeafRows) -> float:
+    """Of its training rows: R², or the share of classes that are right beyond what guessing gives."""
+    decision = machine.decision(rows.X)
+    if rows.task == "regression":
+        off = ((decision[:, 0] - rows.target) ** 2).mean()
+        return float(1 - off / np.var(rows.target))
+    found = decision[:, 0] > 0 if rows.n_outputs == 1 else decision.argmax(axis=1)
+    guess = 1 / max(rows.n_outputs, 2)
+    return float(((found == rows.target).mean() - guess) / (1 - guess))
+
+
+def check_machine(name: str, task: str, kernel: str, n_classes: int = 2, **more: object) -> None:
+    """A machine learns; its decision has shape and dtype, and is that of each row alone; it says what a row
+    costs; and what it stores is the machine, or is refused.
+    """
+    assert task in known(name).tasks
+    machine, rows = fitted(name, task, kernel, n_classes, **more)
+    before = rows.X.copy()
+    decision = machine.decision(rows.X)
+    np.testing.assert_array_equal(rows.X, before)
+    assert decision.shape == (len(rows.X), rows.n_outputs)
+    assert decision.dtype == np.float64
+    assert np.isfinite(decision).all()
+    assert share_explained(machine, rows) > 0.5
+    assert machine.decision(rows.X[:0]).shape == (0, rows.n_outputs)
+    near = {"rtol": 1e-6, "atol": 1e-6 * max(float(np.abs(decision).max()), 1.0)}
+    np.testing.assert_allclose(machine.decision(rows.X[::-1])[::-1], decision, **near)
+    np.testing.assert_allclose(machine.decision(rows.X[7:8]), decision[7:8], **near)
+    np.testing.assert_allclose(machine.decision(rows.X.astype(np.float64)), decision, **near)
+    assert machine.multiplications > 0
+    assert machine.shape == (rows.X.shape[1], rows.n_outputs)
+    again, _ = fitted(name, task, kernel, n_classes, **more)
+    np.testing.assert_array_equal(again.decision(rows.X), decision)
+    arrays = machine.arrays()
+    np.testing.assert_array_equal(machine_of(name, packed(arrays), machine.shape).decision(rows.X), decision)
+    _check_refuses(name, arrays, rows.X[:20], rows.n_outputs)
+
+
+def _check_refuses(name: str, arrays: dict[str, NDArray[Any]], X: NDArray[np.float32], k: int) -> None:
+    """Arrays that are missing, of other shape, or of other values are refused by ValueError, or harmless."""
+    for missing in arrays:
+        _made(name, {key: value for key, value in arrays.items() if key != missing}, X, k)
+    rng = random.Random(0)
+    for _ in range(MUTATIONS):
+        key = rng.choice([key for key, value in sorted(arrays.items()) if value.dtype != np.uint8])
+        _made(name, arrays | {key: spoil_array(arrays[key], rng)}, X, k)
+
+
+def _made(name: str, arrays: dict[str, NDArray[Any]], X: NDArray[np.float32], k: int) -> None:
+    try:
+        machine = machine_of(name, packed(arrays), (X.shape[1], k))
+    except ValueError:
+        return
+    with np.errstate(all="ignore"):
+        assert len(machine.decision(X)) == len(X)
+
+
+def check_drawn_basis(name: str, kernel: Kernel, size: int) -> None:
+    """As check_basis, and that it is stored whole."""
+    rows = rows_of("regression").X
+    module = basis_module(name)
+    basis = module.fit_basis(name, rows, kernel, size, np.random.default_rng(0))
+    check_basis(basis, rows)
+    assert basis.multiplications > 0
+    assert basis.n_features == rows.shape[1]
+    stored = module.basis_of_arrays(basis.arrays())
+    np.testing.assert_array_equal(stored(rows), basis(rows))
+
+
+def kernel_error(name: str, kernel: Kernel, size: int, X: NDArray[np.float32], seed: int = 0) -> float:
+    """‖Z Zᵀ − K‖ / ‖K‖ (Frobenius) of the functions of a basis."""
+    basis = basis_module(name).fit_basis(name, X, kernel, size, np.random.default_rng(seed))
+    Z, K = basis(X), kernel(X, X)
+    return float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K))
