@@ -107,13 +107,23 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
         )
     if features and features["n_large"]:
         top = features["top"][0]
-        far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
         said.append(
             f"{moved} moved by {large['shift']} standard deviations or more, most of all feature"
-            f" {top['feature']} ({far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g})"
+            f" {top['feature']} ({_moved(top)})"
         )
     return "; ".join(said)
+
+
+def _moved(top: dict[str, Any]) -> str:
+    """How far a feature is from that of training, by its mean or by its gaps."""
+    shift, of_gaps = (
+        abs(float("inf") if one is None else one) for one in (top["shift"], top.get("gap_shift", 0))
+    )
+    if of_gaps > shift:
+        return f"gaps in {100 * top['gaps']:.3g} % of rows, in training in {100 * top['training_gaps']:.3g} %"
+    far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
+    return f"{far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g}"
 
 
 def _why(status: str, feature: int | None) -> str:

@@ -39,8 +39,6 @@ from dcpred_tasks.artifacts.model_layout import (
     MACHINES,
     REFERENCE,
     SELF_TEST,
-    SINCE_2,
-    SINCE_3,
     SUPPORT,
     check_sizes,
     named_dimensions,
@@ -63,9 +61,9 @@ from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
-# features; a model with neither is written in version 2, for readers of that. Version 4 has machines of other
-# systems, and is written for these alone.
-VERSION = 4
+# features, 4 machines of other systems, 5 gaps. A model is written in the first version that has what it has,
+# for readers of that, and in 2 at least.
+VERSION = 5
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -124,7 +122,7 @@ class Artifact:
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
-            reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
+            reference=_reference(a),
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
         )
         with _checked(self.path):
@@ -135,7 +133,7 @@ class Artifact:
         try:
             return Scaling.of(arrays)
         except ValueError as error:
-            raise _altered(self.path, f"its arrays source and code are no coding: {error}") from None
+            raise _altered(self.path, f"its arrays source, code and gap are no coding: {error}") from None
 
     def support(self) -> Support:
         """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
@@ -186,7 +184,7 @@ def write_model(
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     told = {
         "format": FORMAT,
-        "version": VERSION if "machine" in body else 3 if set(SINCE_3) & set(arrays) else 2,
+        "version": max(ARRAYS[name].since for name in arrays),
         "hash": model_hash,
         "model": body,
         "provenance": dict(provenance),
@@ -305,7 +303,7 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    own = COMPACT if model.scaling.coding is None else COMPACT | CODING
+    own = COMPACT | {name: CODING[name] for name in CODING if name in special}
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
@@ -313,20 +311,27 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+        arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
     return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves
-    or coded features, older ones no reference values: what the hash covers tells.
+    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
+    coded features or gaps, older ones no reference values: what the hash covers tells.
     """
     return {
         name: array
         for name, array in wanted.items()
-        if name in declared or name not in (*SINCE_2, *SINCE_3, *REFERENCE)
+        if name in declared or (array.since == 1 and name not in REFERENCE)
     }
+
+
+def _reference(a: Mapping[str, NDArray[Any]]) -> Reference | None:
+    if "feature_mean" not in a:
+        return None
+    return Reference(a["feature_mean"], a["feature_sd"], a.get("feature_gaps"))
 
 
 def _read_arrays(
