@@ -36,6 +36,7 @@ from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     CODING,
     COMPACT,
+    GAPS,
     MACHINES,
     REFERENCE,
     SELF_TEST,
@@ -105,7 +106,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | CODING | GAPS, self.body["arrays"])
         wanted |= MACHINES if machine else {}
         a = _read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
@@ -303,7 +304,7 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    own = COMPACT | {name: CODING[name] for name in CODING if name in special}
+    own = [*COMPACT, *(name for name in (*CODING, *GAPS) if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}

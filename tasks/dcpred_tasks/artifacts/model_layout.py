@@ -26,22 +26,25 @@ MACHINES = model_arrays(Machines, "machine_")
 REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
     "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
-    "feature_gaps": ModelArray(ACC_DTYPE, ("feature",)),
 }
 # What says how features become columns; only in models where some are coded, or that know gaps. What a model
 # without them has for each feature it then has for each column, but for what is told of raw features.
 CODING = {
     "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
     "code": ModelArray(ACC_DTYPE, ("column",), since=3),
+}
+# Only in models that know gaps: what stands for them, and the share of training rows that have one.
+GAPS = {
     "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
+    "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | SELF_TEST
-OF_RAW_FEATURES = {*REFERENCE, *SELF_TEST, "gap"}
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SELF_TEST
+OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SELF_TEST}
 
 
 def named_dimensions(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
