@@ -181,8 +181,7 @@ def load_columns(p, code, address, n, room):
     """The columns of at most a strip of rows into room.columns, and their addresses into room.columns_at."""
     if CHECKED:
         _check_columns(p, n, room)
-    gaps = len(p.gaps.double) > 0 and code < N_FLOATS
-    first, n_indicated = p.n_columns - len(p.columns.indicated), len(p.columns.indicated)
+    gaps, n_indicated = len(p.gaps.double) > 0 and code < N_FLOATS, len(p.columns.indicated)
     if gaps and not p.columns.coded:
         copy_rows(
             code,
@@ -219,7 +218,7 @@ def load_columns(p, code, address, n, room):
             p.columns.extent,
             p.columns.indicated,
             n_indicated,
-            first,
+            p.n_columns - n_indicated,
             room.columns_at,
         )
 

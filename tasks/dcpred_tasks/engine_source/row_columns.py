@@ -32,6 +32,7 @@ from dcpred_tasks.engine_source.elements import (
 from dcpred_tasks.engine_source.llvm import Loop, integer, operands, takes
 from dcpred_tasks.engine_source.row_conversion import not_finite
 
+FEW_INDICATORS = 4
 SINGLES = tuple(dtype.itemsize <= 2 or dtype == np.float32 for dtype in DTYPES)
 
 
@@ -64,9 +65,8 @@ def copy_rows(_, code, address, n, d, stride, indicated, n_indicated, out, out_a
     Column d + k is the indicator of feature indicated[k]:
 
         for r in range(n):
-            row[:] = 0
-            row[:d] = x
-            if isnan(x).any():
+            row[:d], row[d:] = x, 0
+            if isnan(x).any() or n_indicated <= FEW_INDICATORS:
                 row[d + k] = isnan(x[indicated[k]]) for k in range(n_indicated)
     """
 
@@ -122,15 +122,18 @@ def _copy_rows(b: Any, dtype: "np.dtype[Any]", given: list[Any]) -> None:
     with b.goto_entry_block():
         gap = b.alloca(ir.IntType(1))
     with Loop(b, n, []) as (r, _, _):
-        source, row = _source_and_row(b, dtype, address, out, stride, out_at, r)
+        # What is set to 0 begins with a whole vector; the row is copied over that.
+        source, row = _source_and_row(b, dtype, address, out, stride, out_at, r, b.and_(d, integer(-LANES)))
         in_vectors(b, d, lambda n: _copy(b, dtype, source, d, row, gap, n))
-        with b.if_then(b.load(gap)):
-            _indicate(b, dtype, source, indicated, n_indicated, row, d)
+        # Few are set in any row: a wrong guess whether it has a gap would take longer.
+        few = b.icmp_signed("<=", n_indicated, integer(FEW_INDICATORS))
+        with b.if_then(b.or_(b.load(gap), few)):
+            _indicate(b, dtype, source, indicated, n_indicated, b.gep(row, [d]))
 
 
 def _admit_gaps(b: Any, dtype: "np.dtype[Any]", given: list[Any]) -> None:
     address, n, d, lowest, extent, indicated, n_indicated, first, row_at = given
-    kind = _kind(dtype)
+    kind, none = _kind(dtype), ir.Constant(I32, 0)
     with b.goto_entry_block():
         spoilt = b.alloca(ir.IntType(1))
     with Loop(b, n, []) as (r, _, _):
@@ -139,25 +142,44 @@ def _admit_gaps(b: Any, dtype: "np.dtype[Any]", given: list[Any]) -> None:
         with b.if_then(b.fcmp_unordered("uno", marked, marked)):
             source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
             not_finite(b, dtype, source, d, spoilt, gaps=True)
-            x = b.extract_element(
-                to_float(b, load_part(b, source, integer(0), 1), dtype, 1), ir.Constant(I32, 0)
-            )
+            x = b.extract_element(to_float(b, load_part(b, source, integer(0), 1), dtype, 1), none)
             is_code = b.uitofp(b.fcmp_ordered("==", x, b.sitofp(b.load(lowest), kind)), kind)
-            is_number = b.icmp_signed("==", b.load(extent), ir.Constant(I32, 0))
-            value = b.select(is_number, x, is_code)
+            value = b.select(b.icmp_signed("==", b.load(extent), none), x, is_code)
             b.store(b.select(b.load(spoilt), ir.Constant(kind, float("inf")), value), row)
-            _indicate(b, dtype, source, indicated, n_indicated, row, first)
+            _indicate(b, dtype, source, indicated, n_indicated, b.gep(row, [first]))
 
 
-def _indicate(
-    b: Any, dtype: "np.dtype[Any]", source: Any, indicated: Any, n: Any, row: Any, first: Any
-) -> None:
-    """Set the indicators of a row, from its column `first` on."""
-    with Loop(b, n, []) as (k, _, _):
-        feature = b.sext(b.load(b.gep(indicated, [k])), I64)
-        missing = is_gap(b, to_float(b, load_part(b, source, feature, 1), dtype, 1))
-        value = b.uitofp(b.extract_element(missing, ir.Constant(I32, 0)), row.type.pointee)
-        b.store(value, b.gep(row, [b.add(first, k)]))
+def _indicate(b: Any, dtype: "np.dtype[Any]", source: Any, indicated: Any, n: Any, row: Any) -> None:
+    """Set the indicators of a row, which begin where `row` points to: sixteen at once where their features
+    lie side by side, else one by one. Which way is the same for every row, and foretold; whether a feature
+    has a gap is not, and there is no branch on that.
+    """
+
+    def is_missing(feature: Any, n: int) -> Any:
+        missing = is_gap(b, to_float(b, load_part(b, source, feature, n), dtype, n))
+        return b.uitofp(missing, ir.VectorType(row.type.pointee, n))
+
+    def feature_of(k: Any) -> Any:
+        return b.sext(b.load(b.gep(indicated, [k])), I64)
+
+    def one(k: Any) -> None:
+        b.store(
+            is_missing(feature_of(k), 1),
+            b.bitcast(b.gep(row, [k]), ir.VectorType(row.type.pointee, 1).as_pointer()),
+            align=4,
+        )
+
+    whole = b.and_(n, integer(-LANES))
+    with Loop(b, whole, [], step=LANES) as (k, _, _):
+        first, end = feature_of(k), feature_of(b.add(k, integer(LANES - 1)))
+        with b.if_else(b.icmp_signed("==", b.sub(end, first), integer(LANES - 1))) as (together, apart):
+            with together:
+                values = is_missing(first, LANES)
+                b.store(values, b.bitcast(b.gep(row, [k]), values.type.as_pointer()), align=4)
+            with apart, Loop(b, b.add(k, integer(LANES)), [], first=k) as (own, _, _):
+                one(own)
+    with Loop(b, n, [], first=whole) as (k, _, _):
+        one(k)
 
 
 def _kind(dtype: "np.dtype[Any]") -> Any:
@@ -166,14 +188,21 @@ def _kind(dtype: "np.dtype[Any]") -> Any:
 
 
 def _source_and_row(
-    b: Any, dtype: "np.dtype[Any]", address: Any, out: Any, stride: Any, out_at: Any, r: Any
+    b: Any,
+    dtype: "np.dtype[Any]",
+    address: Any,
+    out: Any,
+    stride: Any,
+    out_at: Any,
+    r: Any,
+    first: Any = None,
 ) -> tuple[Any, Any]:
-    """Raw row r, and its row of columns, which is set to 0."""
+    """Raw row r, and its row of columns, which is set to 0 from `first` on."""
     zeros = ir.Constant(ir.VectorType(_kind(dtype), LANES), [0.0] * LANES)
     source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
     row = b.gep(out, [b.mul(r, stride)])
     b.store(b.ptrtoint(row, I64), b.gep(out_at, [r]))
-    with Loop(b, stride, [], step=LANES) as (j, _, _):
+    with Loop(b, stride, [], step=LANES, first=first) as (j, _, _):
         b.store(zeros, b.bitcast(b.gep(row, [j]), zeros.type.as_pointer()), align=4)
     return source, row
 
