@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.coding import Coding
+from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.training import categories
-from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered
+from dcpred_tasks.training.categories import MOST_COLUMNS, choose_codes, features_named, numbered
 from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
@@ -18,8 +18,7 @@ N = 4_000
 
 
 def chosen(X: NDArray[Any], y: NDArray[Any], settings: Settings = AUTO) -> Coding | None:
-    limits = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
-    return choose_coding(X, y, np.ones(len(X)), *limits, settings)
+    return coded_columns(X.shape[1], choose_codes(X, y, np.ones(len(X)), settings))
 
 
 def named(X: NDArray[Any], features: str) -> Coding | None:

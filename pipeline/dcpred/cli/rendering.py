@@ -3,6 +3,7 @@
 from typing import Any
 
 from dcpred.execution.progress import counted, duration
+from dcpred.training.gap_report import gaps_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
@@ -36,6 +37,7 @@ def trained(r: dict[str, Any]) -> str:
                 f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
             ),
             ("landmarks", f"{r['n_landmarks']:,}"),
+            *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",

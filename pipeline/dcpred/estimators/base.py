@@ -20,7 +20,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import out_of_core
+from dcpred.execution.progress import reporter
 from dcpred.training.forecast import watched_training
+from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.feature_names import Names
@@ -52,6 +54,21 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_gaps
+        return tags
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """Whether rows to train on may have NaN."""
+        return not (isinstance(self.missing, str) and self.missing == "refuse")
+
+    @property
+    def _finite(self) -> bool | str:
+        """What scikit-learn checks of values in memory."""
+        return "allow-nan" if self._takes_gaps else True
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
@@ -98,7 +115,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self._fit_on_workers(X, target, weight, settings)
             return
         scaling: Scaling | None = None
-        survey = survey_rows(X, target, weight, 0, self._task)
+        survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         check_survey(survey, self._task, classes or None)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
@@ -112,6 +129,12 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )
+        if scaling is None:  # A search has told it before.
+            told = gaps_in_words(
+                describe_gaps(self.model_.scaling, survey), getattr(self, "feature_names_in_", None)
+            )
+            if told:
+                reporter(self.verbose).say(told)
         self._remember(settings)
 
     def _names_settings(self) -> bool:

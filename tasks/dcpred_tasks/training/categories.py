@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_columns
+from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.coding_choice import worth_coding
-from dcpred_tasks.training.feature_list import as_text, parts
-from dcpred_tasks.training.settings import CATEGORICAL, Settings
+from dcpred_tasks.training.feature_list import as_text, numbers, parts
+from dcpred_tasks.training.settings import OF_FEATURES, Settings
 
 MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
@@ -52,16 +52,23 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
 
 
 def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
-    """Settings whose `categorical` names features by numbers. What is in quotes is a name; digits are a
-    number, so that settings which are numbered stay as they are.
+    """Settings whose `categorical` and `missing` name features by numbers. What is in quotes is a name;
+    digits are a number, so that settings which are numbered stay as they are.
 
     Raises SettingsError for a feature that the data do not have.
     """
-    if settings.categorical in CATEGORICAL:
-        return settings
+    texts = {name: str(getattr(settings, name)) for name in OF_FEATURES}
+    for name, text in texts.items():
+        if text not in OF_FEATURES[name]:
+            texts[name] = _numbered(name, text, names, n_features)
+    return replace(settings, categorical=texts["categorical"], missing=texts["missing"])
+
+
+def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: int | None) -> str:
+    words = OF_FEATURES[setting]
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
-    for part, quoted in parts(settings.categorical):
+    for part, quoted in parts(text, setting):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
         if part in places and (span is None or span[2]):
             wanted.add(places[part])
@@ -69,33 +76,32 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
             first, last = int(span[1]), int(span[2] or span[1])
             if last < first or last > LARGEST_FEATURE:
                 raise SettingsError(
-                    f"categorical names the features {part}, but a span goes from a smaller number to a"
+                    f"{setting} names the features {part}, but a span goes from a smaller number to a"
                     f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
                 )
             wanted.update(range(first, last + 1))
-        elif not quoted and part in CATEGORICAL:
+        elif not quoted and part in words:
             raise SettingsError(
-                f"categorical was set to {settings.categorical!r}, but {part} stands alone: it is about all"
-                " features; write it by itself, or list features only"
+                f"{setting} was set to {text!r}, but {part} stands alone: it is about all features; write it"
+                " by itself, or list features only"
             )
         else:
             raise SettingsError(
-                f"categorical names the feature {part!r}, but the data"
+                f"{setting} names the feature {part!r}, but the data"
                 f" {'have no feature of that name' if places else 'do not name their features'}"
-                f"{_nearest(part, (*places, *CATEGORICAL))}; write auto, none, or numbers of features such as"
-                " 3,7 or 0-41, or names of features, in double quotes where they hold commas"
+                f"{_nearest(part, (*places, *words))}; write {', '.join(words)}, or numbers of features such"
+                " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
-    if n_features is not None:
-        _check_there(max(wanted), n_features)
-    return replace(settings, categorical=as_text(sorted(wanted)))
+    if n_features is not None and max(wanted) >= n_features:
+        raise _absent(setting, max(wanted), n_features)
+    return as_text(sorted(wanted))
 
 
-def _check_there(last: int, n_features: int) -> None:
-    if last >= n_features:
-        raise SettingsError(
-            f"categorical names the feature {last}, but the data have features 0 to {n_features - 1}; name"
-            " some of these"
-        )
+def _absent(setting: str, feature: int, n_features: int) -> SettingsError:
+    return SettingsError(
+        f"{setting} names the feature {feature}, but the data have features 0 to {n_features - 1}; name some"
+        " of these"
+    )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
@@ -104,55 +110,65 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
-def choose_coding(
+def choose_codes(
     sample: NDArray[np.generic],
     target: NDArray[np.generic],
     weight: FloatArray,
-    minimum: FloatArray,
-    maximum: FloatArray,
     settings: Settings,
-) -> Coding | None:
-    """The coding that settings ask for, None where no feature is coded. The arguments are those of
-    `learn_metric`. With "auto" and a scaling that does not look at targets no feature is.
+    gap: FloatArray | None = None,
+) -> dict[int, NDArray[np.generic]]:
+    """The features that settings have coded, and the values of each that have a column. The arguments are
+    those of `learn_metric`; NaN is a gap, for which `gap` (n_features,) stands in a feature that is not
+    coded. With "auto" and a scaling that does not look at targets no feature is.
 
     Raises SettingsError for a feature that cannot be coded.
     """
     if settings.categorical == "none":
-        return None
+        return {}
     if settings.categorical != "auto":
         return _named(sample, settings)
     if settings.scaling not in LEARNED:
-        return None
+        return {}
     codes = _candidates(sample)
-    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed) if codes else []
-    return coded_columns(sample.shape[1], {f: codes[f] for f in found})
+    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap) if codes else []
+    return {f: codes[f] for f in found}
 
 
-def _named(sample: NDArray[np.generic], settings: Settings) -> Coding | None:
-    features = [
-        f
-        for part, _ in parts(numbered(settings, None).categorical)
-        for f in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
-    ]
-    _check_there(features[-1], sample.shape[1])
+def most_frequent(column: NDArray[np.generic]) -> float:
+    """The value of a coded feature that has no column."""
+    values, counts = _values(column)
+    return float(values[counts.argmax()])
+
+
+def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]:
+    """The different values of a column, ascending, without gaps, and how often each is there."""
+    return np.unique(column[~np.isnan(column)] if column.dtype.kind == "f" else column, return_counts=True)
+
+
+def _named(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
+    features = numbers(numbered(settings, None).categorical)
+    if features[-1] >= sample.shape[1]:
+        raise _absent("categorical", features[-1], sample.shape[1])
     codes = {}
     for feature in features:
-        values, counts = np.unique(sample[:, feature], return_counts=True)
+        values, counts = _values(sample[:, feature])
         wrong = _not_codes(values)
         if wrong:
             raise UncodedError(feature, wrong)
         if len(own := _with_columns(values, counts)):
             codes[feature] = own
         elif len(features) == 1:  # In a span, some features may be constant in few rows.
-            most, others = _number(values[counts.argmax()]), len(sample) - counts.max()
+            most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
             raise UncodedError(feature, why)
-    return coded_columns(sample.shape[1], codes)
+    return codes
 
 
 def _not_codes(values: NDArray[np.generic]) -> str:
     """Why these different values, ascending, are no codes; empty where they are."""
+    if not len(values):
+        return "it has no value in any sampled row"
     fraction = values[values != np.rint(values)] if values.dtype.kind == "f" else values[:0]
     if len(fraction):
         return f"it holds {fraction[0]:g}, which is no whole number"
@@ -182,7 +198,7 @@ def _candidates(sample: NDArray[np.generic]) -> dict[int, NDArray[np.generic]]:
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:
             break
-        values, counts = np.unique(sample[:, f], return_counts=True)
+        values, counts = _values(sample[:, f])
         own = values[:0] if len(values) < FEWEST_AUTO or _not_codes(values) else _with_columns(values, counts)
         if 1 < len(own) <= left:
             codes[f] = own
@@ -192,7 +208,7 @@ def _candidates(sample: NDArray[np.generic]) -> dict[int, NDArray[np.generic]]:
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
     """The different values of a column, None where they are no codes."""
-    values = np.unique(column)
+    values, _ = _values(column)
     return None if _not_codes(values) else values
 
 

@@ -19,11 +19,14 @@ TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic")
 CATEGORICAL = ("auto", "none")
+MISSING = ("auto", "refuse", "impute", "indicate")
+# Settings that list features, and what else they may be.
+OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 T = TypeVar("T")
 
 
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "machine", "basis", "size")
+LATER = ("categorical", "missing", "machine", "basis", "size")
 _TINY = 5e-324  # the smallest positive number: "more than 0"
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -74,6 +77,16 @@ class Settings:
         " features of 3 to 256 different whole numbers whose columns let rows that are held out do better."
         " none: no feature.",
         choices=CATEGORICAL,
+        more="features as 3,7 or 0-41, or their names",
+    )
+    missing: str = _setting(
+        "auto",
+        "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
+        " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
+        " they are; features that are listed get one, and no others do. auto: refuse where no training row"
+        " has a gap; else as impute, with such a column for features where it lets rows that are held out do"
+        " better.",
+        choices=MISSING,
         more="features as 3,7 or 0-41, or their names",
     )
     n_leaves: int = _setting(
@@ -247,11 +260,12 @@ class Settings:
                     f"{name} was set to {value!r}, but it is one of"
                     f" {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
-        if not self.categorical.strip(" ,"):
-            raise SettingsError(
-                f"categorical was set to {self.categorical!r}, which lists no feature; set it to none, to"
-                " auto, or to features as 3,7 or 0-41"
-            )
+        for name, words in OF_FEATURES.items():
+            if not getattr(self, name).strip(" ,"):
+                raise SettingsError(
+                    f"{name} was set to {getattr(self, name)!r}, which lists no feature; set it to"
+                    f" {', to '.join(reversed(words))}, or to features as 3,7 or 0-41"
+                )
         if self.gamma not in GAMMAS and not (
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
@@ -353,8 +367,8 @@ def settings_dict(settings: Settings) -> dict[str, object]:
 
 def _typed(name: str, value: object) -> object:
     wanted = _TYPES[name]
-    if name == "categorical":
-        return listed(value)
+    if name in OF_FEATURES:
+        return listed(value, name)
     try:
         if wanted is bool:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
