@@ -289,7 +289,8 @@ def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
         said.append(
             f"{counted(found['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
             f"({_first(found['rows'], found['n_rows'])}) in {_and_more(features, found['n_features'])}; "
-            "training refuses such rows, and scoring gives them status 2"
+            "NaN is a gap, which a model may know (setting missing); infinity is refused by training and gets"
+            " status 2 in scoring"
         )
     if found["n_targets"]:
         said.append(
@@ -358,36 +359,3 @@ def warmed(r: dict[str, Any]) -> str:
     return rows(
         [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
     )
-
-
-UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
-
-
-def inspected(r: dict[str, Any]) -> str:
-    pairs: list[tuple[str, str]] = []
-    _flatten("", {**r, **_coded(r)}, pairs)
-    moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
-    return rows([("drift", moved), *pairs] if moved else pairs)
-
-
-def _coded(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of the codes of each coded feature, how many of them have a column."""
-    if not r.get("coded_features"):
-        return {}
-    named = {
-        str(one["feature"] if one["name"] is None else one["name"]): counted(
-            len(one["codes"]), "code has a column", "codes have a column"
-        )
-        for one in r["coded_features"]
-    }
-    return {"coded_features": named}
-
-
-def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            _flatten(f"{prefix}.{name}" if prefix else str(name), inner, pairs)
-    else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        text = "not known" if value is None and prefix.endswith(UNLISTED) else text
-        pairs.append((prefix, text if len(text) <= 200 else f"{text[:200]} …"))

@@ -194,7 +194,7 @@ def pack(model: Model) -> Packed:
     held = held_features(model)
     n_held, conversion = len(held), held_conversion(model, held)
     in_lanes = len(model.triangle) == 0 and factors_fit(model)
-    means, width = _centred(model)
+    (means, width), has_bounds = _centred(model), model.bounds.shape[1] > 0
     wide = (width > WIDE_LEAF) & (model.kernel.family.sum == Sum.SQUARES)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE_LEAF) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
@@ -208,7 +208,6 @@ def pack(model: Model) -> Packed:
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present, term_weights, weights = _output_weights(terms, model.n_outputs)
     high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
-    has_bounds = model.bounds.shape[1] > 0
     return Packed(
         n_features=model.n_features,
         n_columns=model.n_columns,

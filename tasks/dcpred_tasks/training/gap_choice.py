@@ -15,7 +15,6 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, Si
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.scaling import fit_scaling
 from dcpred_tasks.training.coding_choice import (
-    BRIEF_LOOK,
     DECISION,
     FEWEST_ROWS,
     LOOK,
@@ -28,9 +27,11 @@ from dcpred_tasks.training.coding_choice import (
 from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 
 # Candidates: residuals differ by so many standard errors, and no more of them than this.
-TELLING, MOST_TRIED = 2.0, 32
+TELLING, MOST_TRIED = 1.0, 32
 FEWEST_GAPS = 5  # held-out rows with a gap, and without, that it takes to compare residuals
-STRETCHES = (1.0, 4.0, 16.0)  # factors on squared differences of indicators
+# Factors on squared differences of indicators: many of them would outweigh what they are beside, and learned
+# factors see to that. Ridge while sets are looked for.
+STRETCHES, RIDGE = (0.1, 0.3, 1.0), 0.3
 # Further indicators are kept where they leave this share of the loss. What is found pays where the loss is
 # smaller by this share of it, surely by so many standard errors.
 WORTH_MORE, WORTH_INDICATING, SURE = 0.995, 0.005, 2.0
@@ -46,19 +47,21 @@ class _Judge:
     target: FloatArray  # (n, n_outputs)
     weight: FloatArray  # (n,), > 0
 
-    def residuals(self, of: Sequence[int] = (), stretch: float = 1.0) -> FloatArray:
+    def residuals(
+        self, of: Sequence[int] = (), stretch: float = 1.0, ridges: tuple[float, ...] = RIDGES
+    ) -> FloatArray:
         """Those of the rows that judge, with some of the indicators."""
         D = self.D
         if len(of):
             R = self.indicators[:, of]
             D = D + MODEL_DTYPE(stretch) * squared_distances(R, R[: D.shape[1]])
-        return held_out_residuals(D, self.target, self.weight, self.n_blocks, RIDGES)
+        return held_out_residuals(D, self.target, self.weight, self.n_blocks, ridges)
 
-    def losses(self, of: Sequence[int] = (), stretches: tuple[float, ...] = (1.0,)) -> FloatArray:
-        """The losses of the rows that judge, at the best of the factors on the indicators."""
-        own = self.weight[self.D.shape[1] :]
-        tried = [held_out_losses(self.residuals(of, stretch), own) for stretch in stretches]
-        return min(tried, key=lambda losses: float(losses.mean()))
+    def losses(
+        self, of: Sequence[int] = (), stretch: float = 1.0, ridges: tuple[float, ...] = RIDGES
+    ) -> FloatArray:
+        """The losses of the rows that judge."""
+        return held_out_losses(self.residuals(of, stretch, ridges), self.weight[self.D.shape[1] :])
 
 
 def worth_indicating(
@@ -95,8 +98,9 @@ def worth_indicating(
         n_fit, last = min(n_fit, len(rows.y) // 2), np.arange(len(rows.y))[-n_fit - n_held :]
         return _judge_of(rows.take(last), n_fit, len(candidates), n_blocks, task)
 
-    found = _looked_for(judge(*LOOK), judge(*BRIEF_LOOK))
-    return sorted(int(candidates[k]) for k in found) if found and _pays(judge(*DECISION), found) else []
+    found, stretch = _looked_for(judge(*LOOK))
+    pays = bool(found) and _pays(judge(*DECISION), found, stretch)
+    return sorted(int(candidates[k]) for k in found) if pays else []
 
 
 def _judge_of(rows: LabelledRows, n_fit: int, n_candidates: int, n_blocks: int, task: str) -> _Judge:
@@ -107,17 +111,20 @@ def _judge_of(rows: LabelledRows, n_fit: int, n_candidates: int, n_blocks: int, 
     return _Judge(squared_distances(U, U[:n_fit]), n_blocks, indicators, outputs(rows.y, task), rows.weight)
 
 
-def _looked_for(first: _Judge, judge: _Judge) -> list[int]:
-    """The indicators that lose least together, of those that tell most of what imputing gets wrong."""
-    told = _told(first)
+def _looked_for(judge: _Judge) -> tuple[list[int], float]:
+    """The indicators that lose least together, of those that tell most of what imputing gets wrong, and the
+    factor on them that suits best.
+    """
+    told = _told(judge)
     order = [int(k) for k in np.argsort(-told, kind="stable") if told[k] > TELLING][:MOST_TRIED]
-    sizes = [2**i for i in range(len(order).bit_length())]
-    best, least = 0, np.inf
+    sizes = sorted({2**i for i in range(len(order).bit_length())} | ({len(order)} if order else set()))
+    best, least = (0, 1.0), np.inf
     for size in sizes:
-        loss = float(judge.losses(order[:size], STRETCHES[:2]).mean())
-        if loss < WORTH_MORE * least:
-            best, least = size, loss
-    return order[:best]
+        tried = {s: float(judge.losses(order[:size], s, (RIDGE,)).mean()) for s in STRETCHES}
+        stretch = min(tried, key=tried.__getitem__)
+        if tried[stretch] < WORTH_MORE * least:
+            best, least = (size, stretch), tried[stretch]
+    return order[: best[0]], best[1]
 
 
 def _told(judge: _Judge) -> FloatArray:
@@ -137,9 +144,9 @@ def _told(judge: _Judge) -> FloatArray:
     return np.asarray(np.where(enough, t.max(axis=1), 0.0))
 
 
-def _pays(judge: _Judge, found: list[int]) -> bool:
+def _pays(judge: _Judge, found: list[int], stretch: float) -> bool:
     """Whether held-out rows surely lose less with these indicators than without."""
-    plain, indicated = judge.losses(), judge.losses(found, STRETCHES)
+    plain, indicated = judge.losses(), judge.losses(found, stretch)
     gain = plain - indicated
     sure = gain.mean() > SURE * gain.std() / np.sqrt(len(gain))
     return bool(sure and gain.mean() > WORTH_INDICATING * plain.mean())
