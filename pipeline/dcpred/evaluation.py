@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dcpred.cost.measured import measure_cost
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
@@ -70,6 +71,7 @@ def evaluate(
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
+    check_same_encoding(x, artifact)
     check_same_names(feature_names(X), artifact.feature_names, x)
     _check(X, target, x, y)
     plan = plan_scoring(

@@ -51,9 +51,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: with learned scaling those features
-        of 3 to 256 different whole numbers whose columns let rows that are held out do better. none: no
-        feature.
+        frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
+        but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
+        let rows that are held out do better; it may stand beside features. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.

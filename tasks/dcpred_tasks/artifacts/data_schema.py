@@ -1,0 +1,59 @@
+"""The schema that a data set or a model holds, and whether data are encoded as a model's were."""
+
+from pathlib import Path
+from typing import Any
+
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.schema import ATTRIBUTE, Schema, first_difference, numbers_schema, read_schema
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.place import open_place
+
+
+def schema_of_array(x: str) -> Schema | None:
+    """The schema of the group that an array lies in; None where there is none. Raises DataError where it is
+    damaged.
+    """
+    group, _, name = local_path(x).rstrip("/").rpartition("/")
+    if not group or not name:
+        return None
+    try:
+        attributes: dict[str, Any] = dict(zarr_arrays.open_group(group).attrs)
+    except DataError:  # the array is in no group
+        return None
+    told = attributes.get(ATTRIBUTE)
+    return None if told is None else read_schema(told, group)
+
+
+def schema_to_follow(address: str | Path) -> Schema:
+    """The schema of the model or data set at an address. Where a model only knows the names of its features,
+    all of them are numbers. Raises DataError where there is neither.
+    """
+    place = open_place(address)
+    if place.read(MODEL_FILE) is not None:
+        artifact = open_artifact(address)
+        names = artifact.feature_names
+        found = artifact.schema or (numbers_schema(names) if names else None)
+        kind = "model"
+    else:
+        found, kind = schema_of_array(f"{local_path(address)}/X"), "data set"
+    if found is None:
+        raise DataError(
+            f"data were to be encoded like {address}, but this {kind} knows neither a schema nor names of"
+            " features: its rows are numbers in their order; import without --like"
+        )
+    return found
+
+
+def check_same_encoding(x: str, artifact: Artifact) -> None:
+    """Raise DataError where an array and a model both tell how features are encoded, and differently."""
+    data, model = schema_of_array(x), artifact.schema
+    if data is None or model is None or not (data.encodes or model.encodes):
+        return
+    difference = first_difference(data, model)
+    if difference is not None:
+        raise DataError(
+            f"the features of {x} are not encoded as those that the model was trained on ({difference});"
+            f" import the rows again with `dcpred import SOURCE DEST --like {artifact.path}`"
+        )

@@ -1,0 +1,131 @@
+"""What must be known of all values of a column before it can be said what the column is.
+
+Surveys of parts of the rows are joined: parts may be looked at by several processes.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from dcpred_tasks.schema.cells import (
+    CATEGORY,
+    DATE,
+    DATE_DTYPE,
+    NUMBER,
+    TEXT,
+    Cells,
+    as_boolean,
+    as_date,
+    is_number,
+    plain_level,
+)
+from dcpred_tasks.schema.schema import MOST_LETTERS, MOST_LEVELS
+
+MICROSECOND = np.timedelta64(1, "us")
+
+
+class ColumnSurvey:
+    """The values of one column, as far as they decide what it is.
+
+    counts_numbers  whether numbers are counted as categories are: the column was named as one
+    """
+
+    def __init__(self, name: str, *, counts_numbers: bool = False) -> None:
+        self.name, self.counts_numbers = name, counts_numbers
+        self.n_rows = self.n_gaps = 0
+        self.kinds: dict[str, str] = {}
+        """The kinds of cells that were met, with an example of each."""
+        self.counts: Counter[Any] = Counter()
+        """Rows of each different value, as long as these are no more than MOST_LEVELS."""
+        self.too_many = self.too_long = False
+        self.n_numbers = 0
+        """Rows of text that is written as a number."""
+        self.first_other: tuple[int, str] | None = None
+        """The first row of other text, and that."""
+        self.all_boolean = self.all_dates = True
+        """Whether all text is so."""
+        self.timed = self.fine = False
+        """Whether a date has a time, and one with a part of a second."""
+        self.first_day, self.last_day = np.inf, -np.inf
+
+    def add(self, cells: Cells) -> None:
+        first_row = self.n_rows
+        self.n_rows += len(cells)
+        self.n_gaps += int(cells.gap.sum())
+        if cells.gap.all():
+            return
+        self.kinds.setdefault(cells.kind, str(cells.example()))
+        if cells.kind in (TEXT, CATEGORY):
+            self._add_levels(cells, first_row)
+        elif cells.kind == DATE:
+            self._add_dates(cells.values[~cells.gap])
+        elif self.counts_numbers:
+            levels, counts = np.unique(cells.values[~cells.gap], return_counts=True)
+            self._count({plain_level(level): int(n) for level, n in zip(levels, counts, strict=True)})
+
+    def _add_levels(self, cells: Cells, first_row: int) -> None:
+        there = {level: int(n) for level, n in zip(cells.levels, cells.counts, strict=True) if n}
+        self._count({plain_level(level): n for level, n in there.items()})
+        texts = [level for level in there if isinstance(level, str)]
+        written = {text for text in texts if is_number(text)}
+        self.n_numbers += sum(there[text] for text in written)
+        if self.first_other is None and len(written) < len(texts):
+            other = np.array([isinstance(level, str) and level not in written for level in cells.levels])
+            row = int(np.flatnonzero(~cells.gap & np.append(other, False)[cells.values])[0])
+            self.first_other = first_row + row, str(cells.levels[int(cells.values[row])])
+        self.all_boolean = self.all_boolean and all(as_boolean(text) is not None for text in texts)
+        if self.all_dates:
+            found = [as_date(text) for text in texts]
+            self.all_dates = all(date is not None for date in found)
+            if self.all_dates:
+                self._add_dates(np.array(found, DATE_DTYPE))
+
+    def _add_dates(self, instants: Any) -> None:
+        if not len(instants):
+            return
+        days = instants.astype("datetime64[D]")
+        within = instants - days
+        self.timed = self.timed or bool((within != 0).any())
+        self.fine = self.fine or bool((within % np.timedelta64(1, "s") != 0).any())
+        numbers = days.astype(np.int64)
+        self.first_day = min(self.first_day, float(numbers.min()))
+        self.last_day = max(self.last_day, float(numbers.max()))
+
+    def _count(self, rows: dict[Any, int]) -> None:
+        self.too_long = self.too_long or any(
+            isinstance(level, str) and len(level) > MOST_LETTERS for level in rows
+        )
+        if self.too_many or self.too_long:
+            return
+        self.counts.update(rows)
+        if len(self.counts) > MOST_LEVELS:
+            self.too_many, self.counts = True, Counter()
+
+    def join(self, later: "ColumnSurvey") -> None:
+        """Take in what was found in the rows that follow."""
+        if self.first_other is None and later.first_other is not None:
+            row, text = later.first_other
+            self.first_other = self.n_rows + row, text
+        self.n_rows += later.n_rows
+        self.n_gaps += later.n_gaps
+        self.n_numbers += later.n_numbers
+        self.kinds = later.kinds | self.kinds
+        self.all_boolean = self.all_boolean and later.all_boolean
+        self.all_dates = self.all_dates and later.all_dates
+        self.timed, self.fine = self.timed or later.timed, self.fine or later.fine
+        self.first_day = min(self.first_day, later.first_day)
+        self.last_day = max(self.last_day, later.last_day)
+        self.too_many, self.too_long = self.too_many or later.too_many, self.too_long or later.too_long
+        self._count(dict(later.counts))
+        if self.too_many:
+            self.counts = Counter()
+
+    @property
+    def n_values(self) -> int:
+        """Rows with a value."""
+        return self.n_rows - self.n_gaps
+
+    @property
+    def is_number(self) -> bool:
+        return set(self.kinds) <= {NUMBER}
