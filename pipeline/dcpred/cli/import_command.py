@@ -42,7 +42,7 @@ NAMES = NamesType()
 @click.option(
     "--id", "ids", type=NAMES, metavar="A,B", help="Columns to keep beside X, as arrays of their names."
 )
-@click.option("--gap", "gaps", multiple=True, metavar="TEXT", help="Text that stands for a gap, too (.csv).")
+@click.option("--gap", "gaps", multiple=True, metavar="TEXT", help="Text that stands for a gap, too.")
 @click.option(
     "--like",
     metavar="MODEL|DATA",

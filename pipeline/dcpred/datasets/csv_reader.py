@@ -27,6 +27,7 @@ import pyarrow.csv as pa_csv
 from dcpred.datasets.source import Columns, is_text
 from dcpred.datasets.table import check_names, first_rounded, no_rows, open_bytes, rounded
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.inference import as_option
 
 # Bytes of text read at once. Arrow reads some 32 times as many ahead: importing takes 100 MiB (2026-11).
 BATCH_BYTES = 2**20
@@ -122,7 +123,7 @@ class CsvFile:
         error = NotANumberError(
             f"column {name!r} of {self.name} must hold numbers, but it holds {found[3]!r} in row {row:,}"
             " (counted from 0); correct it, or leave it out with"
-            f" --drop {name}"
+            f" --drop {as_option(name)}"
         )
         error.column = name
         return error

@@ -10,21 +10,19 @@ from numpy.typing import NDArray
 from dcpred.datasets.source import Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
 from dcpred.datasets.survey_pass import Found, find_columns
 from dcpred.datasets.table import Batch, Table, arrow_values, check_names, check_there, target_values
-from dcpred.datasets.target_means import Fitted, fit_means, goal, is_seen
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, Number, Target
 from dcpred_tasks.schema.inference import Wishes, means_levels
 from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.training.target_means import Fitted, fit_means, goal, is_seen
 
 NAMED = 5  # most columns that a message names
 
 
-def encoded_table(source: Source, wishes: Wishes, gap_texts: Sequence[str] = ()) -> Table:
-    """The table of a source whose schema is found, as far as wishes do not say it.
-
-    gap_texts  what stands for a gap, kept in the schema
-    Raises DataError where a column that was named is not there, or what a column is cannot be told.
+def encoded_table(source: Source, wishes: Wishes) -> Table:
+    """The table of a source whose schema is found, as far as wishes do not say it. Raises DataError where a
+    column that was named is not there, or what a column is cannot be told.
     """
     names = list(source.types)
     check_names(source.name, names)
@@ -33,7 +31,7 @@ def encoded_table(source: Source, wishes: Wishes, gap_texts: Sequence[str] = ())
     source, found = find_columns(source, wishes)
     fitted = _fit_means(source, wishes, found)
     columns = tuple(fitted[c.name].column if isinstance(c, Asked) else c for c in found.columns)
-    return _table(source, _schema(source, columns, gap_texts), found, fitted)
+    return _table(source, _schema(source, columns, wishes.gap_texts), found, fitted)
 
 
 def table_like(source: Source, schema: Schema, like: str, ids: Sequence[str] = ()) -> Table:
@@ -62,7 +60,11 @@ def table_like(source: Source, schema: Schema, like: str, ids: Sequence[str] = (
     own = (*schema.sources, *target, *kept)
     ignored = [name for name in names if name not in {column.name for column in own}]
     given: dict[str, Column | Asked] = {column.name: column for column in own}
-    wishes = Wishes(target[0].name if target else None, given | {name: Dropped(name) for name in ignored})
+    wishes = Wishes(
+        target[0].name if target else None,
+        given | {name: Dropped(name) for name in ignored},
+        schema.gap_texts,
+    )
     read, found = find_columns(source, wishes)
     table = _table(read, _schema(source, own, schema.gap_texts), found, {})
     known = {column.name for column in schema.columns}
@@ -129,7 +131,7 @@ class _Encoder:
     def _encoded(self, column: Column, values: Any, numbers: IntArray) -> NDArray[Any]:
         if isinstance(column, Number | Boolean) and is_plain_number(values.type):
             return arrow_values(values)[:, None]
-        cells = arrow_cells(values, column.name, self.source.name)
+        cells = arrow_cells(values, column.name, self.source.name, self.schema.gap_texts)
         if not isinstance(column, Category):
             return column.encode(cells)
         positions = column.positions(cells)
@@ -161,7 +163,7 @@ def _fit_means(source: Source, wishes: Wishes, found: Found) -> dict[str, Fitted
         rows.append(numbers[seen])
         targets.append(_target(columns[wishes.target], found.labels)[seen])
         for name, column in known.items():
-            cells = arrow_cells(columns[name], name, source.name)
+            cells = arrow_cells(columns[name], name, source.name, wishes.gap_texts)
             positions[name].append(column.positions(cells)[seen].astype(np.int32))
     what = goal(np.concatenate(targets), found.labels, f"{wishes.target!r}")
     return {

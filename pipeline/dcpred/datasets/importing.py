@@ -90,7 +90,7 @@ def import_data(
     target       name of the column that becomes y; without it there is no y
     categorical  columns whose values are names, each of which gets a code
     drop, ids    columns that are left out, and that are kept beside X under their names
-    gaps         texts that stand for a gap in a .csv file, beside what always does
+    gaps         texts that stand for a gap, in a .csv file beside what always does
     schema       a file of a schema, or what it holds: it says of columns what they are, whole or in part
     like         a model or data set whose encoding is followed: no category is added, no mean fitted anew
     chunk_rows   rows of a chunk: about 8 MiB of X unless given, and never more than there are

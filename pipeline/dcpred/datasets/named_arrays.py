@@ -35,6 +35,7 @@ MICROSECONDS = {
 }
 SHORT = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second"}
 SHORT |= {"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+NO_TIME = np.iinfo(np.int64).min  # how NumPy, and xarray after it, write that there is none
 LARGEST_STEP = 2**62  # microseconds that can be added to a date
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 GAPS = ("_FillValue", "missing_value")
@@ -71,7 +72,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
                     f"array {name!r} was to become {option}, but {container.name} holds"
                     f" {_listed(list(arrays))}; pass --{option} with the name of one of them"
                 )
-        wide = [name for name, array in arrays.items() if len(array.shape) == 2 and array.shape[1] > 1]
+        wide = [name for name, array in _own(arrays).items() if len(array.shape) == 2 and array.shape[1] > 1]
         chosen = x or ("X" if "X" in arrays and len(arrays["X"].shape) == 2 else None)
         if chosen is None and wide:
             if len(wide) > 1 or y is not None:
@@ -88,8 +89,9 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
 def read_columns(container: Container) -> ArrayRows:
     """The table whose columns are the arrays of a container. Raises DataError where they are none."""
     with container.opened() as arrays:
-        columns = {name: array for name, array in arrays.items() if _is_column(array)}
-        others = [name for name, array in arrays.items() if len(array.shape) > 1 and name not in columns]
+        own = _own(arrays)
+        columns = {name: array for name, array in own.items() if _is_column(array)}
+        others = [name for name, array in own.items() if len(array.shape) > 1 and name not in columns]
         if others:
             raise DataError(
                 f"array {others[0]!r} of {container.name} has shape {arrays[others[0]].shape}, which is no"
@@ -112,6 +114,11 @@ def read_columns(container: Container) -> ArrayRows:
             raise no_rows(container.name)
         types = {n: _column(array, n, container.name, slice(0, 1)).type for n, array in columns.items()}
     return ArrayRows(container, types, n_rows)
+
+
+def _own(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
+    """Those that lie in no group below: others are taken only by name."""
+    return {name: array for name, array in arrays.items() if "/" not in name}
 
 
 def _is_column(array: NamedArray) -> bool:
@@ -168,7 +175,9 @@ def _text(value: Any, where: str) -> str | None:
     if value is None or value != value:
         return None
     if isinstance(value, bytes):
-        return value.decode("utf-8")
+        value = value.decode("utf-8")
+    if value == "":
+        return None  # such arrays have no other way to say that there is nothing
     if not isinstance(value, str):
         raise DataError(
             f"{where} was to be a column, but it holds {type(value).__name__} such as {str(value)[:60]!r};"
@@ -204,6 +213,8 @@ def _times(
     values: NDArray[Any], gap: NDArray[np.bool_], units: str, attributes: Mapping[str, Any], where: str
 ) -> NDArray[Any]:
     """datetime64[us] of times since a date."""
+    if values.dtype == np.int64:
+        gap |= values == NO_TIME
     calendar = attributes.get("calendar", CALENDARS[0])
     calendar = calendar.decode() if isinstance(calendar, bytes) else str(calendar)
     unit, since = _unit(units), _since(units)

@@ -55,9 +55,10 @@ OPTIONS = {
     "x": (".npz", *CONTAINERS),
     "y": (".npz", *CONTAINERS),
     "features": SVMLIGHT,
-    "gap": CSV,
     "dense_limit": (".npz", *SVMLIGHT),
-    **dict.fromkeys(("target", "like", "schema", "categorical", "drop", "id"), (*COLUMNS, *CONTAINERS)),
+    **dict.fromkeys(
+        ("target", "like", "schema", "categorical", "drop", "id", "gap"), (*COLUMNS, *CONTAINERS)
+    ),
 }
 
 
@@ -130,8 +131,10 @@ def _encoded(source: Source, reading: Reading) -> Table:
     if reading.like is not None:
         schema, like = reading.like
         return table_like(source, schema, like, reading.ids)
-    asked = wishes(reading.target, reading.categorical, reading.drop, reading.ids, reading.given)
-    return encoded_table(source, asked, reading.gaps)
+    asked = wishes(
+        reading.target, reading.categorical, reading.drop, reading.ids, reading.given, reading.gaps
+    )
+    return encoded_table(source, asked)
 
 
 def container_table(held: Container, reading: Reading) -> Table:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from dcpred.datasets.table import arrow_values
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers
+from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers, without
+from dcpred_tasks.schema.inference import as_option
 
 Columns = dict[str, Any]  # Arrow arrays of equal length, by name
 
@@ -50,8 +51,16 @@ def as_text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
-def arrow_cells(column: Any, name: str, source: str) -> Cells:
-    """An Arrow array as cells. Raises DataError for a type that is none of a table's values."""
+def arrow_cells(column: Any, name: str, source: str, gap_texts: Sequence[str] = ()) -> Cells:
+    """An Arrow array as cells.
+
+    gap_texts  texts that stand for a gap
+    Raises DataError for a type that is none of a table's values.
+    """
+    return without(_cells(column, name, source), gap_texts)
+
+
+def _cells(column: Any, name: str, source: str) -> Cells:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _levels(column, name, source)
@@ -73,7 +82,7 @@ def arrow_cells(column: Any, name: str, source: str) -> Cells:
     example = f", with values as {str(there[0].as_py())[:60]!r}" if len(there) else ""
     raise DataError(
         f"column {name!r} of {source} must hold numbers, text, dates or booleans, but its type is"
-        f" {kind}{example}; convert it, or leave it out with --drop {name}"
+        f" {kind}{example}; convert it, or leave it out with --drop {as_option(name)}"
     )
 
 
@@ -85,7 +94,7 @@ def _levels(column: Any, name: str, source: str) -> Cells:
     elif pa.types.is_integer(levels.type) or pa.types.is_floating(levels.type):
         known = levels.to_pylist()
     else:
-        return arrow_cells(column.dictionary_decode(), name, source)
+        return _cells(column.dictionary_decode(), name, source)
     positions = _positions(column.indices)
     if None in known:
         positions = np.where(np.append([level is None for level in known], True)[positions], -1, positions)

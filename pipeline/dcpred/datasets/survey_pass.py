@@ -57,7 +57,7 @@ def find_columns(source: Source, wishes: Wishes) -> tuple[Source, Found]:
         return source, _Pass(source, wishes).run()
     text = [n for n in source.names if not isinstance(wishes.of(n), Number | Target | Dropped | None)]
     ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
-    source = CsvFile(source.path, source.names, source.offset, frozenset(text), ids, source.gap_texts)
+    source = CsvFile(source.path, source.names, source.offset, frozenset(text), ids, wishes.gap_texts)
     free = [name for name in source.names if wishes.of(name) is None or name == wishes.target]
     # Where a column is no number, its first rows mostly tell; or one look at all of them does.
     for whole in (False, True):
@@ -127,7 +127,7 @@ class _Pass:
         self.n_rows += len(next(iter(columns.values())))
         self.values.add(columns)
         for name, survey in self.surveys.items():
-            cells = arrow_cells(columns[name], name, self.source.name)
+            cells = arrow_cells(columns[name], name, self.source.name, self.wishes.gap_texts)
             survey.add(cells)
             if name in self.spreads:
                 self.spreads[name].add(given(self.wishes, name).encode(cells))

@@ -11,7 +11,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from dcpred.estimators import out_of_core
+from dcpred.estimators import lazy_tables, out_of_core
 from dcpred.estimators.base import DCPredBase
 from dcpred.estimators.class_names import check_class_weight, class_names, named
 from dcpred_tasks.errors import DataError
@@ -242,7 +242,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         second dimension of an xarray.DataArray, or those that an attribute `feature_names` lists. Classes
         have the names that an attribute `labels` of a Zarr or xarray y lists.
         """
-        labels = class_names(y)
+        y, labels = lazy_tables.numbered_labels(y)
+        labels = labels or class_names(y)
+        X = self._encoded(X, y, labels)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
@@ -258,6 +260,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self.classes_ = np.array(self.model_.classes)
             return self
         X, y = validate_data(self, X, named(y, labels), dtype="numeric")
+        self._keep_columns()
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

@@ -216,12 +216,14 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         Names of features are kept as in DCPredClassifier.
         """
         check_numbers(y)
+        X = self._encoded(X, y, None)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
+        self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), ())

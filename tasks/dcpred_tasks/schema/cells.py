@@ -67,6 +67,17 @@ class Cells:
         return self.levels[int(value)] if self.levels else value.item() if value.dtype.kind != "M" else value
 
 
+def without(cells: Cells, gap_texts: Sequence[str]) -> Cells:
+    """The same cells, with a gap where one of these texts is."""
+    stands = (
+        np.array([level in gap_texts for level in cells.levels], bool) if gap_texts else np.zeros(0, bool)
+    )
+    if not stands.any():
+        return cells
+    values = np.where(np.append(stands, True)[cells.values], -1, cells.values)
+    return Cells(cells.kind, values, values < 0, cells.levels)
+
+
 def numbers(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cells:
     """Cells of real numbers; NaN is a gap, too."""
     if values.dtype.kind == "f":

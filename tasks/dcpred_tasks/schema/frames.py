@@ -29,10 +29,12 @@ from dcpred_tasks.schema.cells import (
     dates,
     levelled,
     numbers,
+    without,
 )
 from dcpred_tasks.schema.schema import Schema
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
+ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # beginnings of names of types
 MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
 
 
@@ -45,15 +47,22 @@ def column_names(X: Any) -> list[Any]:
     return list(X.column_names if is_a(X, "pyarrow.Table") else X.columns)
 
 
-def is_numeric(X: Any) -> bool:
-    """Whether every column of a frame holds numbers or booleans, so that it is a matrix as it is."""
+def numeric_columns(X: Any) -> list[Any]:
+    """The columns of a frame that hold numbers or booleans, so that they are columns of a matrix as they
+    are.
+    """
     if is_a(X, "pandas.DataFrame"):
-        return all(getattr(dtype, "kind", "O") in NUMBERS for dtype in X.dtypes)
-    if is_a(X, "polars.DataFrame"):
-        return all(dtype.is_numeric() or _polars_kind(dtype) == "Boolean" for dtype in X.dtypes)
-    return all(
-        str(kind).startswith(("int", "uint", "float", "double", "half", "bool")) for kind in X.schema.types
-    )
+        kinds = [getattr(dtype, "kind", "O") in NUMBERS for dtype in X.dtypes]
+    elif is_a(X, "polars.DataFrame"):
+        kinds = [dtype.is_numeric() or _polars_kind(dtype) == "Boolean" for dtype in X.dtypes]
+    else:
+        kinds = [str(kind).startswith(ARROW_NUMBERS) for kind in X.schema.types]
+    return [name for name, is_number in zip(column_names(X), kinds, strict=True) if is_number]
+
+
+def is_numeric(X: Any) -> bool:
+    """Whether every column of a frame holds numbers or booleans."""
+    return len(numeric_columns(X)) == len(column_names(X))
 
 
 def frame_cells(X: Any, name: str) -> Cells:
@@ -233,7 +242,7 @@ def encode_frame(schema: Schema, X: Any) -> FloatArray:
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
     for column, span in schema.spans:
-        out[:, span] = column.encode(frame_cells(X, column.name))
+        out[:, span] = column.encode(without(frame_cells(X, column.name), schema.gap_texts))
     return out
 
 

@@ -1,6 +1,7 @@
 """What a column is, told from its values: the rules by which a schema is made."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -40,17 +41,52 @@ MOST_CODES, MOST_LEFT_OUT = 64, 0.01
 RAREST, RAREST_SHARE = 10, 1e-4
 MOST_DIFFERENT = 0.5  # different texts among rows, from which on these tell nothing of new rows
 OTHER_DATES = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
+SHOWN = 60  # letters of a value in a message
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a user can do about a column, in words, with {name} for it, {option} for it in a shell, and {text}
+    for a value.
+    """
+
+    keep: str
+    drop: str
+    code: str
+    names: str
+    gap: str
+    target: str
+
+
+COMMAND = Words(
+    keep="keep it beside X with --id {option}, ",
+    drop="leave it out with --drop {option}",
+    code="code its frequent values with --categorical {option}",
+    names="say with --categorical {option} that its values are names",
+    gap="say with --gap {text!r} that this stands for a gap, ",
+    target="name the target with --target, follow a model with --like MODEL, ",
+)
+ESTIMATOR = Words(
+    keep="",
+    drop="leave it out of X",
+    code="have its frequent values coded by categorical=['auto', {name!r}]",
+    names="say by categorical=['auto', {name!r}] that its values are names",
+    gap="make it a missing value, ",
+    target="",
+)
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What was said of columns, by name; an import finds the rest.
+    """What was said of columns, by name; the rest is found.
 
-    given  columns as they are to be, or their kind alone
+    given      columns as they are to be, or their kind alone
+    gap_texts  what stands for a gap in text
     """
 
     target: str | None = None
     given: Mapping[str, Column | Asked] = field(default_factory=dict)
+    gap_texts: tuple[str, ...] = ()
 
     def of(self, name: str) -> Column | Asked | None:
         return Target(name) if name == self.target else self.given.get(name)
@@ -62,6 +98,7 @@ def wishes(
     drop: tuple[str, ...] = (),
     ids: tuple[str, ...] = (),
     given: Mapping[str, Column | Asked] | None = None,
+    gap_texts: tuple[str, ...] = (),
 ) -> Wishes:
     """Wishes from what was named. Raises DataError for a column that is named for two things."""
     asked: dict[str, Column | Asked] = {}
@@ -79,97 +116,173 @@ def wishes(
             )
         asked[name] = wish
     target = next((name for name, wish in asked.items() if isinstance(wish, Target)), None)
-    return Wishes(target, asked)
+    return Wishes(target, asked, gap_texts)
 
 
-def find_column(survey: ColumnSurvey, wish: Asked | None, *, has_target: bool, source: str) -> Column | Asked:
+def find_column(
+    survey: ColumnSurvey, wish: Asked | None, *, has_target: bool, source: str, words: Words = COMMAND
+) -> Column | Asked:
     """What a column is. An `Asked` with the encoding MEANS comes back where means are to be fitted.
 
     wish    what was said of it
-    source  what the table is called, for messages
+    source  what the table is called, for messages, which say in `words` what to do
     Raises DataError where it cannot be told, and where means would need a target.
     """
-    where = f"column {survey.name!r} of {source}"
-    if wish is not None:
-        return _asked(survey, wish, has_target, where)
-    kind = _kind(survey, where)
-    if kind == NUMBER:
-        return Number(survey.name)
-    if kind == BOOLEAN:
-        return Boolean(survey.name)
-    if kind == DATE:
-        return _date(survey)
-    if kind == TEXT:
-        if survey.all_boolean and set(survey.counts):
-            return Boolean(survey.name)
-        if survey.all_dates:
-            return _date(survey)
-        if survey.n_numbers >= survey.n_values / 2:
-            _refuse_numbers(survey, where)
-    if survey.too_many or survey.too_long or len(survey.counts) > MOST_CODES:
-        kept = [] if survey.too_many or survey.too_long else _kept(survey)
-        if len(kept) > MOST_CODES or _rows_of(survey, kept) < (1 - MOST_LEFT_OUT) * survey.n_values:
-            return _means(survey, has_target, where)
-    return _codes(survey)
+    return _Finder(survey, f"column {survey.name!r} of {source}", has_target, words).column(wish)
 
 
-def _asked(survey: ColumnSurvey, wish: Asked, has_target: bool, where: str) -> Column | Asked:
-    if wish.kind == DATE:
-        kind = _kind(survey, where)
-        if kind != DATE and not (kind == TEXT and survey.all_dates):
+def as_option(name: str) -> str:
+    """The name of a column as a shell takes it in an option that lists names between commas."""
+    quoted = '"' + name.replace('"', '""') + '"' if set(name) & {",", '"'} else name
+    return shlex.quote(quoted)
+
+
+def means_levels(survey: ColumnSurvey) -> tuple[Level, ...]:
+    """The categories of a column whose means are to be fitted, in order."""
+    return _in_order(list(survey.counts))
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """The rules, for one column."""
+
+    survey: ColumnSurvey
+    where: str
+    has_target: bool
+    words: Words
+
+    def column(self, wish: Asked | None) -> Column | Asked:
+        survey, kind = self.survey, self._kind()
+        if wish is not None:
+            return self._asked(wish, kind)
+        if kind == TEXT:
+            if survey.all_boolean:
+                return Boolean(survey.name)
+            self._refuse_mixed()
+            kind = DATE if survey.all_dates else kind
+        if kind == DATE:
+            return self._date()
+        if kind in (NUMBER, BOOLEAN):
+            return Number(survey.name) if kind == NUMBER else Boolean(survey.name)
+        return self._category()
+
+    def _asked(self, wish: Asked, kind: str) -> Column | Asked:
+        if wish.kind == DATE:
+            if kind != DATE and not (kind == TEXT and self.survey.all_dates):
+                held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))
+                raise DataError(
+                    f"{self.where} was to be dates, but it holds {held[1][:SHOWN]!r}, which is none of ISO"
+                    " 8601; write dates as 2024-12-31 or 2024-12-31T23:59:59Z, or have the column as"
+                    " something else"
+                )
+            return self._date()
+        if kind == DATE:
             raise DataError(
-                f"{where} was to be dates, but it holds {_example(survey, kind)}, which is none of ISO 8601;"
-                " write them as 2024-12-31 or 2024-12-31T23:59:59Z, or have it as something else"
+                f"{self.where} was to be categories, but it holds dates such as {self.survey.kinds[kind]!r};"
+                " do not name it as such, or write it as text"
             )
-        return _date(survey)
-    kind = _kind(survey, where)
-    if kind == DATE:
-        raise DataError(
-            f"{where} was to be categories, but it holds {IN_WORDS[kind]} such as {survey.kinds[kind]!r};"
-            " leave it out of the categories, or write it as text"
-        )
-    if wish.encoding == MEANS:
-        return _means(survey, has_target, where, asked=True)
-    _check_countable(survey, where)
-    return _codes(survey)
+        if wish.encoding == MEANS:
+            return self._means(asked=True)
+        return self._codes() if wish.encoding == CODES else self._category()
 
+    def _kind(self) -> str:
+        kinds = self.survey.kinds
+        if kinds.keys() == {TEXT, CATEGORY}:
+            return CATEGORY
+        if len(kinds) > 1:
+            a, b = sorted(kinds)[:2]
+            raise DataError(
+                f"{self.where} holds {IN_WORDS[a]} such as {kinds[a]!r} and {IN_WORDS[b]} such as"
+                f" {kinds[b]!r}; make it one of them"
+            )
+        return next(iter(kinds), NUMBER)
 
-def _kind(survey: ColumnSurvey, where: str) -> str:
-    kinds = set(survey.kinds)
-    if kinds == {TEXT, CATEGORY}:
-        return CATEGORY
-    if len(kinds) > 1:
-        a, b = sorted(kinds)[:2]
-        raise DataError(
-            f"{where} holds {IN_WORDS[a]} such as {survey.kinds[a]!r} and {IN_WORDS[b]} such as"
-            f" {survey.kinds[b]!r}; make it one of them"
-        )
-    return next(iter(kinds), NUMBER)
+    def _date(self) -> Date:
+        parts = DATE_PARTS if self.survey.timed else tuple(p for p in DATE_PARTS if p != SECOND)
+        return Date(self.survey.name, parts)
 
+    def _category(self) -> Column | Asked:
+        """Codes of few categories, means of many."""
+        survey = self.survey
+        if not (survey.too_many or survey.too_long):
+            kept = self._kept()
+            rows = sum(survey.counts[level] for level in kept)
+            covered = rows >= (1 - MOST_LEFT_OUT) * survey.n_values
+            if len(survey.counts) <= MOST_CODES or (len(kept) <= MOST_CODES and covered):
+                return self._codes()
+        return self._means()
 
-def _example(survey: ColumnSurvey, kind: str) -> str:
-    return f"{IN_WORDS[kind]} such as {survey.kinds[kind]!r}" if kind in survey.kinds else "nothing"
+    def _codes(self) -> Codes:
+        """The categories that are not rare, in order; where they are more than can be, the most frequent."""
+        self._check_countable()
+        return Codes(self.survey.name, _in_order(self._kept()[:MOST_CATEGORIES]))
 
+    def _kept(self) -> list[Level]:
+        """The categories that are not rare, the most frequent first."""
+        counts = self.survey.counts
+        least = min(max(RAREST, RAREST_SHARE * self.survey.n_rows), max(counts.values(), default=0))
+        kept = [level for level, n in counts.items() if n >= least]
+        return sorted(kept, key=lambda level: (-counts[level], str(level)))
 
-def _date(survey: ColumnSurvey) -> Date:
-    return Date(survey.name, DATE_PARTS if survey.timed else tuple(p for p in DATE_PARTS if p != SECOND))
+    def _means(self, *, asked: bool = False) -> Asked:
+        survey, name, words = self.survey, self.survey.name, self.words
+        other = survey.first_other
+        if not asked and other is not None and OTHER_DATES.fullmatch(other[1]):
+            raise DataError(
+                f"{self.where} holds what may be dates, as {other[1]!r}, but does not say which number is the"
+                f" day; write them as 2024-12-31 (ISO 8601), or {self._do(words.drop)}"
+            )
+        self._check_countable()
+        n = len(survey.counts)
+        if not asked and n > MOST_DIFFERENT * survey.n_values:
+            raise DataError(
+                f"{self.where} holds {n:,} different values in {survey.n_values:,} rows, which tell nothing"
+                f" of other rows; {self._do(words.keep + words.drop)}, or {self._do(words.code)}"
+            )
+        if not self.has_target:
+            raise DataError(
+                f"{self.where} holds {n:,} different categories, more than the {MOST_CODES} that become"
+                " codes by themselves, and means of the target would take their place;"
+                f" {self._do(words.target + words.drop)}, or {self._do(words.code)}"
+            )
+        return Asked(name, Codes.kind, MEANS)
 
+    def _check_countable(self) -> None:
+        survey = self.survey
+        if survey.too_many or survey.too_long:
+            so = (
+                f"more than {MOST_LEVELS:,} different values"
+                if survey.too_many
+                else f"texts of more than {MOST_LETTERS:,} letters"
+            )
+            raise DataError(
+                f"{self.where} holds {so}, which are no categories;"
+                f" {self._do(self.words.keep + self.words.drop)}"
+            )
 
-def _codes(survey: ColumnSurvey) -> Codes:
-    """The categories that are not rare, in order; where they are more than can be, the most frequent."""
-    return Codes(survey.name, _in_order(_kept(survey)[:MOST_CATEGORIES]))
+    def _refuse_mixed(self) -> None:
+        """Raise DataError for text that is mostly written as numbers or dates; a few different numbers may be
+        names.
+        """
+        survey = self.survey
+        for n, other, what in (
+            (survey.n_numbers, survey.first_other, "numbers"),
+            (survey.n_dates, survey.first_undated, "dates"),
+        ):
+            if n >= survey.n_values / 2 and other is not None:
+                row, text = other[0], other[1][:SHOWN]
+                raise DataError(
+                    f"{self.where} holds {what} in most rows, and {text!r} in row {row:,} (counted from 0);"
+                    f" correct it, {self._do(self.words.gap, text)}or {self._do(self.words.names)}"
+                )
+        few = not survey.too_many and len(survey.counts) <= MOST_CODES
+        if survey.n_numbers == survey.n_values and not few:
+            raise DataError(
+                f"{self.where} holds numbers as text; make them numbers, or {self._do(self.words.names)}"
+            )
 
-
-def _kept(survey: ColumnSurvey) -> list[Level]:
-    """The categories that are not rare, the most frequent first."""
-    counts = survey.counts
-    least = min(max(RAREST, RAREST_SHARE * survey.n_rows), max(counts.values(), default=0))
-    kept = [level for level, n in counts.items() if n >= least]
-    return sorted(kept, key=lambda level: (-counts[level], str(level)))
-
-
-def _rows_of(survey: ColumnSurvey, levels: list[Level]) -> int:
-    return sum(survey.counts[level] for level in levels)
+    def _do(self, template: str, text: str = "") -> str:
+        return template.format(name=self.survey.name, option=as_option(self.survey.name), text=text)
 
 
 def _in_order(levels: list[Level]) -> tuple[Level, ...]:
@@ -180,63 +293,3 @@ def _in_order(levels: list[Level]) -> tuple[Level, ...]:
     if not all(is_number(text) and number_level(float(text)) == text for text in texts):
         return tuple(sorted({str(level) for level in levels}))
     return tuple(sorted({plain_level(float(level)) for level in levels}))
-
-
-def means_levels(survey: ColumnSurvey) -> tuple[Level, ...]:
-    """The categories of a column whose means are to be fitted, in order."""
-    return _in_order(list(survey.counts))
-
-
-def _means(survey: ColumnSurvey, has_target: bool, where: str, *, asked: bool = False) -> Asked:
-    name = survey.name
-    if not asked and survey.first_other is not None and OTHER_DATES.fullmatch(survey.first_other[1]):
-        raise DataError(
-            f"{where} holds what may be dates, as {survey.first_other[1]!r}, but does not say which number is"
-            f" the day; write them as 2024-12-31 (ISO 8601), or leave it out with --drop {name}"
-        )
-    _check_countable(survey, where)
-    if not asked and len(survey.counts) > MOST_DIFFERENT * survey.n_values:
-        raise DataError(
-            f"{where} holds {len(survey.counts):,} different texts in {survey.n_values:,} rows, which tell"
-            f" nothing of other rows; keep it beside X with --id {name}, leave it out with --drop {name}, or"
-            f" code its frequent values with --categorical {name}"
-        )
-    if not has_target:
-        raise DataError(
-            f"{where} holds {len(survey.counts):,} different categories, more than the {MOST_CODES} that"
-            " become codes by themselves, and means of the target would take their place; name the target"
-            f" with --target, follow a model with --like MODEL, leave the column out with --drop {name}, or"
-            f" code its frequent values with --categorical {name}"
-        )
-    return Asked(name, Codes.kind, MEANS)
-
-
-def _check_countable(survey: ColumnSurvey, where: str) -> None:
-    if survey.too_many or survey.too_long:
-        so = (
-            f"more than {MOST_LEVELS:,} different values"
-            if survey.too_many
-            else f"texts of more than {MOST_LETTERS:,} letters"
-        )
-        raise DataError(
-            f"{where} holds {so}, which are no categories; keep it beside X with --id {survey.name}, or leave"
-            f" it out with --drop {survey.name}"
-        )
-
-
-def _refuse_numbers(survey: ColumnSurvey, where: str) -> None:
-    """Raise DataError for text that is mostly written as numbers, unless it is a few numbers only."""
-    name = survey.name
-    if survey.first_other is None:
-        if not survey.too_many and len(survey.counts) <= MOST_CODES:
-            return
-        raise DataError(
-            f"{where} holds numbers as text; make them numbers, or say with --categorical {name} that they"
-            " are names of categories"
-        )
-    row, text = survey.first_other
-    raise DataError(
-        f"{where} holds numbers in most rows, and {text[:60]!r} in row {row:,} (counted from"
-        f" 0); correct it, say with --gap {text[:60]!r} that this stands for a gap, or with --categorical"
-        f" {name} that its values are names"
-    )

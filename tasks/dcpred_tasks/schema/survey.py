@@ -12,7 +12,6 @@ from dcpred_tasks.schema.cells import (
     CATEGORY,
     DATE,
     DATE_DTYPE,
-    NUMBER,
     TEXT,
     Cells,
     as_boolean,
@@ -43,8 +42,12 @@ class ColumnSurvey:
         """Rows of text that is written as a number."""
         self.first_other: tuple[int, str] | None = None
         """The first row of other text, and that."""
-        self.all_boolean = self.all_dates = True
-        """Whether all text is so."""
+        self.n_dates = 0
+        """Rows of text that is a date of ISO 8601."""
+        self.first_undated: tuple[int, str] | None = None
+        """The first row of other text, and that."""
+        self.all_boolean = True
+        """Whether all text says true or false."""
         self.timed = self.fine = False
         """Whether a date has a time, and one with a part of a second."""
         self.first_day, self.last_day = np.inf, -np.inf
@@ -69,17 +72,13 @@ class ColumnSurvey:
         self._count({plain_level(level): n for level, n in there.items()})
         texts = [level for level in there if isinstance(level, str)]
         written = {text for text in texts if is_number(text)}
+        dated = {text: date for text in texts if (date := as_date(text)) is not None}
         self.n_numbers += sum(there[text] for text in written)
-        if self.first_other is None and len(written) < len(texts):
-            other = np.array([isinstance(level, str) and level not in written for level in cells.levels])
-            row = int(np.flatnonzero(~cells.gap & np.append(other, False)[cells.values])[0])
-            self.first_other = first_row + row, str(cells.levels[int(cells.values[row])])
+        self.n_dates += sum(there[text] for text in dated)
+        self.first_other = self.first_other or _first(cells, set(texts) - written, first_row)
+        self.first_undated = self.first_undated or _first(cells, set(texts) - dated.keys(), first_row)
         self.all_boolean = self.all_boolean and all(as_boolean(text) is not None for text in texts)
-        if self.all_dates:
-            found = [as_date(text) for text in texts]
-            self.all_dates = all(date is not None for date in found)
-            if self.all_dates:
-                self._add_dates(np.array(found, DATE_DTYPE))
+        self._add_dates(np.array(list(dated.values()), DATE_DTYPE))
 
     def _add_dates(self, instants: Any) -> None:
         if not len(instants):
@@ -104,15 +103,14 @@ class ColumnSurvey:
 
     def join(self, later: "ColumnSurvey") -> None:
         """Take in what was found in the rows that follow."""
-        if self.first_other is None and later.first_other is not None:
-            row, text = later.first_other
-            self.first_other = self.n_rows + row, text
+        self.first_other = self.first_other or _moved(later.first_other, self.n_rows)
+        self.first_undated = self.first_undated or _moved(later.first_undated, self.n_rows)
         self.n_rows += later.n_rows
         self.n_gaps += later.n_gaps
         self.n_numbers += later.n_numbers
+        self.n_dates += later.n_dates
         self.kinds = later.kinds | self.kinds
         self.all_boolean = self.all_boolean and later.all_boolean
-        self.all_dates = self.all_dates and later.all_dates
         self.timed, self.fine = self.timed or later.timed, self.fine or later.fine
         self.first_day = min(self.first_day, later.first_day)
         self.last_day = max(self.last_day, later.last_day)
@@ -127,5 +125,19 @@ class ColumnSurvey:
         return self.n_rows - self.n_gaps
 
     @property
-    def is_number(self) -> bool:
-        return set(self.kinds) <= {NUMBER}
+    def all_dates(self) -> bool:
+        """Whether there is text, and all of it says dates."""
+        return self.n_dates > 0 and self.first_undated is None
+
+
+def _first(cells: Cells, texts: set[str], first_row: int) -> tuple[int, str] | None:
+    """The first row that has one of these texts, and that."""
+    if not texts:
+        return None
+    wanted = np.array([level in texts for level in cells.levels] + [False])
+    row = int(np.flatnonzero(wanted[cells.values])[0])
+    return first_row + row, str(cells.levels[int(cells.values[row])])
+
+
+def _moved(found: tuple[int, str] | None, n_rows: int) -> tuple[int, str] | None:
+    return None if found is None else (found[0] + n_rows, found[1])

@@ -5,7 +5,7 @@ those whose values look like codes, where machines of rows that are held out tel
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -93,14 +93,23 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
     return replace(settings, categorical=_text(wanted, of_others))
 
 
-def with_codes(settings: Settings, coded: Sequence[int]) -> Settings:
+def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
     """Settings that are numbered, with features that a schema says are codes among those that are coded; none
     stays none.
+
+    places  the feature of each column that is one as it is, where settings number columns of a table: other
+            columns that they name are left out
     """
-    if not coded or settings.categorical == NONE:
+    if settings.categorical == NONE or (not coded and places is None):
         return settings
     named, of_others = _parsed(settings)
-    return replace(settings, categorical=_text({*named, *coded}, of_others))
+    own = named if places is None else [places[column] for column in named if column in places]
+    return replace(settings, categorical=_text({*own, *coded}, of_others) or AUTO)
+
+
+def named_columns(settings: Settings) -> list[int]:
+    """The numbers, ascending, that settings which are numbered name."""
+    return [] if settings.categorical == NONE else _parsed(settings)[0]
 
 
 def _text(features: Iterable[int], of_others: bool) -> str:

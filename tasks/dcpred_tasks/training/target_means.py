@@ -67,8 +67,8 @@ def goal(values: NDArray[np.generic], labels: Sequence[object] | None, name: str
     if len(labels) > MOST_CLASSES:
         raise DataError(
             f"a column of many categories would become means of {name}, one for each class, but there are"
-            f" {len(labels):,} classes, and at most {MOST_CLASSES} features are made; leave it out, or code"
-            " its frequent values with --categorical"
+            f" {len(labels):,} classes, and at most {MOST_CLASSES} features are made; leave it out, or name"
+            " it as categorical, so that its frequent values get codes"
         )
     return Goal(values, tuple(map(str, labels)) if len(labels) > 2 else ())
 
@@ -91,7 +91,7 @@ class Fitted:
 def fit_means(
     name: str, levels: tuple[Level, ...], positions: IntArray, rows: IntArray, goal: Goal
 ) -> Fitted:
-    """Fit encoders on the rows that they see.
+    """Fit encoders on the rows that they see, and whose target is finite.
 
     positions  int64 (n,), of each row's category in `levels`; len(levels) + 1 is a gap
     rows       int64 (n,), their numbers
@@ -101,13 +101,15 @@ def fit_means(
     if n_positions * len(outputs) > MOST_NUMBERS:
         raise DataError(
             f"column {name!r} would become means of {len(outputs)} classes for {len(levels):,} categories,"
-            f" more than the {MOST_NUMBERS:,} numbers that a schema holds; leave it out with --drop {name},"
-            f" or code its frequent values with --categorical {name}"
+            f" more than the {MOST_NUMBERS:,} numbers that a schema holds; leave it out, or name it as"
+            " categorical, so that its frequent values get codes"
         )
-    folds = fold_of(rows)
+    folds, finite = fold_of(rows), np.isfinite(outputs[0])
     tables = [
-        np.stack([_table(positions[held], output[held], n_positions, output) for output in outputs], axis=1)
-        for held in [np.ones(len(rows), bool), *(folds != fold for fold in range(FOLDS))]
+        np.stack(
+            [_table(positions[used], output[used], n_positions, output[finite]) for output in outputs], axis=1
+        )
+        for used in [finite, *(finite & (folds != fold) for fold in range(FOLDS))]
     ]
     whole = tuple(tuple(float(mean) for mean in row) for row in tables[0])
     return Fitted(Means(name, levels, whole, goal.outputs), np.stack(tables[1:]))
