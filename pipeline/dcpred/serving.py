@@ -13,7 +13,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
-from dcpred_tasks.schema.frames import encode_frame, is_frame
+from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options
@@ -97,7 +97,7 @@ class ServedModel:
             return np.concatenate([self._decision(strip, early) for strip in dense_strips(X)])
         if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
-        if self._encodes and is_frame(X):
+        if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
             return score_rows(self.model, encode_frame(self.schema_, X), early=early)[0]
         rows = as_matrix(in_training_order(X, self.artifact.feature_names))
         return score_rows(self.model, rows, early=early)[0]

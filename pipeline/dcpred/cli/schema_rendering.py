@@ -51,7 +51,9 @@ def _many(kind: str, n: int) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 2]} …"
+    """A name on a terminal: what cannot be printed, as an escape sequence, is replaced."""
+    shown = "".join(letter if letter.isprintable() else "�" for letter in name)
+    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 2]} …"
 
 
 def _becomes(column: dict[str, Any]) -> str:

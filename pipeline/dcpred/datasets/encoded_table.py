@@ -15,7 +15,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, Number, Target
 from dcpred_tasks.schema.inference import Wishes, means_levels
 from dcpred_tasks.schema.schema import Asked, Schema
-from dcpred_tasks.training.target_means import Fitted, fit_means, goal, is_seen
+from dcpred_tasks.training.target_means import Fitted, averaged, fit_means, is_seen
 
 NAMED = 5  # most columns that a message names
 
@@ -34,19 +34,29 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
     return _table(source, _schema(source, columns, wishes.gap_texts), found, fitted)
 
 
-def table_like(source: Source, schema: Schema, like: str, ids: Sequence[str] = ()) -> Table:
+def table_like(
+    source: Source, schema: Schema, like: str, ids: Sequence[str] = (), target: str | None = None
+) -> Table:
     """The table of a source encoded as a schema says: columns may come in any order, further ones are left
     out, and what its target and ids are is taken along where it is there.
 
-    like  what the schema is of, for messages
-    ids   columns to keep beside X in place of those of the schema
+    like    what the schema is of, for messages
+    ids     columns to keep beside X in place of those of the schema
+    target  the column that becomes y, in place of that of the schema
     Raises DataError where a column that becomes a feature is not there, or holds other values.
     """
     names = list(source.types)
     check_names(source.name, names)
-    for name in ids:
-        check_there(source.name, names, name, "be kept beside X")
-    missing = [column.name for column in schema.sources if column.name not in set(names)]
+    features = {column.name for column in schema.sources}
+    asked = {name: "be kept beside X" for name in ids} | ({target: "become y"} if target else {})
+    for name, what in asked.items():
+        check_there(source.name, names, name, what)
+        if name in features:
+            raise DataError(
+                f"column {name!r} of {source.name} was to {what}, but {like} has it as a feature; name"
+                " another"
+            )
+    missing = [name for name in (column.name for column in schema.sources) if name not in set(names)]
     if missing:
         shown = ", ".join(map(repr, missing[:NAMED]))
         more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
@@ -55,13 +65,13 @@ def table_like(source: Source, schema: Schema, like: str, ids: Sequence[str] = (
             f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, or rename it"
         )
     kept = [Id(name) for name in ids or schema.ids if name in set(names)]
-    taken = {column.name for column in (*schema.sources, *kept)}
-    target = [Target(name) for name in (schema.target,) if name in set(names) - taken]
-    own = (*schema.sources, *target, *kept)
+    taken = features | {column.name for column in kept}
+    goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
+    own = (*schema.sources, *goal, *kept)
     ignored = [name for name in names if name not in {column.name for column in own}]
     given: dict[str, Column | Asked] = {column.name: column for column in own}
     wishes = Wishes(
-        target[0].name if target else None,
+        goal[0].name if goal else None,
         given | {name: Dropped(name) for name in ignored},
         schema.gap_texts,
     )
@@ -165,7 +175,7 @@ def _fit_means(source: Source, wishes: Wishes, found: Found) -> dict[str, Fitted
         for name, column in known.items():
             cells = arrow_cells(columns[name], name, source.name, wishes.gap_texts)
             positions[name].append(column.positions(cells)[seen].astype(np.int32))
-    what = goal(np.concatenate(targets), found.labels, f"{wishes.target!r}")
+    what = averaged(np.concatenate(targets), found.labels, f"{wishes.target!r}")
     return {
         name: fit_means(name, asked[name], np.concatenate(positions[name]), np.concatenate(rows), what)
         for name in asked

@@ -182,7 +182,7 @@ def make_reading(
     dense_limit: int | None,
 ) -> Reading:
     """How a source is to be read. Raises DataError where options exclude each other."""
-    beside = {"target": target, "categorical": categorical, "drop": drop, "schema": schema, "gap": gaps}
+    beside = {"categorical": categorical, "drop": drop, "schema": schema, "gap": gaps}
     named = [name for name, value in beside.items() if value]
     if like is not None and named:
         raise DataError(

@@ -130,7 +130,7 @@ def frame_table(frame: Any, reading: Reading) -> Table:
 def _encoded(source: Source, reading: Reading) -> Table:
     if reading.like is not None:
         schema, like = reading.like
-        return table_like(source, schema, like, reading.ids)
+        return table_like(source, schema, like, reading.ids, reading.target)
     asked = wishes(
         reading.target, reading.categorical, reading.drop, reading.ids, reading.given, reading.gaps
     )

@@ -111,7 +111,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _encoding(self) -> Schema | None:
         """The schema that frames are encoded by; None where X is numbers as it is."""
         schema = getattr(self, "schema_", None)
-        return None if schema is None or schema.plain else schema
+        return None if schema is None or (schema.plain and not self._of_frame) else schema
 
     def _encoded(self, X: Any, y: Any, labels: Names | None) -> Any:
         """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is

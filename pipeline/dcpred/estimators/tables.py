@@ -21,7 +21,7 @@ from dcpred_tasks.schema.inference import ESTIMATOR, find_column, means_levels
 from dcpred_tasks.schema.schema import CODES, Asked, Schema
 from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.task_bodies.frame_rows import positions_seen, survey_frame, training_rows
-from dcpred_tasks.training.target_means import Fitted, fit_means, goal
+from dcpred_tasks.training.target_means import Fitted, averaged, fit_means
 
 Parts = Sequence[Any]
 Target = tuple[NDArray[Any], Sequence[object] | None]
@@ -92,7 +92,7 @@ def learn(
             raise DataError(
                 f"X has {sum(n_rows):,} rows, but y {len(values):,} values; pass one for each row"
             )
-        what = goal(values[rows], labels, "y")
+        what = averaged(values[rows], labels, "y")
         for i, (name, levels) in enumerate(asked.items()):
             positions = np.concatenate([own[i] for _, own in seen])
             fitted[name] = fit_means(name, levels, positions, rows, what)

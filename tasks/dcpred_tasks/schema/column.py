@@ -10,6 +10,7 @@ target    no feature: y
 dropped   no feature
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -314,16 +315,23 @@ def _column(values: FloatArray) -> FloatArray:
 def mismatch(column: Column, cells: Cells) -> DataError:
     """The refusal of cells that are not of a column's kind."""
     wanted = {NUMBER: "numbers", BOOLEAN: "true and false", DATE: "dates (ISO 8601)"}
-    shown = next((level for level, n in zip(cells.levels, cells.counts, strict=True) if n), cells.example())
-    if column.kind in (BOOLEAN, DATE) and cells.levels:
-        fits = as_date if column.kind == DATE else as_boolean
-        wrong = [
-            level
-            for level, n in zip(cells.levels, cells.counts, strict=True)
-            if n and (not isinstance(level, str) or fits(level) is None)
-        ]
-        shown = wrong[0] if wrong else shown
     return DataError(
         f"column {column.name!r} must hold {wanted.get(column.kind, 'text or numbers')}, as it did where the"
-        f" schema was made, but it holds {IN_WORDS[cells.kind]} such as {str(shown)!r}; convert it"
+        f" schema was made, but it holds {IN_WORDS[cells.kind]} such as {str(_wrong(column, cells))!r};"
+        " convert it"
     )
+
+
+def _wrong(column: Column, cells: Cells) -> object:
+    """A value that is not of a column's kind, or some value where none tells."""
+    there = [level for level, n in zip(cells.levels, cells.counts, strict=True) if n] if cells.levels else []
+    fits: dict[str, Callable[[Any], bool]] = {
+        DATE: lambda level: isinstance(level, str) and as_date(level) is not None,
+        BOOLEAN: lambda level: _truth(level) in (0, 1),
+    }
+    if there:
+        fit = fits.get(column.kind, lambda level: False)
+        return next((level for level in there if not fit(level)), there[0])
+    if column.kind == BOOLEAN and cells.kind == NUMBER:
+        return next(iter(cells.values[~cells.gap & (cells.values != 0) & (cells.values != 1)]), None)
+    return cells.example()

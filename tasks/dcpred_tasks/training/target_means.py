@@ -52,7 +52,7 @@ class Goal:
         return [(self.values == i).astype(ACC_DTYPE) for i in range(len(self.outputs))]
 
 
-def goal(values: NDArray[np.generic], labels: Sequence[object] | None, name: str) -> Goal:
+def averaged(values: NDArray[np.generic], labels: Sequence[object] | None, name: str) -> Goal:
     """What to average of a target.
 
     labels  names of its classes, of which `values` are numbers; None for a target of numbers, whose few
