@@ -5,9 +5,9 @@ from typing import Any
 from dcpred.execution.progress import counted
 
 SHOWN = 30  # columns that are shown one by one
-NAMES = 3  # names of features or categories of a column
+NAMES = 2  # categories of a column that are shown
 IGNORED_SHOWN = 5
-WIDEST = 28  # letters of a name
+WIDEST, LONGEST = 24, 8  # letters of the name of a column, and of a category
 
 
 def schema_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -50,23 +50,21 @@ def _many(kind: str, n: int) -> str:
     return counted(n, *words[kind])
 
 
-def _short(name: str) -> str:
+def _short(name: str, most: int = WIDEST) -> str:
     """A name on a terminal: what cannot be printed, as an escape sequence, is replaced."""
     shown = "".join(letter if letter.isprintable() else "�" for letter in name)
-    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 2]} …"
+    return shown if len(shown) <= most else f"{shown[: most - 2]} …"
 
 
 def _becomes(column: dict[str, Any]) -> str:
     kind = column["kind"]
     if kind == "boolean":
-        return "0 and 1; a gap is NaN"
+        return "0 and 1, a gap NaN"
     if kind == "date":
-        name = column["name"]
-        parts = [part if part != "day" else "days since 1970" for part in column["parts"]]
-        return f"{', '.join(parts)}; a gap is NaN" if len(name) else ""
+        return f"{', '.join(column['parts'])}, a gap NaN"
     if kind == "category":
         return _category(column)
-    return {"id": "kept beside X", "dropped": "left out", "target": "y"}[kind]
+    return {"id": "kept beside X", "dropped": "left out"}[str(kind)]
 
 
 def _category(column: dict[str, Any]) -> str:
@@ -74,7 +72,7 @@ def _category(column: dict[str, Any]) -> str:
     if column["encoding"] == "means":
         each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
         return f"mean targets of {counted(len(categories), 'category', 'categories')}{each}"
-    shown = ", ".join(f"{_short(str(name))} {code}" for code, name in enumerate(categories[:NAMES]))
-    more = ", …" if len(categories) > NAMES else ""
+    shown = [f"{_short(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
+    more = ["…"] if len(categories) > NAMES else []
     last = len(categories)
-    return f"codes: {shown}{more}, others {last}, a gap {last + 1}"
+    return f"codes {', '.join([*shown, *more, f'others {last}', f'a gap {last + 1}'])}"

@@ -39,6 +39,7 @@ CSV_NO_NUMBER = re.compile(
 # A number, or what stands for a missing one.
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
+SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
 GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
 
 
@@ -91,7 +92,7 @@ class CsvFile:
         convert = pa_csv.ConvertOptions(
             column_types={place[name]: self.types[name] for name in names},
             include_columns=[place[name] for name in names],
-            null_values=gaps,
+            null_values=[*gaps, *(around.format(gap) for gap in gaps for around in SPACED)],
             strings_can_be_null=False,
         )
         with open_bytes(self.path) as file:

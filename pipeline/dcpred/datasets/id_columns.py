@@ -69,7 +69,7 @@ def _written(column: Any, name: str, source: str) -> list[str]:
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit))
-        return ["" if text is None else f"{text.replace(' ', 'T')}Z" for text in as_text(column).to_pylist()]
+        return ["" if text is None else f"{_iso(text)}Z" for text in as_text(column).to_pylist()]
     try:
         text = as_text(column).to_pylist()
     except pa.ArrowNotImplementedError:
@@ -78,8 +78,14 @@ def _written(column: Any, name: str, source: str) -> list[str]:
             " as text; convert it, or leave it out"
         ) from None
     if pa.types.is_timestamp(kind):
-        return ["" if one is None else one.replace(" ", "T") for one in text]
+        return ["" if one is None else _iso(one) for one in text]
     return ["" if one is None else one for one in text]
+
+
+def _iso(instant: str) -> str:
+    """An instant as Arrow writes it, as ISO 8601 does: without parts of a second where there are none."""
+    whole, _, part = instant.replace(" ", "T").partition(".")
+    return f"{whole}.{part}" if part.strip("0") else whole
 
 
 def _check_name(name: str) -> None:

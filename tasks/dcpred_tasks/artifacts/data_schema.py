@@ -37,6 +37,7 @@ def schema_to_follow(address: str | Path) -> Schema:
         found = artifact.schema or (numbers_schema(names) if names else None)
         kind = "model"
     else:
+        zarr_arrays.open_any(address)
         found, kind = schema_of_array(f"{local_path(address)}/X"), "data set"
     if found is None:
         raise DataError(

@@ -54,11 +54,21 @@ class Column:
         """The names of the features that it becomes."""
         return ()
 
+    @property
+    def gap_row(self) -> FloatArray:
+        """float64 (1, n_features), what a gap becomes."""
+        return np.full((1, len(self.features)), np.nan)
+
     def encode(self, cells: Cells) -> FloatArray:
         """Features of some rows, float64 (n, n_features). Raises DataError for cells of another kind that
-        cannot be converted exactly.
+        cannot be converted exactly; cells without any value are of every kind.
         """
-        raise TypeError(f"a {self.kind} is no feature")
+        if not self.features:
+            raise TypeError(f"a {self.kind} is no feature")
+        return np.repeat(self.gap_row, len(cells), axis=0) if cells.gap.all() else self._encode(cells)
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        raise NotImplementedError
 
     def encodes_as(self, other: "Column") -> bool:
         """Whether the same values become the same features."""
@@ -101,7 +111,7 @@ class Number(Column):
     def features(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def encode(self, cells: Cells) -> FloatArray:
+    def _encode(self, cells: Cells) -> FloatArray:
         if cells.kind not in (NUMBER, BOOLEAN):
             raise mismatch(self, cells)
         return _column(np.where(cells.gap, np.nan, cells.values.astype(ACC_DTYPE)))
@@ -124,7 +134,7 @@ class Boolean(Column):
     def features(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def encode(self, cells: Cells) -> FloatArray:
+    def _encode(self, cells: Cells) -> FloatArray:
         if cells.kind in (TEXT, CATEGORY):
             table = np.array([_truth(level) for level in cells.levels] + [np.nan], ACC_DTYPE)
             values = table[cells.values]
@@ -177,6 +187,8 @@ class Category(Column):
 
     def positions(self, cells: Cells) -> IntArray:
         """int64 (n,), where each row's category stands. Raises DataError for dates."""
+        if cells.gap.all():
+            return np.full(len(cells), self.gap, np.int64)
         if cells.kind in (TEXT, CATEGORY):
             table = [self._places.get(self._level(level), self.other) for level in cells.levels]
             return np.asarray(np.array([*table, self.gap], np.int64)[cells.values])
@@ -185,14 +197,18 @@ class Category(Column):
         found = np.full(len(cells), self.gap, np.int64)
         levels, at = np.unique(cells.values[~cells.gap], return_inverse=True)
         table = [self._places.get(self._level(level), self.other) for level in levels]
-        found[~cells.gap] = np.array(table, np.int64)[at] if table else 0
+        found[~cells.gap] = np.array(table, np.int64)[at]
         return found
+
+    @property
+    def gap_row(self) -> FloatArray:
+        return self.at(np.array([self.gap]))
 
     def at(self, positions: IntArray) -> FloatArray:
         """Features of rows whose category stands there, float64 (n, n_features)."""
         return _column(positions.astype(ACC_DTYPE))
 
-    def encode(self, cells: Cells) -> FloatArray:
+    def _encode(self, cells: Cells) -> FloatArray:
         return self.at(self.positions(cells))
 
     def _level(self, level: Any) -> Level:
@@ -261,7 +277,7 @@ class Date(Column):
     def features(self) -> tuple[str, ...]:
         return tuple(self.name if part == DAY else f"{self.name}.{part}" for part in self.parts)
 
-    def encode(self, cells: Cells) -> FloatArray:
+    def _encode(self, cells: Cells) -> FloatArray:
         out = np.full((len(cells), len(self.parts)), np.nan)
         there = ~cells.gap
         instants = _instants(self, cells)[there]
