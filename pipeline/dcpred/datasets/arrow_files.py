@@ -1,21 +1,24 @@
 """Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import Columns
+from dcpred.datasets.source import Columns, is_text_or_levels
 from dcpred.datasets.table import check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")
 IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # in place of a value that is missing
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 IGNORED = ("_", ".")  # beginnings of names of files that writers of folders leave beside their rows
 
 
@@ -125,6 +128,9 @@ def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> 
     found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
     for file, schema in zip(files, schemas, strict=True):
         for name, kind in zip(schema.names, schema.types, strict=True):
+            if is_text_or_levels(kind) and is_text_or_levels(found[name]) and kind != found[name]:
+                found[name] = pa.string()
+                continue
             both = [pa.schema([(name, found[name])]), pa.schema([(name, kind)])]
             try:
                 found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
@@ -139,23 +145,37 @@ def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> 
 
 def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
     """What the names of folders say of each file: whole numbers where all of a column are, else text."""
-    fragments = {
-        Path(fragment.path): pa_dataset.get_partition_keys(fragment.partition_expression)
-        for fragment in pa_dataset.dataset(
-            [str(file) for file in files],
-            format="parquet",
-            partitioning=pa_dataset.partitioning(flavor="hive"),
-            partition_base_dir=str(path),
-        ).get_fragments()
-    }
-    told = [dict(fragments[file]) for file in files]
-    for file, values in zip(files, told, strict=True):
-        if values.keys() != told[0].keys():
+    found = [
+        {
+            unquote(name): unquote(value)
+            for name, _, value in map(_split, file.relative_to(path).parts[:-1])
+            if name
+        }
+        for file in files
+    ]
+    for file, told in zip(files, found, strict=True):
+        if told.keys() != found[0].keys():
             raise DataError(
                 f"all files of {path.name} must lie below folders of the same columns, but"
                 f" {files[0].relative_to(path)} and {file.relative_to(path)} do not; move one of them"
             )
-    return told
+    whole = {
+        name: all(WHOLE.fullmatch(told[name]) or told[name] == HIVE_NULL for told in found)
+        for name in found[0]
+    }
+    return [
+        {
+            name: None if value == HIVE_NULL else int(value) if whole[name] else value
+            for name, value in told.items()
+        }
+        for told in found
+    ]
+
+
+def _split(folder: str) -> tuple[str, str, str]:
+    """Name and value of a folder that is called `name=value`; an empty name for another."""
+    name, equals, value = folder.partition("=")
+    return (name, equals, value) if equals else ("", "", "")
 
 
 def _type_of(values: Sequence[Any]) -> Any:

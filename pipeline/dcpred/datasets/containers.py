@@ -23,6 +23,7 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
 HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
 HDF5_MAGIC, NETCDF_3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
+TEXT_DTYPE: np.dtype[Any] = np.dtypes.StringDType()
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -35,7 +36,7 @@ class NamedArray(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of its values; object for text."""
+        """That of its values; StringDType for text."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -155,7 +156,7 @@ class Hdf5File:
         text = h5py.check_string_dtype(node.dtype) is not None
         is_index = bool(node.is_scale) or DIMENSION_ONLY in str(attributes.get("NAME", ""))
         of = node.asstr(errors="strict") if text else node
-        return _Array(of, node.shape, np.dtype(object) if text else node.dtype, attributes, is_index)
+        return _Array(of, node.shape, TEXT_DTYPE if text else node.dtype, attributes, is_index)
 
 
 # -- NetCDF 3 ------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def _classic(file: Any, name: str) -> NamedArray:
     shape, dtype = tuple(variable.shape), np.dtype(variable.data.dtype).newbyteorder("=")
     attributes = {key: _decoded(value) for key, value in variable._attributes.items()}
     if dtype.kind == "S":
-        shape, dtype = shape[:-1], np.dtype(object)
+        shape, dtype = shape[:-1], TEXT_DTYPE
     return _ClassicArray(variable.data, shape, dtype, attributes, variable.dimensions == (name,))
 
 

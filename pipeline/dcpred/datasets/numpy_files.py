@@ -128,7 +128,7 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
     """
     with opened() as (X, y):
         shape, dtype = X.shape, np.dtype(X.dtype).newbyteorder("=")
-        y_dtype = None if y is None else np.dtype(y.dtype).newbyteorder("=")
+        y_dtype = None if y is None or y.dtype.kind in "OT" else np.dtype(y.dtype).newbyteorder("=")
         survey = TargetSurvey(y_where)
         for start in range(0, shape[0], SURVEY_ROWS) if y is not None else ():
             survey.add(_as_arrow(y[start : start + SURVEY_ROWS]))
