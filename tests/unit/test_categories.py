@@ -81,6 +81,7 @@ def test_auto_may_stand_beside_features_and_none_may_not() -> None:
     assert numbered(make_settings({"categorical": "auto,"}), ["soil"]).categorical == "auto"
     assert numbered(make_settings({"categorical": 'auto,"auto"'}), ["a", "auto"]).categorical == "auto,1"
     assert numbered(make_settings({"categorical": "auto,1"}), ["a", "auto"]).categorical == "auto,1"
+    assert numbered(make_settings({"categorical": ["auto", "b"]}), ["a", "b"]).categorical == "auto,1"
     with pytest.raises(SettingsError, match=r"but none stands alone: it is about all features; write it by"):
         numbered(make_settings({"categorical": "none,soil"}), ["soil", "b"])
 

@@ -28,7 +28,7 @@ def learn_frame(X: Any, target: Callable[[], Target], named: Collection[str]) ->
     for. Every part is read once to survey it, and once more where means are fitted.
     """
     names = list(X.columns)
-    numeric = [name for name, dtype in zip(names, X.dtypes, strict=True) if dtype.kind in NUMBERS]
+    numeric = [name for name, dtype in zip(names, X.dtypes, strict=True) if dtype.kind in "iuf"]
     parts = X.to_delayed()
     learned = learn(parts, names, numeric, target, named, _in_parallel)
     schema, fitted = learned.schema, dask.delayed(learned.fitted, pure=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Category, Codes, Column, Number
-from dcpred_tasks.schema.frames import column_names, is_frame, is_numeric, numeric_columns
+from dcpred_tasks.schema.frames import column_names, is_frame, is_numeric, number_columns
 from dcpred_tasks.schema.inference import ESTIMATOR, find_column, means_levels
 from dcpred_tasks.schema.schema import CODES, Asked, Schema
 from dcpred_tasks.schema.survey import ColumnSurvey
@@ -105,7 +105,7 @@ def learn(
 
 def learn_frame(X: Any, target: Callable[[], Target], named: Collection[str]) -> tuple[Schema, FloatArray]:
     """What the columns of a frame in memory are, and its rows to train on."""
-    learned = learn([X], column_names(X), numeric_columns(X), target, named)
+    learned = learn([X], column_names(X), number_columns(X), target, named)
     return learned.schema, training_rows(X, learned.schema, learned.fitted, 0)
 
 

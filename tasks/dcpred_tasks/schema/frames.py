@@ -34,7 +34,7 @@ from dcpred_tasks.schema.cells import (
 from dcpred_tasks.schema.schema import Schema
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
-ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # beginnings of names of types
+ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # beginnings of names of types
 MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
 
 
@@ -47,22 +47,24 @@ def column_names(X: Any) -> list[Any]:
     return list(X.column_names if is_a(X, "pyarrow.Table") else X.columns)
 
 
-def numeric_columns(X: Any) -> list[Any]:
-    """The columns of a frame that hold numbers or booleans, so that they are columns of a matrix as they
-    are.
+def number_columns(X: Any, *, booleans: bool = False) -> list[Any]:
+    """The columns of a frame that hold numbers, so that they are columns of a matrix as they are; with those
+    of booleans where asked for.
     """
+    wanted = NUMBERS if booleans else NUMBERS.replace("b", "")
     if is_a(X, "pandas.DataFrame"):
-        kinds = [getattr(dtype, "kind", "O") in NUMBERS for dtype in X.dtypes]
+        kinds = [getattr(dtype, "kind", "O") in wanted for dtype in X.dtypes]
     elif is_a(X, "polars.DataFrame"):
-        kinds = [dtype.is_numeric() or _polars_kind(dtype) == "Boolean" for dtype in X.dtypes]
+        kinds = [dtype.is_numeric() or (booleans and _polars_kind(dtype) == "Boolean") for dtype in X.dtypes]
     else:
-        kinds = [str(kind).startswith(ARROW_NUMBERS) for kind in X.schema.types]
+        arrow = ARROW_NUMBERS + (("bool",) if booleans else ())
+        kinds = [str(kind).startswith(arrow) for kind in X.schema.types]
     return [name for name, is_number in zip(column_names(X), kinds, strict=True) if is_number]
 
 
 def is_numeric(X: Any) -> bool:
-    """Whether every column of a frame holds numbers or booleans."""
-    return len(numeric_columns(X)) == len(column_names(X))
+    """Whether every column of a frame holds numbers or booleans, so that it is a matrix as it is."""
+    return len(number_columns(X, booleans=True)) == len(column_names(X))
 
 
 def frame_cells(X: Any, name: str) -> Cells:

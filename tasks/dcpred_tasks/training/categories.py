@@ -64,7 +64,7 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
     wanted: set[int] = set()
     for part, quoted in parts(settings.categorical):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
-        if part == AUTO and not quoted:
+        if part == AUTO and (AUTO not in places or not quoted):
             of_others = True
         elif part in places and (span is None or span[2]):
             wanted.add(places[part])
