@@ -329,6 +329,16 @@ def test_damaged_compression(tmp_path: Path, name: str) -> None:
     refused(path, "damaged")
 
 
+def test_a_file_without_lines_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        file.truncate(2**31)
+    tracemalloc.start()
+    refused(path, "a.csv was to be read as CSV, but a line has more than 32 MiB; name a file of lines")
+    assert tracemalloc.get_traced_memory()[1] < 2**29
+    tracemalloc.stop()
+
+
 def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xff\xfe\x00a\n1\n")

@@ -444,6 +444,15 @@ def test_what_is_averaged_of_a_target() -> None:
     assert averaged(np.array([0, 1]), ["a", "b", "c"], "y").outputs == ("a", "b", "c")
 
 
+def test_means_of_large_numbers(tmp_path: Path) -> None:
+    """No number of theirs is taken for one of the file, which float64 would have rounded."""
+    rows = [f"c{i % 70},{i},{10**17 + 2**20 * (i % 70)}" for i in range(700)]
+    path = text(tmp_path, "\n".join(["c,n,y", *rows]))
+    _, group = bring(path, tmp_path, target="y")
+    assert (group["X"][:, 0] >= 1e16).all()
+    assert bring(path, tmp_path, like=tmp_path / "out-1.zarr")[1]["X"].shape == (700, 2)
+
+
 @pytest.mark.parametrize("target", [np.zeros(8), np.full(8, np.inf), np.arange(8.0)])
 def test_means_of_odd_targets_are_numbers(target: np.ndarray) -> None:
     fitted = fit_means("c", ("a", "b"), np.array([0, 0, 1, 3] * 2), np.arange(8), averaged(target, None, "y"))
@@ -624,6 +633,7 @@ def test_files_that_are_no_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ):
         given.write_text(content)
         refused(path, tmp_path, why, schema=given)
+    refused(path, tmp_path, "is no file; check the path", schema=tmp_path)
     monkeypatch.setattr(importing, "LARGEST_SCHEMA", 5)
     given.write_text("[3, 3, 3]")
     refused(path, tmp_path, "has more than 0 MiB", schema=given)

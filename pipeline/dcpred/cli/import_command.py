@@ -50,7 +50,7 @@ NAMES = NamesType()
 )
 @click.option(
     "--schema",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="What columns are, in JSON as --show-schema prints it; columns it does not name are found.",
 )

@@ -223,9 +223,10 @@ def _record_batches(path: Path) -> Iterator[Any]:
         try:
             reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
             with reader:
-                if is_file:
-                    yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
-                else:
-                    yield from reader
+                numbers = range(reader.num_record_batches) if is_file else ()
+                for batch in map(reader.get_batch, numbers) if is_file else reader:
+                    # Offsets of text are believed otherwise, wherever they lead.
+                    batch.validate(full=True)
+                    yield batch
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(path, error) from error

@@ -114,6 +114,14 @@ def _zarr_dimensions(array: zarr.Array[Any], name: str) -> tuple[dict[str, Any],
 # -- HDF5 and NetCDF 4 ---------------------------------------------------------------------------------------
 
 
+class _Hdf5Array(_Array):
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        try:
+            return np.asarray(self.of[rows])
+        except (RuntimeError, TypeError) as error:
+            raise OSError(str(error)) from error
+
+
 @dataclass(frozen=True)
 class Hdf5File:
     """A file of HDF5, as NetCDF 4 is."""
@@ -133,7 +141,13 @@ class Hdf5File:
         except OSError as error:
             raise damaged(self.path, error) from error
         with file:
-            yield dict(self._arrays(h5py, file, ""))
+            try:
+                arrays = dict(self._arrays(h5py, file, ""))
+            except DataError:
+                raise
+            except (RuntimeError, OSError, KeyError, ValueError, TypeError) as error:
+                raise damaged(self.path, error) from error
+            yield arrays
 
     def _arrays(self, h5py: Any, group: Any, above: str) -> Iterator[tuple[str, NamedArray]]:
         for name in group:
@@ -156,7 +170,7 @@ class Hdf5File:
         text = h5py.check_string_dtype(node.dtype) is not None
         is_index = bool(node.is_scale) or DIMENSION_ONLY in str(attributes.get("NAME", ""))
         of = node.asstr(errors="strict") if text else node
-        return _Array(of, node.shape, TEXT_DTYPE if text else node.dtype, attributes, is_index)
+        return _Hdf5Array(of, node.shape, TEXT_DTYPE if text else node.dtype, attributes, is_index)
 
 
 # -- NetCDF 3 ------------------------------------------------------------------------------------------------

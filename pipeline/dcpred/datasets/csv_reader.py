@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ from dcpred_tasks.schema.inference import as_option
 BATCH_BYTES = 2**20
 # A row may be this many times as long as the first line, where BATCH_BYTES are too few.
 HEADER_LENGTHS = 32
+LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 CSV_NO_NUMBER = re.compile(
     r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S
 )
@@ -149,10 +150,20 @@ def _all_numbers(column: Any) -> bool:
     return True
 
 
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            raise DataError(
+                f"{name} was to be read as CSV, but a line has more than {LONGEST_LINE / 2**20:,.0f} MiB;"
+                " name a file of lines"
+            )
+        yield line
+
+
 def csv_file(path: Path) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …"""
     with open_bytes(path) as file:
-        lines = iter(file.readline, b"")
+        lines = _lines(file, path.name)
         fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
         offset, has_rows = file.tell(), any(line.strip() for line in lines)
     names = [name.strip() for name in fields]

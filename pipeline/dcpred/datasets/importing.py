@@ -209,21 +209,20 @@ def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, .
     if isinstance(schema, dict):
         return read_columns(schema, "the import")
     path = Path(schema)
+    if not path.is_file():
+        so = "is no file" if path.exists() else "does not exist"
+        raise DataError(f"a schema was to be read from {path}, but it {so}; check the path")
+    if path.stat().st_size > LARGEST_SCHEMA:
+        raise DataError(
+            f"a schema was to be read from {path}, but that has more than {LARGEST_SCHEMA / 2**20:.0f} MiB;"
+            " name a file of --show-schema"
+        )
     try:
-        if path.stat().st_size > LARGEST_SCHEMA:
-            raise DataError(
-                f"a schema was to be read from {path}, but that has more than {LARGEST_SCHEMA / 2**20:.0f}"
-                " MiB; name a file of --show-schema"
-            )
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"a schema was to be read from {path}, but it is not valid JSON ({error}); write one with `dcpred"
             " import SOURCE --show-schema`"
-        ) from None
-    except FileNotFoundError:
-        raise DataError(
-            f"a schema was to be read from {path}, but it does not exist; check the path"
         ) from None
     return read_columns(value, path.name)
 

@@ -112,10 +112,9 @@ class _Pass:
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
-        told = self._columns()
+        told, wide = self._columns(), self.values.wide()
         dtype = self.values.dtype(self._encoded(told))
         found = Found(self.n_rows, told, dtype, self.surveys, ids=self.ids)
-        wide = self.values.wide()
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
             wide += [self.wishes.target] if self.goal.wide().size else []
@@ -231,8 +230,10 @@ class _NumbersOfText:
 
     def dtype(self, encoded: Spread) -> np.dtype[Any]:
         """The smallest dtype for these and for other features."""
-        self.spread.join(encoded)
-        return self.spread.dtype()
+        both = Spread(0)
+        both.join(self.spread)
+        both.join(encoded)
+        return both.dtype()
 
 
 class _TypedNumbers:
