@@ -145,6 +145,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     classes_ : ndarray (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
+    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
@@ -237,6 +238,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or
         Zarr array.
+
+        A frame may hold text, categories, booleans and dates: what its columns are is learned, and kept as
+        schema_. A sparse matrix is made dense where memory allows it.
 
         Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the
         second dimension of an xarray.DataArray, or those that an attribute `feature_names` lists. Classes

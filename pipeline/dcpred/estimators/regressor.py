@@ -128,6 +128,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     ----------
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
+    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
@@ -213,7 +214,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
-        Names of features are kept as in DCPredClassifier.
+        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier.
         """
         check_numbers(y)
         X = self._encoded(X, y, None)
