@@ -148,8 +148,8 @@ def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
         (pd.DataFrame({"a": []}), ["has none"]),
         (pl.DataFrame({"a": [[1]]}), ["column 'a' of the frame", "list"]),
         (pl.LazyFrame({"a": [1]}), ["LazyFrame", "collect"]),
-        ([1, 2], ["imported from a list", "pandas, polars, pyarrow"]),
-        (MATRIX, ["imported from a ndarray"]),
+        ([1, 2], ["imported from builtins.list", "pandas, polars, pyarrow"]),
+        (MATRIX, ["imported from numpy.ndarray"]),
     ],
 )
 def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) -> None:
@@ -404,11 +404,18 @@ def test_sparse_matrices_that_are_none(tmp_path: Path, part: str, value: Any) ->
 
 def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "a.npz", SPARSE)
-    words = ["40 rows of 300 features take 0.1 MiB when they are written dense", "--dense-limit"]
+    words = [
+        "5 % of it are values",
+        "40 rows of 300 features take 0.1 MiB when they are dense",
+        "--dense-limit",
+    ]
     refused(tmp_path / "a.npz", tmp_path, *words, dense_limit=95_999)
     bring(tmp_path / "a.npz", tmp_path, dense_limit=96_000)
     (tmp_path / "a.svm").write_text("1 1:1 50000:1\n" * 100_000)
-    refused(tmp_path / "a.svm", tmp_path, "100,000 rows of 50,000 features take 4.7 GiB", "limit of 4.0 GiB")
+    refused(tmp_path / "a.svm", tmp_path, "100,000 rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB")
+    full = sp.csr_array(np.ones((40, 300)))
+    sp.save_npz(tmp_path / "full.npz", full)
+    bring(tmp_path / "full.npz", tmp_path, dense_limit=1)
 
 
 # -- Names ---------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ NAMES = NamesType()
     "--dense-limit",
     type=click.FloatRange(0, min_open=True),
     metavar="GIB",
-    help="GiB that a sparse source (.svm, .npz of SciPy) may take when it is written dense [default: 4].",
+    help="GiB that a sparse source (.svm, .npz of SciPy) may take when it is written dense [default: 1].",
 )
 @json_option
 @reports_errors

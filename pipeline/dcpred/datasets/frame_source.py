@@ -38,8 +38,8 @@ def read_frame(frame: Any) -> FrameRows:
         )
     if not is_frame(frame):
         raise DataError(
-            f"data were to be imported from a {type(frame).__name__}; pass the name of a file, or a frame of"
-            f" {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
+            f"data were to be imported from {type(frame).__module__}.{type(frame).__name__}; pass the name"
+            f" of a file, or a frame of {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
         )
     names = column_names(frame)
     if names == list(range(len(names))):

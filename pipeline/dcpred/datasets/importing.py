@@ -95,7 +95,7 @@ def import_data(
     like         a model or data set whose encoding is followed: no category is added, no mean fitted anew
     chunk_rows   rows of a chunk: about 8 MiB of X unless given, and never more than there are
     features     of an svmlight file, where its rows do not use the last ones of the data it belongs to
-    dense_limit  bytes that a sparse source may take when it is written dense: 4 GiB unless given
+    dense_limit  bytes that a sparse source may take when it is written dense: 1 GiB unless given
     progress     called with (rows written, rows in all)
 
     The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted.

@@ -50,7 +50,7 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limi
                 )
         if is_sparse:
             X: Any = SparseFile(path, archive, scratch)
-            check_dense(path.name, X.shape, X.dtype.itemsize, dense_limit)
+            check_dense(path.name, X.shape, X.n_values, X.dtype.itemsize, dense_limit)
         else:
             with archive.open(f"{chosen['x']}.npy") as file:
                 shape = check_features(where["x"], *_header(where["x"], file))

@@ -15,19 +15,24 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.atomic_files import resource_errors
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
-DENSE_LIMIT = 4 * 2**30  # bytes
+DENSE_LIMIT = 2**30  # bytes
+SPARSE_SHARE = 0.1  # share of values from which on rows are as good as dense
 GIB, MIB = 2**30, 2**20
 
 
-def check_dense(name: str, shape: tuple[int, int], itemsize: int, limit: int) -> None:
-    """Raise DataError where dense rows would take more bytes than the limit."""
+def check_dense(name: str, shape: tuple[int, int], n_values: int, itemsize: int, limit: int) -> None:
+    """Raise DataError where dense rows would take more bytes than the limit, and few of them are values.
+
+    n_values  values that are written; all others are zero
+    """
     n_rows, n_features = shape
-    size = n_rows * n_features * itemsize
-    if size > limit:
+    size, share = n_rows * n_features * itemsize, n_values / (n_rows * n_features)
+    if size > limit and share < SPARSE_SHARE:
         raise DataError(
-            f"{name} is sparse, and its {n_rows:,} rows of {n_features:,} features take {_bytes(size)} when"
-            f" they are written dense, more than the limit of {_bytes(limit)}; choose or project features"
-            " first (as sklearn.feature_selection and sklearn.decomposition.TruncatedSVD do), or raise"
+            f"{name} is sparse ({100 * share:.2g} % of it are values), and its {n_rows:,} rows of"
+            f" {n_features:,} features take {_bytes(size)} when they are dense, more than the limit of"
+            f" {_bytes(limit)}, and about four times as much in training; choose or project features first"
+            " (as sklearn.feature_selection and sklearn.decomposition.TruncatedSVD do), or raise"
             " --dense-limit"
         )
 
@@ -56,7 +61,7 @@ class SparseFile:
             raise DataError(f"{path.name} was to become X, but its shape is {shape.tolist()}; write it again")
         self.shape = int(shape[0]), int(shape[1])
         self.data, self.indices, self.indptr = (self._array(name) for name in ("data", "indices", "indptr"))
-        self.dtype = self.data.dtype
+        self.dtype, self.n_values = self.data.dtype, len(self.data)
         self._check()
 
     def _small(self, name: str) -> NDArray[Any]:

@@ -66,7 +66,7 @@ def read_svmlight(path: Path, n_features: int | None = None, dense_limit: int = 
         )
     if n_values < survey.n_rows * n_features:
         spread.add(np.zeros((1, 1)))  # a value that is not written is zero
-    check_dense(path.name, (survey.n_rows, n_features), spread.dtype().itemsize, dense_limit)
+    check_dense(path.name, (survey.n_rows, n_features), n_values, spread.dtype().itemsize, dense_limit)
 
     def batches(rows: int) -> Iterator[Batch]:
         for X, y, _ in _svm_batches(path, zero_based=first_index == 0, n_features=n_features):
