@@ -175,6 +175,15 @@ def test_raw_numbers_are_taken_as_they_are(folder: Path, tmp_path: Path) -> None
     assert plan_run(folder / "model", str(tmp_path / "single.zarr"), tmp_path / "s")[0].n_rows == 600
 
 
+def test_metadata_of_a_group_that_are_damaged_do_not_count_as_none(folder: Path, tmp_path: Path) -> None:
+    import_data(FRAME[["age", "colour", "label"]], tmp_path / "a.zarr", target="label")
+    (tmp_path / "a.zarr/zarr.json").write_text("{")
+    with pytest.raises(DataError, match="the metadata there mean nothing to Zarr"):
+        trained(tmp_path / "a.zarr", tmp_path / "model")
+    (tmp_path / "a.zarr/zarr.json").unlink()
+    assert trained(tmp_path / "a.zarr", tmp_path / "model")
+
+
 def test_a_schema_of_other_features_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
     import_data(FRAME[["age", "colour", "label"]], tmp_path / "a.zarr", target="label")
     group = zarr.open_group(tmp_path / "a.zarr", mode="r+")

@@ -5,10 +5,13 @@ from typing import Any
 
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema, first_difference, numbers_schema, read_schema
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.place import open_place
+
+GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group, one of which is there
 
 
 def schema_of_array(x: str) -> Schema | None:
@@ -20,25 +23,28 @@ def schema_of_array(x: str) -> Schema | None:
         return None
     try:
         attributes: dict[str, Any] = dict(zarr_arrays.open_group(group).attrs)
-    except DataError:  # the array is in no group
-        return None
+    except DataError:
+        place = open_place(group)
+        if any(place.read(file) is not None for file in GROUP_FILES):
+            raise
+        return None  # the array lies in no group
     told = attributes.get(ATTRIBUTE)
     return None if told is None else read_schema(told, group)
 
 
 def schema_to_follow(address: str | Path) -> Schema:
-    """The schema of the model or data set at an address. Where a model only knows the names of its features,
-    all of them are numbers. Raises DataError where there is neither.
+    """The schema of the model or data set at an address. Where only the names of features are known, all of
+    them are numbers. Raises DataError where there is neither.
     """
     place = open_place(address)
     if place.read(MODEL_FILE) is not None:
         artifact = open_artifact(address)
-        names = artifact.feature_names
-        found = artifact.schema or (numbers_schema(names) if names else None)
-        kind = "model"
+        found, names, kind = artifact.schema, artifact.feature_names, "model"
     else:
-        zarr_arrays.open_any(address)
-        found, kind = schema_of_array(f"{local_path(address)}/X"), "data set"
+        x = zarr_arrays.find_array(address, "X")
+        found, names, kind = schema_of_array(x), feature_names(zarr_arrays.open_array(x)), "data set"
+    if found is None and names:
+        return numbers_schema(names)
     if found is None:
         raise DataError(
             f"data were to be encoded like {address}, but this {kind} knows neither a schema nor names of"
