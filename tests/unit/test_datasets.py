@@ -341,10 +341,9 @@ def test_a_file_without_lines_is_not_read_into_memory(tmp_path: Path) -> None:
 
 def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"\xff\xfe\x00a\n1\n")
-    refused(path, "damaged")
-    path.write_bytes(b"a,b\n1,\xff\n")
-    refused(path, "correct the file", target="b")
+    for content in (b"\xff\xfe\x00a\n1\n", b"a,b\n1,\xff\n"):
+        path.write_bytes(content)
+        refused(path, "is no text in UTF-8; save it as UTF-8")
 
 
 # -- svmlight ------------------------------------------------------------------------------------------------

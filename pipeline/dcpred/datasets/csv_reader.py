@@ -119,6 +119,8 @@ class CsvFile:
 
     def _refusal(self, why: str) -> DataError:
         found = CSV_NO_NUMBER.search(why)
+        if "invalid UTF8" in why:
+            return no_text(self.name)
         if found is None:
             return DataError(f"{self.name} was to be read as CSV, but is not: {why}; correct the file")
         name, row = self.names[int(found[1])], int(found[2]) - 1  # pyarrow counts from 1, without the header
@@ -150,6 +152,10 @@ def _all_numbers(column: Any) -> bool:
     return True
 
 
+def no_text(name: str) -> DataError:
+    return DataError(f"{name} was to be read as CSV, but is no text in UTF-8; save it as UTF-8")
+
+
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     while line := file.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
@@ -164,7 +170,10 @@ def csv_file(path: Path) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …"""
     with open_bytes(path) as file:
         lines = _lines(file, path.name)
-        fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
+        try:
+            fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
+        except UnicodeDecodeError:
+            raise no_text(path.name) from None
         offset, has_rows = file.tell(), any(line.strip() for line in lines)
     names = [name.strip() for name in fields]
     if len(names) == 1 and re.search("[;\t]", names[0]):

@@ -30,6 +30,12 @@ ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
 )
+# A number with a sign of money or per cent, groups of thousands, or a comma for a point.
+OTHER_NUMBER = re.compile(
+    r"[$€£¥]?\s?[+-]?[0-9]{1,3}(?:[.,'’ \u00a0\u202f]?[0-9]{3})*(?:[.,][0-9]+)?\s?[%‰$€£¥]?"
+)
+# A date that does not say which number is the day.
+OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
 BOOLEANS = {"true": 1, "false": 0}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DATE_DTYPE = np.dtype("datetime64[us]")  # dates that text says: years 1 to 9999
@@ -113,6 +119,16 @@ def is_number(text: str) -> bool:
         return isfinite(float(text)) and "_" not in text
     except ValueError:
         return False
+
+
+def is_other_number(text: str) -> bool:
+    """Whether text is a number to people, and is none to Python."""
+    return OTHER_NUMBER.fullmatch(text) is not None and not is_number(text)
+
+
+def is_other_date(text: str) -> bool:
+    """Whether text may be a date that is none of ISO 8601."""
+    return OTHER_DATE.fullmatch(text) is not None and as_date(text) is None
 
 
 def as_boolean(text: str) -> int | None:

@@ -1,6 +1,5 @@
 """What a column is, told from its values: the rules by which a schema is made."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +39,6 @@ MOST_CODES, MOST_LEFT_OUT = 64, 0.01
 # 100,000 rows, and makes no column for a code that it meets in fewer than ten.
 RAREST, RAREST_SHARE = 10, 1e-4
 MOST_DIFFERENT = 0.5  # different texts among rows, from which on these tell nothing of new rows
-OTHER_DATES = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
 SHOWN = 60  # letters of a value in a message
 
 
@@ -226,12 +224,6 @@ class _Finder:
 
     def _means(self, *, asked: bool = False) -> Asked:
         survey, name, words = self.survey, self.survey.name, self.words
-        other = survey.first_other
-        if not asked and other is not None and OTHER_DATES.fullmatch(other[1]):
-            raise DataError(
-                f"{self.where} holds what may be dates, as {other[1]!r}, but does not say which number is the"
-                f" day; write them as 2024-12-31 (ISO 8601), or {self._do(words.drop)}"
-            )
         self._check_countable()
         n = len(survey.counts)
         if not asked and n > MOST_DIFFERENT * survey.n_values:
@@ -261,15 +253,27 @@ class _Finder:
             )
 
     def _refuse_mixed(self) -> None:
-        """Raise DataError for text that is mostly written as numbers or dates; a few different numbers may be
-        names.
+        """Raise DataError for text that mostly is numbers or dates, in whatever way it is written; a few
+        different plain numbers may be names.
         """
         survey = self.survey
+        half = survey.n_values / 2
+        if survey.n_other_dates >= half:
+            raise DataError(
+                f"{self.where} holds what may be dates, as {survey.other_date[:SHOWN]!r}, but does not say"
+                " which number is the day; write them as 2024-12-31 (ISO 8601),"
+                f" {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+            )
+        if survey.other_number and survey.n_numbers + survey.n_other_numbers >= half:
+            raise DataError(
+                f"{self.where} holds numbers with signs or separators, as {survey.other_number[:SHOWN]!r};"
+                f" write them as 1234.5, {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+            )
         for n, other, what in (
             (survey.n_numbers, survey.first_other, "numbers"),
             (survey.n_dates, survey.first_undated, "dates"),
         ):
-            if n >= survey.n_values / 2 and other is not None:
+            if n >= half and other is not None:
                 row, text = other[0], other[1][:SHOWN]
                 raise DataError(
                     f"{self.where} holds {what} in most rows, and {text!r} in row {row:,} (counted from 0);"

@@ -17,6 +17,8 @@ from dcpred_tasks.schema.cells import (
     as_boolean,
     as_date,
     is_number,
+    is_other_date,
+    is_other_number,
     plain_level,
 )
 from dcpred_tasks.schema.schema import MOST_LETTERS, MOST_LEVELS
@@ -46,6 +48,10 @@ class ColumnSurvey:
         """Rows of text that is a date of ISO 8601."""
         self.first_undated: tuple[int, str] | None = None
         """The first row of other text, and that."""
+        self.n_other_numbers = self.n_other_dates = 0
+        """Rows of text that may be numbers or dates to people."""
+        self.other_number = self.other_date = ""
+        """The first such text."""
         self.all_boolean = True
         """Whether all text says true or false."""
         self.timed = self.fine = False
@@ -78,6 +84,12 @@ class ColumnSurvey:
         self.first_other = self.first_other or _first(cells, set(texts) - written, first_row)
         self.first_undated = self.first_undated or _first(cells, set(texts) - dated.keys(), first_row)
         self.all_boolean = self.all_boolean and all(as_boolean(text) is not None for text in texts)
+        odd_numbers = [text for text in texts if is_other_number(text)]
+        odd_dates = [text for text in texts if is_other_date(text)]
+        self.n_other_numbers += sum(there[text] for text in odd_numbers)
+        self.n_other_dates += sum(there[text] for text in odd_dates)
+        self.other_number = self.other_number or next(iter(odd_numbers), "")
+        self.other_date = self.other_date or next(iter(odd_dates), "")
         self._add_dates(np.array(list(dated.values()), DATE_DTYPE))
 
     def _add_dates(self, instants: Any) -> None:
@@ -109,6 +121,10 @@ class ColumnSurvey:
         self.n_gaps += later.n_gaps
         self.n_numbers += later.n_numbers
         self.n_dates += later.n_dates
+        self.n_other_numbers += later.n_other_numbers
+        self.n_other_dates += later.n_other_dates
+        self.other_number = self.other_number or later.other_number
+        self.other_date = self.other_date or later.other_date
         self.kinds = later.kinds | self.kinds
         self.all_boolean = self.all_boolean and later.all_boolean
         self.timed, self.fine = self.timed or later.timed, self.fine or later.fine
