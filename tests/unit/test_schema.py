@@ -187,8 +187,6 @@ def test_means_are_of_the_category_of_others_and_of_a_gap() -> None:
     several = Means("c", ("a",), ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0)), ("no", "yes"))
     assert several.features == ("c.no", "c.yes")
     alike(encoded(several, texts(["a", "b", None])), [[1, 0], [0.5, 0.5], [0, 1]])
-    assert (CITY.gap_becomes, several.gap_becomes) == ("a mean of its own", "a mean of its own")
-    assert Means("c", (), ((1.0,), (1.0,))).gap_becomes == "the mean of all rows"
 
 
 @given(st.lists(st.datetimes(datetime(1583, 1, 1), datetime(9999, 12, 31)) | st.none(), max_size=20))
@@ -224,7 +222,6 @@ def test_some_parts_of_dates() -> None:
 @pytest.mark.parametrize("column", [Id("a"), Target("a"), Dropped("a")])
 def test_what_is_no_feature(column: Column) -> None:
     assert column.features == ()
-    assert column.gap_becomes == ""
     with pytest.raises(TypeError):
         column.encode(texts(["a"]))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any
 
@@ -37,6 +37,7 @@ OTHER_NUMBER = re.compile(
 # A date that does not say which number is the day.
 OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
 BOOLEANS = {"true": 1, "false": 0}
+REMEMBERED = 2**14  # texts whose dates are known: the same come again in every batch
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DATE_DTYPE = np.dtype("datetime64[us]")  # dates that text says: years 1 to 9999
 
@@ -136,6 +137,7 @@ def as_boolean(text: str) -> int | None:
     return BOOLEANS.get(text.lower())
 
 
+@lru_cache(maxsize=REMEMBERED)
 def as_date(text: str) -> np.datetime64 | None:
     """The instant in UTC that an ISO 8601 date says, with a time and a zone or without, to the microsecond;
     None for other text. Without a zone it is taken as UTC.

@@ -74,11 +74,6 @@ class Column:
         """Whether the same values become the same features."""
         return self == other
 
-    @property
-    def gap_becomes(self) -> str:
-        """What a gap is in X, in words; empty for no feature."""
-        return ""
-
 
 @dataclass(frozen=True)
 class Dropped(Column):
@@ -119,10 +114,6 @@ class Number(Column):
     def encodes_as(self, other: Column) -> bool:
         return isinstance(other, Number | Boolean) and self.name == other.name
 
-    @property
-    def gap_becomes(self) -> str:
-        return "NaN"
-
 
 @dataclass(frozen=True)
 class Boolean(Column):
@@ -149,10 +140,6 @@ class Boolean(Column):
     def encodes_as(self, other: Column) -> bool:
         return isinstance(other, Number | Boolean) and self.name == other.name
 
-    @property
-    def gap_becomes(self) -> str:
-        return "NaN"
-
 
 @dataclass(frozen=True)
 class Category(Column):
@@ -162,10 +149,6 @@ class Category(Column):
 
     categories: tuple[Level, ...]
     kind: ClassVar[str] = "category"
-
-    @property
-    def n_positions(self) -> int:
-        return len(self.categories) + 2
 
     @property
     def other(self) -> int:
@@ -229,10 +212,6 @@ class Codes(Category):
     def features(self) -> tuple[str, ...]:
         return (self.name,)
 
-    @property
-    def gap_becomes(self) -> str:
-        return f"code {self.gap}"
-
 
 @dataclass(frozen=True)
 class Means(Category):
@@ -257,11 +236,6 @@ class Means(Category):
     def at(self, positions: IntArray) -> FloatArray:
         return np.asarray(self.table[positions])
 
-    @property
-    def gap_becomes(self) -> str:
-        same = self.means[self.gap] == self.means[self.other]
-        return "the mean of all rows" if same else "a mean of its own"
-
 
 @dataclass(frozen=True)
 class Date(Column):
@@ -285,10 +259,6 @@ class Date(Column):
         for j, part in enumerate(self.parts):
             out[there, j] = _part(part, instants, days)
         return out
-
-    @property
-    def gap_becomes(self) -> str:
-        return "NaN"
 
 
 def _instants(column: Column, cells: Cells) -> NDArray[Any]:

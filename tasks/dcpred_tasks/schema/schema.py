@@ -113,10 +113,6 @@ class Schema:
         """
         return not all(isinstance(column, Number | Boolean) for column in self.sources)
 
-    def of_features(self) -> "Schema":
-        """The columns that become features, alone."""
-        return Schema(self.sources, self.gap_texts)
-
     def document(self) -> dict[str, Any]:
         """As JSON holds it; `read_schema` reads it."""
         told: dict[str, Any] = {"version": VERSION, "columns": [_document(c) for c in self.columns]}
