@@ -70,8 +70,8 @@ def evaluate(
     model = artifact.model(support=early)
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
-    check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_encoding(x, artifact)
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     _check(X, target, x, y)
     plan = plan_scoring(

@@ -159,6 +159,9 @@ def test_rows_that_are_encoded_otherwise_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.csv", "o.zarr"]
     said = run("score", folder / "model", tmp_path / "o.zarr", tmp_path / "scores", code=3)
     assert "(column 'colour' has other categories, as 'red')" in said
+    import_data(FRAME[["age", "amount"]], tmp_path / "fewer.zarr")
+    said = run("score", folder / "model", tmp_path / "fewer.zarr", tmp_path / "scores", code=3)
+    assert "(column 'amount' in place of 'colour')" in said
     assert said.count("\n") == 1
 
 

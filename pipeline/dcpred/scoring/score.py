@@ -66,10 +66,10 @@ def plan_run(
     outputs = check_outputs(outputs, model.task)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
+    check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")
-    check_same_encoding(x, artifact)
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_apart(x, str(output))
     if not may_lack_chunks:
