@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from dcpred import import_data, load_model
 from dcpred.cli import main
+from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
 from dcpred.refresh.refresh import refresh
@@ -135,6 +136,16 @@ def test_a_model_of_numbers_is_of_the_version_and_hash_that_it_was(tmp_path: Pat
         "version": 1,
         "columns": [{"name": n, "kind": "number"} for n in ("age", "amount")],
     }
+
+
+def test_systems_are_compared_on_columns_of_0_and_1(folder: Path) -> None:
+    data = folder / "known.zarr"
+    rows = draw_rows((f"{data}/X", f"{data}/y"), None, "classification", 300, 100, seed=0)
+    X = zarr.open_group(data, mode="r")["X"]
+    codes = len(np.unique(X[:, X.attrs["feature_names"].index("colour")]))
+    assert rows.X.shape[1] == rows.X_test.shape[1] == X.shape[1] - 1 + codes - 1
+    first = X.attrs["feature_names"].index("colour")
+    assert set(np.unique(rows.X[:, first : first + codes - 1])) == {0.0, 1.0}
 
 
 # -- Refused -------------------------------------------------------------------------------------------------
