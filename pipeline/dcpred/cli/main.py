@@ -26,6 +26,7 @@ class _Commands(click.Group):
         "refresh": "Score what is new or changed since the last time, and publish the whole.",
         "status": "Say how far the scoring of an output is, or list the runs of a refresh.",
         "verify": "Say whether an output is whole and as it was written.",
+        "export": "Write scores as a table, beside the ids of their rows.",
         "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
         "compare": "Many systems side by side on one data set.",
