@@ -88,6 +88,8 @@ def _make(folder: Path, name: str) -> None:
         "id": np.array([f"row {i}, é" for i in range(N_ROWS)], dtype=np.dtypes.StringDType()),
         "number": np.arange(N_ROWS, dtype=np.uint64) + 2**63,
         "half": np.linspace(0, 1, N_ROWS, dtype=np.float16),
+        "day": np.datetime64("2026-03-01") + np.arange(N_ROWS),
+        "hour": np.append(np.arange(N_ROWS - 1).astype("datetime64[h]"), [np.datetime64("NaT")]),
     }
     for key, value in further.items():
         group.create_array(key, data=value, chunks=(70,))
@@ -189,6 +191,17 @@ def test_columns_of_data_stand_before(runs: Callable[[str], Path], tmp_path: Pat
     np.testing.assert_array_equal(found["half"].to_numpy(), data["half"][...].astype("f4"))
     known = zarr.open_group(folder / "known.zarr", mode="r")
     np.testing.assert_array_equal(found["height"].to_numpy(), known["X"][:, 0])
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_dates_stand_beside_scores(runs: Callable[[str], Path], tmp_path: Path, ending: str) -> None:
+    folder, out = runs("names"), tmp_path / f"a.{ending}"
+    data = zarr.open_group(folder / "new.zarr", mode="r")
+    assert done(folder, out, beside=["day,hour"], only=["day>=2026-03-11"]).n_written == N_ROWS - 10
+    found = table(out)
+    for name in ("day", "hour"):
+        own = found[name].to_numpy().astype(data[name].dtype)
+        np.testing.assert_array_equal(own, data[name][10:])
 
 
 def test_chosen_columns_and_rows(runs: Callable[[str], Path], tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class _ZarrWriter:
         dtype: Any = np.dtypes.StringDType() if text else np.dtype(field.type.to_pandas_dtype())
         fill = "" if text else self.missing.get(field.name)
         if fill is None:
-            fill = np.nan if dtype.kind == "f" else dtype.type(0)
+            fill = np.full((), {"f": np.nan, "M": "NaT"}.get(dtype.kind, 0), dtype)[()]
         names = ("sample",)
         return create_array(
             self.group, field.name, (self.n_rows,), dtype, GROUP_ROWS, fill_value=fill, dimensions=names
@@ -93,7 +93,7 @@ class _ZarrWriter:
     def _put(self, table: pa.Table) -> None:
         for name, array in self.arrays.items():
             column = table[name].combine_chunks()
-            if column.null_count:
+            if column.null_count and array.dtype.kind != "M":  # Arrow's own way has NaT there.
                 column = column.fill_null(array.fill_value)
             values = column.to_numpy(zero_copy_only=False)
             array[self.done : self.done + len(values)] = values.astype(array.dtype)
