@@ -13,7 +13,7 @@ COUNTED = 2**16  # different residuals that are told apart
 FINE, COARSE = 64, 12  # ranges of predictions that residuals are counted by, and that they are told by
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 BAND = (0.05, 0.5, 0.95)  # quantiles of the residuals of a range of predictions
-BARS = 40  # of the histogram of residuals, which reaches from quantile ENDS[0] to ENDS[1]
+BARS = 40  # bars of the histogram of residuals, which reaches from quantile ENDS[0] to ENDS[1]
 ENDS = (0.005, 0.995)
 
 
