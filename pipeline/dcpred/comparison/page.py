@@ -39,9 +39,16 @@ def comparison_page(report: "CompareReport") -> Page:
             f"{'★ ' if (one.system, one.what) in starred else ''}{plain(one.system)}",
             *map(plain, cells(report, one)[1:]),
         ]
-        for one in report.results
+        for one in done
     ]
-    table = Table(heads(report), lines, "All points", "★ is beaten by no cheaper one.", texts=2, wide=True)
+    text = "★ is beaten by no cheaper one."
+    table = Table(heads(report), lines, "Points", text, texts=2, wide=True)
+    others = [
+        [plain(one.system), plain(one.what), plain(cells(report, one)[2])]
+        for one in report.results
+        if one.status != "done"
+    ]
+    left = Table(["system", "with", "why"], others, texts=3, wraps=True)
     parts: list[Picture | Table] = [_score(report, front)] if done else []
     if report.kernel_errors:
         parts.append(_errors(report))
@@ -49,7 +56,14 @@ def comparison_page(report: "CompareReport") -> Page:
         title="Systems side by side",
         lead=said(report),
         facts=facts,
-        sections=[Section("Pictures", parts=parts), Section("Numbers", parts=[table])],
+        sections=[
+            Section("Pictures", parts=parts),
+            Section(
+                "Numbers",
+                parts=[table] if lines else [],
+                folded=[(f"{len(others):,} points without a result", left)] if others else [],
+            ),
+        ],
     )
 
 
@@ -125,22 +139,25 @@ def _score_paint(report: "CompareReport") -> Paint:
         axes.xaxis.set_major_formatter(charts.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
         axes.set_ylabel("accuracy on test rows, %" if percents else "RMSE on test rows")
-        axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], percents))
+        ours = [factor * (one.quality or 0.0) for one in done if one.system == OURS]
+        axes.set_ylim(*_limits([factor * (one.quality or 0.0) for one in done], ours, percents))
         axes.set_xlim(axes.get_xlim())
         charts.place_labels(axes, labels)
 
     return paint
 
 
-def _limits(values: list[float], more_is_better: bool) -> tuple[float, float]:
-    """From twice as far as the middle lies from the best, so that the worst do not press all others"
-    " together."""
-    values = sorted(values)
-    middle, best = values[len(values) // 2], values[-1] if more_is_better else values[0]
-    room = max(abs(best - middle), 1e-9)
-    if more_is_better:
-        return middle - 2 * room, best + 0.2 * room
-    return best - 0.2 * room, middle + 2 * room
+def _limits(values: list[float], ours: list[float], more_is_better: bool) -> tuple[float, float]:
+    """From twice as far as the middle lies from the best, so that the worst do not press all others together;
+    further where the best of ours is not in it.
+    """
+    sign = 1.0 if more_is_better else -1.0
+    values = sorted((sign * value for value in values), reverse=True)
+    best, middle = values[0], values[len(values) // 2]
+    room = max(best - middle, 1e-9)
+    worst = min([middle - 2 * room, *([max(sign * value for value in ours) - 0.2 * room] if ours else [])])
+    low, high = sorted((sign * worst, sign * (best + 0.2 * room)))
+    return low, high
 
 
 def _errors(report: "CompareReport") -> Picture:

@@ -84,7 +84,8 @@ def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
     figure.draw_without_rendering()  # lays the axes out
     box = axes.get_window_extent()
     scale = 72 / figure.dpi
-    taken: list[tuple[float, float, float, float]] = []
+    points = [(axes.transData.transform((x, y)) - box.min) * scale for x, y, _, _ in labels]
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
     left = []
     for x, y, name, colour in labels:
         at = axes.transData.transform((x, y))
@@ -247,6 +248,8 @@ def frontier(axes: Any, points: Sequence[tuple[float, float]], chosen: tuple[flo
     if points:
         x, y = zip(*sorted(points), strict=True)
         axes.step(x, y, where="post", color=FIRST, marker="o")
+        if x[-1] - x[0] < 0.1 * x[-1]:  # as good as one cost
+            axes.set_xlim(0.9 * x[0], 1.1 * x[-1])
     if chosen[1] is None:
         return
     axes.plot(*chosen, "s", markersize=12, fillstyle="none", color=SECOND, markeredgewidth=2)

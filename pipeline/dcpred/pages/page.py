@@ -158,6 +158,13 @@ def render(page: Page) -> Report:
     return Report(page.title, text)
 
 
+def _printable(value: Any) -> Any:
+    """A text that is put into a page, without what does not print. Markup is ours."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else "�" for c in value)
+
+
 @lru_cache(maxsize=1)
 def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - optional
@@ -165,6 +172,7 @@ def _template() -> Any:
     environment = Environment(
         loader=PackageLoader("dcpred.pages", "."),
         autoescape=True,
+        finalize=_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -26,6 +26,7 @@ INK, MUTED, GRID, FIRST, SECOND, PALE, PAPER = COLOURS
 STYLE: dict[str, Any] = {
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
+    "axes.formatter.useoffset": False,
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 11,

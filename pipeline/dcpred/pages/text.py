@@ -15,9 +15,8 @@ def number(value: float | None, digits: int = 4) -> str:
     """A number in so many digits; a dash where there is none."""
     if value is None:
         return "–"
-    if isinstance(value, int) or abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    whole = isinstance(value, int) or abs(value) >= 10**digits
+    return f"{value:,.0f}".replace("-", "−") if whole else f"{value:.{digits}g}".replace("-", "−")
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -25,7 +24,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def counted(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"
+    return f"{n:,} {one if n == 1 else many}" if n else f"no {many}"
 
 
 def size(n_bytes: float | None) -> str:

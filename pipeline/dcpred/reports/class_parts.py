@@ -22,14 +22,15 @@ def class_sections(r: dict[str, Any]) -> list[Section]:
     """Sections of an evaluation of classes."""
     matrix = r.get("confusion_matrix")
     names = [plain(one["class"]) for one in r["classes"]]
-    parts: list[Picture | Table] = [_recall(r["classes"])]
+    parts: list[Picture | Table] = []
     if matrix is not None and len(names) <= MATRIX_CLASSES:
-        parts.insert(0, _matrix_table(names, matrix))
+        parts.append(_matrix_table(names, matrix))
     elif matrix is not None:
-        parts.insert(0, _matrix_picture(names, np.array(matrix)))
+        parts.append(_matrix_picture(names, np.array(matrix)))
     pairs = (r.get("confusions") or [])[:LISTED_PAIRS]
     if pairs and len(names) > 2:
         parts.append(_pairs_table(pairs, {one["class"]: one["rows"] for one in r["classes"]}))
+    parts.append(_recall(r["classes"]))
     text = (
         "Recall is the share of a class's rows that are taken for it; precision is the share of the rows"
         " taken for a class that are of it."

@@ -164,7 +164,7 @@ def _leaves(r: dict[str, Any]) -> Section:
     )
     drawn = charts.picture("Errors of leaves", text, paint)
     return Section(
-        "Leaves",
+        "Where it is wrong",
         "A leaf is a region of the data with a small model of its own.",
         parts=[drawn, table] if len(worst) else [drawn],
     )

@@ -20,10 +20,11 @@ from dcpred_tasks.training.settings import Settings
 DRAWN_FEATURES = 15
 LISTED_FEATURES = 500
 LEAF_BARS = 20
-PARTS = ("convert", "descend", "landmarks", "outputs")  # of the cost of a row
-DOING = {
+LEAST_SHARE = 0.0005  # of squared distances, of a feature that is drawn
+# Parts of the cost of a row.
+PARTS = {
     "convert": "scaling the row",
-    "descend": "down the tree",
+    "descend": "walk down the tree",
     "landmarks": "landmarks",
     "outputs": "outputs",
 }
@@ -45,14 +46,11 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
         facts=facts,
         sections=[
             *(evaluation_sections(evaluated) if evaluated else ()),
-            _leaves(told, model),
-            _features(model, names),
-            _cost(told),
+            _made_of(told, model, names),
             *search,
             _settings(told),
             _history(told, address),
         ],
-        warnings=[f"{plain(remark)}." for remark in told["shrunk"]],
     )
 
 
@@ -81,8 +79,8 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _leaves(told: dict[str, Any], model: Model) -> Section:
-    rows = told["rows_per_leaf"]
+def _made_of(told: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
+    """Leaves, what distances are made of, what a row costs."""
     facts = [
         ("kernel", plain(told["kernel"]["name"])),
         ("landmarks of a leaf", _range(told["landmarks_per_leaf"])),
@@ -90,10 +88,13 @@ def _leaves(told: dict[str, Any], model: Model) -> Section:
         ("constant leaves", f"{told['n_constant_leaves']:,}"),
         ("depth of the tree", f"{told['tree_depth']:,}"),
     ]
-    text = "A leaf is a region of the data with a small model of its own."
+    text = f"A tree sends each row to one of {model.n_leaves:,} leaves, which have small models of their own."
     if model.n_leaves < 2:
-        return Section("Leaves", "All rows are in one leaf.", facts=facts)
-    return Section("Leaves", text, facts, [_sizes(rows, np.sort(model.leaf_rows))])
+        text = "All rows are in one leaf."
+    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in told["shrunk"])])
+    parts = [_sizes(told["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
+    parts += [part for part in (_features(model, names), _cost(told)) if part is not None]
+    return Section("What it is made of", text, facts, parts)
 
 
 def _range(told: dict[str, Any]) -> str:
@@ -143,13 +144,12 @@ def feature_shares(model: Model) -> FloatArray:
     return np.asarray(shares / total if total > 0 else shares)
 
 
-def _features(model: Model, names: tuple[str, ...] | None) -> Section:
+def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     shares = feature_shares(model)
-    if not shares.any():
-        return Section("Features")
     order = np.argsort(-shares, kind="stable")
-    unused = int((shares == 0).sum())
-    shown = [int(j) for j in order[:DRAWN_FEATURES] if shares[j] > 0]
+    shown = [int(j) for j in order[:DRAWN_FEATURES] if shares[j] >= LEAST_SHARE]
+    if not shown:
+        return None
 
     def called(feature: int) -> str:
         return plain(names[feature]) if names else f"feature {feature}"
@@ -160,62 +160,48 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Section:
         axes.set_xlabel("share of squared distances, %")
 
     coded = model.scaling.coding
-    left_out = (
-        f" {counted(len(coded.features), 'coded feature is', 'coded features are')} left out."
-        if coded
-        else ""
-    )
+    unused = int((shares == 0).sum()) - (len(coded.features) if coded else 0)
     text = (
-        f"{called(shown[0])} makes {percent(float(shares[shown[0]]))} of the squared distance between two"
-        f" rows in the mean, the first {len(shown)} together {percent(float(shares[shown].sum()))}."
+        f"The model compares rows by their distance in scaled features. {called(shown[0])} makes"
+        f" {percent(float(shares[shown[0]]))} of its square in the mean, so that it decides most which rows"
+        " are near; it does not say in which direction a prediction moves."
     )
+    if unused:
+        text += f" {counted(unused, 'feature has', 'features have')} no part in it."
+    if coded:
+        text += f" {counted(len(coded.features), 'coded feature is', 'coded features are')} left out."
     reference = model.reference
     assert reference is not None
-    table = Table(
-        ["feature", "share", "mean", "standard deviation"],
+    lines = [
         [
-            [
-                called(j),
-                percent(float(shares[j]), 2),
-                number(float(reference.mean[j])),
-                number(float(reference.sd[j])),
-            ]
-            for j in map(int, order[:LISTED_FEATURES])
-        ],
-    )
-    drawn = charts.picture(
-        "What distances are made of", text, paint, size=(360, charts.bars_height(len(shown))), table=table
-    )
-    said = (
-        "The model compares rows by their distance in scaled features. A large share says that a feature"
-        f" decides which rows are near, and not in which direction it moves a prediction.{left_out}"
-    )
-    if unused and coded is None:
-        said += f" {counted(unused, 'feature has', 'features have')} no part in it."
-    return Section("Features", said, parts=[drawn])
+            called(j),
+            percent(float(shares[j]), 2),
+            number(float(reference.mean[j])),
+            number(float(reference.sd[j])),
+        ]
+        for j in map(int, order[:LISTED_FEATURES])
+    ]
+    table = Table(["feature", "share", "mean", "standard deviation"], lines)
+    height = charts.bars_height(len(shown))
+    return charts.picture("What distances are made of", text, paint, size=(360, height), table=table)
 
 
-def _cost(told: dict[str, Any]) -> Section:
+def _cost(told: dict[str, Any]) -> Picture:
     cost = told["predicted_cost"]
     values = [float(cost[part]) for part in PARTS]
 
     def paint(axes: Any) -> None:
-        charts.bars(axes, [DOING[part] for part in PARTS], values, [f"{v:.1f}" for v in values])
+        charts.bars(axes, list(PARTS.values()), values, [f"{v:.1f}" for v in values])
         axes.set_xlabel("linear predictions")
 
-    most = PARTS[int(np.argmax(values))]
+    most = list(PARTS.values())[int(np.argmax(values))]
     text = (
-        f"As predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} linear predictions a"
-        f" row, most of it for {DOING[most]}."
+        f"As predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} times as long as a"
+        f" linear prediction x @ w of the same row. The largest part is: {most}."
     )
-    table = Table(
-        ["part", "linear predictions"], [[DOING[p], f"{v:.1f}"] for p, v in zip(PARTS, values, strict=True)]
-    )
-    drawn = charts.picture("Cost of a row", text, paint, size=(360, charts.bars_height(4)), table=table)
-    said = (
-        "The unit is the time of a linear prediction x @ w of the same row. An evaluation measures the cost."
-    )
-    return Section("Cost", said, parts=[drawn])
+    lines = [[name, f"{v:.1f}"] for name, v in zip(PARTS.values(), values, strict=True)]
+    table = Table(["part", "linear predictions"], lines)
+    return charts.picture("Cost of a row", text, paint, size=(360, charts.bars_height(4)), table=table)
 
 
 def _settings(told: dict[str, Any]) -> Section:
@@ -253,8 +239,8 @@ def _history(told: dict[str, Any], address: str) -> Section:
     if isinstance(versions, dict):
         lines = [[plain(name), without_places(version, address)] for name, version in versions.items()]
         parts.append(Table(["package", "version"], lines, "Trained with", texts=2))
-    facts = [("hash", plain(told["hash"]))]
-    return Section("History", facts=facts, parts=parts)
+    parts.append(Table(["of", "hash"], [["model", plain(told["hash"])]], "Hash", texts=2))
+    return Section("History", parts=parts)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from dcpred.reports.root_page import RUNS_SHOWN, root_page
 from dcpred.reports.run_evaluation import evaluate_run
 from dcpred.reports.run_page import open_run, run_page
 from dcpred.reports.search_page import search_page, search_sections
-from dcpred.runs.latest import SETTINGS, run_meant
+from dcpred.runs.latest import RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import PLAN
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE
 from dcpred_tasks.errors import DataError, DcpredError
-from dcpred_tasks.storage.addresses import check_options, is_remote, local_path
+from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.storage.place import open_place
@@ -31,7 +31,16 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
 MOST_BYTES = 256 * 2**20  # of a JSON file
 # What a value of another kind than is expected ends in.
-ODD = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
+ODD = (
+    AttributeError,
+    FileNotFoundError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    ZeroDivisionError,
+)
 
 
 def report(
@@ -151,7 +160,7 @@ def _of_root(address: str, data: str | None, y: str, say: Reporter) -> Page:
     status = root_status(address, RUNS_SHOWN)
     latest = None
     if status.latest:
-        place = open_place(f"{address}/runs/{status.latest}")
+        place = open_place(below(address, RUNS, status.latest))
         if place.read(PLAN) is not None:
             latest = _of_run(place.address, data, y, say)
     return root_page(status, latest)

@@ -111,7 +111,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     found = [
         ("rows", f"{status.n_rows:,}"),
         ("with a score", percent((done - run.n_bad) / status.n_rows, 2)),
-        ("without", f"{run.n_bad:,}"),
+        ("without a score", f"{run.n_bad:,}"),
         ("blocks", f"{status.done_blocks:,} of {status.n_blocks:,}"),
     ]
     if rates:
@@ -191,7 +191,8 @@ def _failed(run: Run) -> Section:
 def _made(run: Run) -> Section:
     """What the run was, by its hashes and versions."""
     manifest = run.manifest
-    facts = [("run", plain(run.run.run)), ("model", plain(run.run.model_hash))]
+    hashes = [["run", plain(run.run.run)], ["model", plain(run.run.model_hash)]]
+    facts = []
     memory = max((worker.peak_bytes for worker in run.gathered.workers.values()), default=None)
     if memory:
         facts.append(("memory of a worker, at most", size(memory)))
@@ -202,4 +203,5 @@ def _made(run: Run) -> Section:
     if isinstance(versions, dict):
         lines = [[plain(name), plain(version)] for name, version in versions.items()]
         folded.append(("Versions", Table(["package", "version"], lines, texts=2)))
-    return Section("How it was made", facts=facts, folded=folded)
+    parts = [Table(["of", "hash"], hashes, "Hashes", texts=2)]
+    return Section("How it was made", facts=facts, parts=parts, folded=folded)

@@ -8,7 +8,7 @@ from dcpred.pages import charts
 from dcpred.pages.charts import Line
 from dcpred.pages.page import Picture, Section, Table
 from dcpred.pages.text import counted, number, percent, plain, size
-from dcpred.reports.run_records import PHASES, Gathered
+from dcpred.reports.run_records import PHASES, Gathered, Group
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
@@ -39,7 +39,7 @@ def labels(found: Gathered, classes: list[str]) -> Section:
     return Section("Labels", parts=parts, folded=[(f"Rows of all {len(classes):,} classes", table)])
 
 
-def _labels_over_rows(groups: list[Any], drawn: list[int], classes: list[str]) -> Picture:
+def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str]) -> Picture:
     shares = np.array([g.sums["labels"] / g.sums["labels"].sum() for g in groups])
     x = [g.middle for g in groups]
 
@@ -124,7 +124,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
     return charts.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
 
 
-def _over_rows(what: str, edges: FloatArray, groups: list[Any]) -> Picture:
+def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
     told = np.array([bin_quantiles(edges, g.sums["decision"], SHARES) for g in groups])
     x = [g.middle for g in groups]
 
@@ -151,9 +151,8 @@ def drift(
 ) -> Section:
     """How far rows are from those of training: over the rows by leaves, in all by features."""
     parts: list[Picture | Table] = []
-    groups = [g for g in found.groups if "leaf_rows" in g.sums and g.sums["leaf_rows"].sum() >= LEAST_ROWS]
     if model is not None and model.n_leaves > 1:
-        groups = [g for g in groups if len(g.sums["leaf_rows"]) == model.n_leaves]
+        groups = _judged(found, model.n_leaves)
         if len(groups) > 1:
             parts.append(_stability(groups, model))
     features = (told or {}).get("features")
@@ -169,7 +168,22 @@ def drift(
     return Section("Drift", text, parts=parts)
 
 
-def _stability(groups: list[Any], model: Model) -> Picture:
+def _judged(found: Gathered, n_leaves: int) -> list[Group]:
+    """Groups put together until rows enough are sampled of each; the last ones may be too few."""
+    judged: list[Group] = []
+    for group in found.groups:
+        rows = group.sums.get("leaf_rows")
+        if rows is None or len(rows) != n_leaves:
+            continue
+        if not judged or judged[-1].sums["leaf_rows"].sum() >= LEAST_ROWS:
+            judged.append(Group(group.first, group.stop, sums={"leaf_rows": rows}))
+        else:
+            judged[-1].stop = group.stop
+            judged[-1].sums["leaf_rows"] = judged[-1].sums["leaf_rows"] + rows
+    return [group for group in judged if group.sums["leaf_rows"].sum() >= LEAST_ROWS]
+
+
+def _stability(groups: list[Group], model: Model) -> Picture:
     psi = [leaf_occupancy(model.leaf_rows, g.sums["leaf_rows"]).psi for g in groups]
     x = [g.middle for g in groups]
 
@@ -184,8 +198,8 @@ def _stability(groups: list[Any], model: Model) -> Picture:
     beyond = sum(one > LARGE_PSI for one in psi)
     text = (
         f"Whether rows fall into leaves as training rows did, in {len(psi)} successive parts of the rows."
-        f" {counted(beyond, 'part is', 'parts are')} beyond the dashed line; the largest index is"
-        f" {number(max(psi), 3)}. Few sampled rows alone make it larger than 0."
+        f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
+        f" is {number(max(psi), 3)}. Few sampled rows alone make it larger than 0."
     )
     table = Table(
         ["rows from", "stability index"],
@@ -198,16 +212,14 @@ def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
     lines = [
         [
             plain(names[one["feature"]]) if names and one["feature"] < len(names) else f"{one['feature']}",
-            "another constant" if one["shift"] is None else f"{one['shift']:+.2f}",
+            "another constant" if one["shift"] is None else f"{one['shift']:+.2f}".replace("-", "−"),
             number(one["mean"]),
             number(one["training_mean"]),
         ]
         for one in features["top"]
     ]
-    text = (
-        f"By the difference of the means in standard deviations; {counted(features['n_large'], 'is', 'are')}"
-        f" large ({LARGE_SHIFT} or more)."
-    )
+    far = counted(features["n_large"], "feature has", "features have")
+    text = f"By the difference of the means, in standard deviations; {far} moved far ({LARGE_SHIFT} or more)."
     return Table(["feature", "moved by", "mean", "in training"], lines, "Features that moved most", text)
 
 
