@@ -19,7 +19,7 @@ Numbers = Sequence[float] | NDArray[Any]
 SIZE = (360, 250)  # CSS pixels: as wide as a phone shows them, and texts of 11 pixels are read there
 WIDE, NARROW = (860, 380), (360, 400)
 LINE_PIXELS = 14  # height of a line of text
-NAME_LETTERS = 18  # of a name in a picture
+NAME_LETTERS = 18  # the longest name in a picture
 # Of lines in their order: colour, dashes, marker.
 LOOKS: tuple[tuple[str, Any, str], ...] = (
     (FIRST, "-", "o"),
@@ -248,7 +248,7 @@ def frontier(axes: Any, points: Sequence[tuple[float, float]], chosen: tuple[flo
     if points:
         x, y = zip(*sorted(points), strict=True)
         axes.step(x, y, where="post", color=FIRST, marker="o")
-        if x[-1] - x[0] < 0.1 * x[-1]:  # as good as one cost
+        if x[-1] - x[0] < 0.1 * x[-1]:  # These are as good as one cost.
             axes.set_xlim(0.9 * x[0], 1.1 * x[-1])
     if chosen[1] is None:
         return

@@ -67,7 +67,7 @@ def drawing(width: int, height: int) -> Iterator[Any]:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with rc_context(STYLE), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that the font for measuring has not
+        warnings.simplefilter("ignore")  # Letters are warned of that the font for measuring has not
         yield Figure(figsize=(width / 72, height / 72), layout="constrained")
 
 

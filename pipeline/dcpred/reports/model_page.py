@@ -20,7 +20,7 @@ from dcpred_tasks.training.settings import Settings
 DRAWN_FEATURES = 15
 LISTED_FEATURES = 500
 LEAF_BARS = 20
-LEAST_SHARE = 0.0005  # of squared distances, of a feature that is drawn
+LEAST_SHARE = 0.0005  # the least share of squared distances that is drawn
 # Parts of the cost of a row.
 PARTS = {
     "convert": "scaling the row",

@@ -29,7 +29,7 @@ from dcpred_tasks.storage.plain_files import read_plain
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
-MOST_BYTES = 256 * 2**20  # of a JSON file
+MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
 # What a value of another kind than is expected ends in.
 ODD = (
     AttributeError,
