@@ -138,6 +138,8 @@ def test_its_runs_have_a_report(call: Callable[..., RefreshReport], data: Path, 
     assert found.texts["h2"][:2] == ["Runs", "Rows"]
     assert [text for text in found.texts["th"] if text in (first.run, last.run)] == [last.run, first.run]
     assert f"{last.taken_blocks} of {last.n_blocks}" in found.texts["td"]
+    taken = found.texts["dd"][found.texts["dt"].index("blocks taken over")]
+    assert taken == str(last.taken_blocks), "no worker did them now"
     assert check_page(report_of(root / "latest").html).texts["h2"][0] == "Rows"
     (root / f"runs/{first.run}/manifest.json").write_text("{}")
     assert f"Run {first.run} is damaged" in " ".join(check_page(report_of(root).html).texts["p"])

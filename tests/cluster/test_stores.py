@@ -51,6 +51,7 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
+from support.html_pages import seen
 from support.mutations import mutated
 from support.pools import inline
 from support.stores import SECRET_KEY, Proxy, azure_server, forget_stores, gcs_server, spoiled, used
@@ -292,6 +293,13 @@ def test_scores_are_exported_from_and_to_a_store(
     else:
         assert files(made) == files(on_disk)
     command("export", finished.address, f"{known.root}/table.{ending}", code=3)
+
+
+def test_what_lies_on_a_store_has_a_report(known: Known, finished: Place) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    for address, other in ((known.model, known.folder / "model"), (finished.address, known.folder / "out")):
+        on_store, on_disk = (seen(dcpred.report(at).html).texts for at in (address, other))
+        assert on_store["h3"] == on_disk["h3"]
 
 
 def test_scores_on_a_store_are_opened(known: Known, finished: Place) -> None:
