@@ -33,11 +33,14 @@ class CountedValues:
 
     def add(self, values: NDArray[np.floating], kinds: NDArray[np.integer]) -> None:
         """Count values (n,), which are numbers, each of a kind (n,)."""
+        if not len(values):
+            return
         n_kinds = self.counts.shape[1]
         codes = (_keys(values) >> np.uint32(self.shift)).astype(np.uint64) * np.uint64(n_kinds)
         found, n = np.unique(codes + kinds.astype(np.uint64), return_counts=True)
         new = (found // np.uint64(n_kinds)).astype(np.uint32)
-        keys = np.union1d(self.keys, new)
+        keys = np.sort(np.concatenate([self.keys, new]))  # np.union1d hashes them, which takes longer
+        keys = keys[np.concatenate([keys[1:] != keys[:-1], np.ones(min(len(keys), 1), bool)])]
         counts = np.zeros((len(keys), n_kinds), np.int64)
         counts[np.searchsorted(keys, self.keys)] = self.counts
         np.add.at(counts, (np.searchsorted(keys, new), (found % np.uint64(n_kinds)).astype(np.int64)), n)
