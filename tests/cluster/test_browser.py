@@ -14,7 +14,7 @@ import pytest
 from dcpred.comparison.compare import CompareReport, Result
 from dcpred.comparison.page import comparison_page
 from dcpred.comparison.systems import every_system
-from dcpred.evaluation.evaluate import Measures
+from dcpred.evaluation.measures import Measures
 from dcpred.pages.page import Page, Report, render
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.report import report

@@ -15,12 +15,12 @@ from sklearn import metrics
 
 from dcpred.cli import main
 from dcpred.cli.evaluation_rendering import evaluated
-from dcpred.evaluation import class_measures, value_measures
-from dcpred.evaluation import evaluate as evaluating
+from dcpred.evaluation import class_measures, measures, value_measures
 from dcpred.evaluation.class_measures import ClassMeasures
 from dcpred.evaluation.counted_values import CountedValues, quantiles
 from dcpred.evaluation.curves import POINTS, curves
-from dcpred.evaluation.evaluate import Measures, evaluate
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.measures import Measures
 from dcpred.evaluation.probabilities import BINS, ProbabilityMeasures
 from dcpred.evaluation.value_measures import ValueMeasures
 from dcpred_tasks.artifacts.model_artifact import write_model
@@ -245,7 +245,7 @@ def test_a_model_with_probabilities_is(monkeypatch: pytest.MonkeyPatch) -> None:
         second = 1 / (1 + np.exp(-decision[:, 0].astype(float)))
         return np.stack([1 - second, second], axis=1)
 
-    monkeypatch.setattr(evaluating, "class_probabilities", logistic)
+    monkeypatch.setattr(measures, "class_probabilities", logistic)
     decision, target = scored(200, 2, 0, 7)
     found = Measures(model_of(2))
     found.add(decision, target)

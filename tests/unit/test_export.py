@@ -436,6 +436,10 @@ def test_the_command(runs: Callable[[str], Path], tmp_path: Path) -> None:
     ]
     rows = [f'"row {i}, é",{i},2' for i in BAD]
     assert (tmp_path / "a.csv").read_text() == "\n".join(['"id","row","status"', *rows]) + "\n"
+    many = command(out, tmp_path / "many.csv", "--with", "id,number,half,day,hour,height,age").stdout
+    assert many.splitlines()[2].startswith("columns  id, number, half, day, hour, height, age, label")
+    assert many.splitlines()[2].endswith(" more")
+    assert max(map(len, many.splitlines()[1:])) <= 80
     assert '"n_written": 3' in command(out, tmp_path / "b.csv", *words, "--json").stdout
     assert "a.csv, but that exists" in command(out, tmp_path / "a.csv", code=3).stderr
     assert "no plan.json" in command(tmp_path, tmp_path / "c.csv", code=3).stderr

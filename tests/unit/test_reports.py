@@ -19,6 +19,7 @@ import dcpred
 from dcpred.cli import main
 from dcpred.cost.measured import Cost
 from dcpred.evaluation import evaluate as evaluating
+from dcpred.evaluation import measures
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.pages import charts
 from dcpred.pages.page import render
@@ -212,7 +213,7 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
         second = 1 / (1 + np.exp(-np.clip(decision[:, 0].astype(float), -30, 30)))
         return np.stack([1 - second, second], axis=1)
 
-    monkeypatch.setattr(evaluating, "class_probabilities", logistic)
+    monkeypatch.setattr(measures, "class_probabilities", logistic)
     folder = made("two classes")
     told = evaluate(folder / "model", f"{folder}/data.zarr/X", f"{folder}/data.zarr/y", cost=False)
     found = checked(render(evaluation_page(told)).html)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dcpred.cli.evaluation_rendering import short
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter
@@ -71,6 +72,15 @@ def _written(r: dict[str, Any]) -> str:
         [
             ("table", r["out"]),
             ("rows", f"{r['n_written']:,}{some}" + ("" if r["finished"] else "; the run is not finished")),
-            ("columns", ", ".join(r["columns"])),
+            ("columns", _listed(r["columns"])),
         ]
     )
+
+
+def _listed(names: list[str]) -> str:
+    """The first names, as far as they fit on a line of 80 characters."""
+    shown = [short(name) for name in names]
+    while len(", ".join(shown)) > 55 and len(shown) > 1:
+        shown.pop()
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")

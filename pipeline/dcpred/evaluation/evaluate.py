@@ -6,57 +6,22 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from dcpred.cost.measured import measure_cost
-from dcpred.evaluation.class_measures import ClassMeasures
 from dcpred.evaluation.known_targets import known_targets
-from dcpred.evaluation.leaf_measures import LeafMeasures
-from dcpred.evaluation.probabilities import ProbabilityMeasures, class_probabilities
-from dcpred.evaluation.value_measures import ValueMeasures
+from dcpred.evaluation.measures import Measures
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.dtypes import LEAF_DTYPE, LeafNumbers, Status
+from dcpred_tasks.dtypes import LEAF_DTYPE, Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.compact_model import Model, Scores, check_features, check_matrix
+from dcpred_tasks.model.compact_model import check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
 EARLY = ("accuracy", "rmse", "r2")  # what is said of the local models
-
-
-class Measures:
-    """All that is said of how good decision values are, gathered from rows piece by piece."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.n = 0
-        """Rows that have a score."""
-        self.quality = ClassMeasures(model) if model.task == "classification" else ValueMeasures(model)
-        self.leaves = LeafMeasures(model)
-        self.probabilities = ProbabilityMeasures()
-
-    def add(self, decision: Scores, target: NDArray[Any], leaves: LeafNumbers | None = None) -> None:
-        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,), where they are
-        known.
-        """
-        self.n += len(target)
-        self.quality.add(decision, target)
-        if leaves is not None:
-            self.leaves.add(decision, target, leaves)
-        if self.model.task == "classification":
-            stated = class_probabilities(self.model, decision)
-            if stated is not None:
-                self.probabilities.add(stated, target)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields of what was given."""
-        told = self.quality.as_dict()
-        told |= self.probabilities.as_dict() if self.probabilities.n else {}
-        return told | (self.leaves.as_dict() if self.leaves.rows.any() else {})
 
 
 def evaluate(

@@ -4,8 +4,8 @@ scoring anything again.
 
 from typing import Any
 
-from dcpred.evaluation.evaluate import Measures
 from dcpred.evaluation.known_targets import known_targets
+from dcpred.evaluation.measures import Measures
 from dcpred.execution.progress import Reporter
 from dcpred.reports.run_page import Run
 from dcpred.results.stored_scores import open_stored
