@@ -54,10 +54,25 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
             found.append(("calibration error", percent(r["calibration_error"], 2)))
     else:
         found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
+    found += _early(r)
     if r.get("cost_ratio") is not None:
-        found.append(("cost, linear predictions", number(r["cost_ratio"], 3)))
+        found.append(("cost, linear predictions", _cost(r)))
         found.append(("time of a row", f"{number(r['us_per_row'], 3)} µs"))
     return found
+
+
+def _cost(r: dict[str, Any]) -> str:
+    """A range where other work disturbed the measurement."""
+    if not r.get("beside_other_work"):
+        return number(r["cost_ratio"], 3)
+    return f"{number(r['least_cost_ratio'], 3)} to {number(r['most_cost_ratio'], 3)}"
+
+
+def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the local machines would do, where that was asked for."""
+    if r.get("early_accuracy") is not None:
+        return [("local machines", percent(r["early_accuracy"], 2))]
+    return [("RMSE of local machines", number(r["early_rmse"]))] if r.get("early_rmse") is not None else []
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
