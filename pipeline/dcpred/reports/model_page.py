@@ -48,7 +48,7 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
             *(evaluation_sections(evaluated) if evaluated else ()),
             _made_of(told, model, names),
             *search,
-            _settings(told),
+            settings_section(told["settings"]),
             _history(told, address),
         ],
     )
@@ -204,21 +204,19 @@ def _cost(told: dict[str, Any]) -> Picture:
     return charts.picture("Cost of a row", text, paint, size=(360, charts.bars_height(4)), table=table)
 
 
-def _settings(told: dict[str, Any]) -> Section:
+def settings_section(settings: dict[str, Any]) -> Section:
+    """Settings that have another value than the default; all others may be opened."""
     defaults = {f.name: f.default for f in fields(Settings)}
     lines = [
         [plain(name), plain(_shown(value)), plain(_shown(defaults.get(name, "–")))]
-        for name, value in told["settings"].items()
+        for name, value in settings.items()
     ]
     other = [line for line in lines if line[1] != line[2]]
-    text = (
-        "All settings have their defaults." if not other else "Settings with another value than the default."
-    )
     heads = ["setting", "value", "default"]
-    tables = [Table(heads, other, "Settings", texts=3, wraps=True)] if other else []
-    return Section(
-        "Settings", text, parts=tables, folded=[("All settings", Table(heads, lines, texts=3, wraps=True))]
-    )
+    tables = [Table(heads, other, "Other values than the default", texts=3, wraps=True)] if other else []
+    text = "" if other else "All settings have their defaults."
+    folded = [("All settings", Table(heads, lines, texts=3, wraps=True))]
+    return Section("Settings", text, parts=tables, folded=folded)
 
 
 def _shown(value: Any) -> str:

@@ -253,10 +253,12 @@ def workers(found: Gathered) -> Section:
         charts.thousands_x(axes)
 
     some = f" The first {DRAWN_WORKERS} are drawn." if len(known) > DRAWN_WORKERS else ""
-    text = (
-        f"{counted(len(known), 'worker', 'workers')}: from {min(rates):,.0f} to {max(rates):,.0f} rows a"
-        f" second while they worked.{some}"
-    )
+    text = f"1 worker: {rates[0]:,.0f} rows a second while it worked."
+    if len(known) > 1:
+        text = (
+            f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
+            f" worked.{some}"
+        )
     height = charts.bars_height(min(len(known), DRAWN_WORKERS))
     drawn = charts.picture("Speed of workers", text, paint, size=(360, height), table=table)
     parts = (

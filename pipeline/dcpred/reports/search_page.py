@@ -1,14 +1,12 @@
 """The page of a search for settings: what is best at every cost, and what was chosen."""
 
-from dataclasses import fields
 from typing import Any
 
 from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.text import number, percent, plain
-from dcpred.reports.model_page import seconds_picture
+from dcpred.reports.model_page import seconds_picture, settings_section
 from dcpred.tuning.frontier_plot import judged, paint_frontier
-from dcpred_tasks.training.settings import Settings
 
 SHAPE = ("n_leaves", "landmarks", "products", "overlap")
 
@@ -26,7 +24,7 @@ def search_page(name: str, found: dict[str, Any]) -> Page:
             *((name.replace("n_", ""), f"{chosen[name]:,}") for name in SHAPE),
             ("scaling", plain(chosen["scaling"])),
         ],
-        sections=[*search_sections(found), _settings(found["settings"])],
+        sections=[*search_sections(found), settings_section(found["settings"])],
         warnings=[]
         if chosen["n_judged"]
         else ["There were too few rows to hold any out: nothing was judged."],
@@ -88,14 +86,3 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
     ]
     heads = ["cost", name, "leaves", "landmarks", "products", "overlap", "scaling", "within the budget"]
     return charts.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))
-
-
-def _settings(settings: dict[str, Any]) -> Section:
-    defaults = {f.name: f.default for f in fields(Settings)}
-    lines = [
-        [plain(name), plain(value), plain(defaults.get(name, "–"))]
-        for name, value in settings.items()
-        if value != defaults.get(name)
-    ]
-    table = Table(["setting", "value", "default"], lines, "Chosen settings", texts=3, wraps=True)
-    return Section("Settings", "Those that have another value than the default.", parts=[table])
