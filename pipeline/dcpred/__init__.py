@@ -12,6 +12,8 @@ from dcpred.version import __version__
 if TYPE_CHECKING:
     from dcpred.datasets.importing import import_data
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.reports.report import report
+    from dcpred.results.open_scores import open_scores
     from dcpred.serving import ServedModel, load_model
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "__version__",
     "import_data",
     "load_model",
+    "open_scores",
+    "report",
 ]
 _HOMES = {
     "DCPredClassifier": "estimators",
@@ -28,6 +32,8 @@ _HOMES = {
     "ServedModel": "serving",
     "import_data": "datasets.importing",
     "load_model": "serving",
+    "open_scores": "results.open_scores",
+    "report": "reports.report",
 }
 
 

@@ -210,7 +210,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
             "--scheduler",
             f"tcp://127.0.0.1:{free_port()}",
         ],
-        3,
+        75,
         "does not answer",
     ),
     "a scheduler without a port": (
