@@ -14,7 +14,7 @@ from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 AUTO = Settings(scaling="learned")
-N = 4_000
+N, MANY = 1_200, 4_000  # rows; many where codes are many
 
 
 def chosen(X: NDArray[Any], y: NDArray[Any], settings: Settings = AUTO) -> Coding | None:
@@ -185,7 +185,8 @@ def test_amounts_are_not_coded(rng: np.random.Generator, task: str) -> None:
 
 
 def test_the_same_rows_give_the_same_coding(codes: NDArray[Any]) -> None:
-    y = np.isin(codes, (0, 2)).sum(axis=1) > 2
+    codes = codes[:, :3]
+    y = np.isin(codes, (0, 2)).sum(axis=1) > 1
     one, other = chosen(codes, y), chosen(codes.copy(order="F"), y)
     assert one is not None
     assert other is not None
@@ -304,7 +305,7 @@ def test_codes_whose_effects_add_up_are_coded_and_a_count_beside_them_is_not(add
 
 
 def test_a_feature_of_two_hundred_codes(rng: np.random.Generator) -> None:
-    X = np.column_stack([rng.integers(0, 200, N), rng.normal(size=(N, 2))])
+    X = np.column_stack([rng.integers(0, 200, MANY), rng.normal(size=(MANY, 2))])
     found = chosen(X, rng.normal(size=200)[X[:, 0].astype(int)] + 0.5 * X[:, 1] > 0)
     assert found is not None
     assert found.features == [0]
@@ -319,7 +320,7 @@ def test_nothing_is_coded_that_a_larger_factor_tells_apart_as_well(rng: np.rando
 
 
 def test_of_many_candidates_those_without_an_order_are_coded(rng: np.random.Generator) -> None:
-    codes, amounts = rng.integers(0, 8, (N, 8)), rng.integers(0, 12, (N, 8))
+    codes, amounts = rng.integers(0, 8, (MANY, 8)), rng.integers(0, 12, (MANY, 8))
     effect = rng.permuted(np.tile(np.linspace(-2, 2, 8), (8, 1)), axis=1)
     total = effect[np.arange(8), codes].sum(axis=1) + 0.3 * (amounts - 5.5).sum(axis=1)
     found = chosen(np.column_stack([codes, amounts]), total > 0)
