@@ -3,6 +3,7 @@
 from typing import Any
 
 from dcpred.cli.rendering import drift_told, rows
+from dcpred.cli.schema_rendering import schema_lines
 from dcpred.execution.progress import counted
 
 NAMED = 10  # most features with gaps that are named
@@ -11,7 +12,9 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    _flatten("", {**r, **_coded(r), **_gaps(r)}, pairs)
+    schema = r.get("schema")
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_gaps(r)}, pairs)
+    pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 

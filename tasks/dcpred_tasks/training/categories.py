@@ -1,11 +1,11 @@
-"""Which features are coded (model/coding.py): those that the setting `categorical` names, or with "auto"
+"""Which features are coded (model/coding.py): those that the setting `categorical` names, and with "auto"
 those whose values look like codes, where machines of rows that are held out tell that it pays
-(coding_choice.py).
+(coding_choice.py). Features that a schema says are codes are named beside what was set.
 """
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.coding_choice import worth_coding
 from dcpred_tasks.training.feature_list import as_text, numbers, parts
-from dcpred_tasks.training.settings import OF_FEATURES, Settings
+from dcpred_tasks.training.settings import AUTO, NONE, OF_FEATURES, Settings
 
 MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
@@ -66,11 +66,14 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
 
 def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: int | None) -> str:
     words = OF_FEATURES[setting]
+    of_others = False  # whether other features are looked at, too
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
     for part, quoted in parts(text, setting):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
-        if part in places and (span is None or span[2]):
+        if part == AUTO and setting == "categorical" and (AUTO not in places or not quoted):
+            of_others = True
+        elif part in places and (span is None or span[2]):
             wanted.add(places[part])
         elif span:
             first, last = int(span[1]), int(span[2] or span[1])
@@ -92,9 +95,44 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
                 f"{_nearest(part, (*places, *words))}; write {', '.join(words)}, or numbers of features such"
                 " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
-    if n_features is not None and max(wanted) >= n_features:
+    if n_features is not None and wanted and max(wanted) >= n_features:
         raise _absent(setting, max(wanted), n_features)
-    return as_text(sorted(wanted))
+    return _text(wanted, of_others)
+
+
+def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
+    """Settings that are numbered, with features that a schema says are codes among those that are coded; none
+    stays none.
+
+    places  the feature of each column that is one as it is, where settings number columns of a table: other
+            columns that they name are left out
+    """
+    if places is not None and settings.missing not in OF_FEATURES["missing"]:
+        settings = replace(settings, missing=_text(_placed(settings.missing, places), False) or "impute")
+    if settings.categorical == NONE or (not coded and places is None):
+        return settings
+    own = _placed(settings.categorical, places)
+    text = _text({*own, *coded}, _looks_at_others(settings.categorical)) or AUTO
+    return replace(settings, categorical=text)
+
+
+def named_columns(settings: Settings) -> list[int]:
+    """The numbers, ascending, of coded features that settings which are numbered name."""
+    return numbers(settings.categorical)
+
+
+def _placed(text: str, places: Mapping[int, int] | None) -> list[int]:
+    """The features that a numbered text lists; those of columns that it lists, where places are given."""
+    return [f if places is None else places[f] for f in numbers(text) if places is None or f in places]
+
+
+def _text(features: Iterable[int], of_others: bool) -> str:
+    told = as_text(sorted(features)) if features else ""
+    return ",".join([*([AUTO] if of_others else []), *([told] if told else [])])
+
+
+def _looks_at_others(text: str) -> bool:
+    return AUTO in {part for part, _ in parts(text)}
 
 
 def _absent(setting: str, feature: int, n_features: int) -> SettingsError:
@@ -123,15 +161,18 @@ def choose_codes(
 
     Raises SettingsError for a feature that cannot be coded.
     """
-    if settings.categorical == "none":
+    if settings.categorical == NONE:
         return {}
-    if settings.categorical != "auto":
-        return _named(sample, settings)
-    if settings.scaling not in LEARNED:
-        return {}
-    codes = _candidates(sample)
-    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap) if codes else []
-    return {f: codes[f] for f in found}
+    text = numbered(settings, None).categorical
+    features, of_others = numbers(text), _looks_at_others(text)
+    named = _named(sample, features, alone=not of_others)
+    if not of_others or settings.scaling not in LEARNED:
+        return named
+    codes = _candidates(sample, set(features))
+    if codes:
+        found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap, named)
+        named |= {f: codes[f] for f in found}
+    return named
 
 
 def most_frequent(column: NDArray[np.generic]) -> float:
@@ -145,9 +186,13 @@ def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]
     return np.unique(column[~np.isnan(column)] if column.dtype.kind == "f" else column, return_counts=True)
 
 
-def _named(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
-    features = numbers(numbered(settings, None).categorical)
-    if features[-1] >= sample.shape[1]:
+def _named(
+    sample: NDArray[np.generic], features: Sequence[int], *, alone: bool
+) -> dict[int, NDArray[np.generic]]:
+    """The values of features that were named that have a column. Raises SettingsError for one that cannot be
+    coded; where it was named `alone`, that a feature has a single code is told, too.
+    """
+    if features and features[-1] >= sample.shape[1]:
         raise _absent("categorical", features[-1], sample.shape[1])
     codes = {}
     for feature in features:
@@ -157,7 +202,7 @@ def _named(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray
             raise UncodedError(feature, wrong)
         if len(own := _with_columns(values, counts)):
             codes[feature] = own
-        elif len(features) == 1:  # In a span, some features may be constant in few rows.
+        elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
@@ -189,11 +234,12 @@ def _number(value: np.generic) -> str:
     return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
 
 
-def _candidates(sample: NDArray[np.generic]) -> dict[int, NDArray[np.generic]]:
-    """The features that look like codes, and the values of each that would have a column: those of few values
-    come first, as long as the columns of all are not too many.
+def _candidates(sample: NDArray[np.generic], named: set[int]) -> dict[int, NDArray[np.generic]]:
+    """The features that look like codes and were not named, and the values of each that would have a column:
+    those of few values come first, as long as the columns of all are not too many.
     """
-    few = {f: values for f in range(sample.shape[1]) if (values := _few(sample[:FIRST_ROWS, f])) is not None}
+    looked_at = [f for f in range(sample.shape[1]) if f not in named]
+    few = {f: values for f in looked_at if (values := _few(sample[:FIRST_ROWS, f])) is not None}
     codes, left = {}, MOST_COLUMNS
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:

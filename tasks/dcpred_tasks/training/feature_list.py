@@ -60,8 +60,8 @@ def parts(text: str, setting: str = "categorical") -> list[tuple[str, bool]]:
 
 
 def numbers(text: str) -> list[int]:
-    """The features that a text of numbers and spans lists, ascending."""
-    spans = (part.split("-") for part, _ in parts(text))
+    """The features that a text of numbers and spans lists, ascending; words list none."""
+    spans = (part.split("-") for part, _ in parts(text) if part[:1].isdecimal())
     return sorted({f for span in spans for f in range(int(span[0]), int(span[-1]) + 1)})
 
 
