@@ -9,14 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
+from dcpred_tasks.model.answers import calibration_of, intervals_of
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.task_bodies.predict_block import (
+    check_scored,
+    interval_block,
+    novelty_block,
+    probability_block,
+)
 
 
 class ServedModel:
@@ -62,6 +70,39 @@ class ServedModel:
         """
         return self._predict(X, early=False)
 
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, float64 (n_samples, n_classes). That of the label is the largest.
+
+        Raises DataError for a row without a score, which it names, and for a model of numbers or one that was
+        trained without calibration.
+        """
+        calibration = calibration_of(self.model)
+        decision = self._decision(X, early=False)
+        check_scored(decision)
+        return probability_block(decision, calibration)
+
+    def predict_interval(self, X: ArrayLike, alpha: float = DEFAULT_ALPHA) -> FloatArray:
+        """Lower and upper bounds, float64 (n_samples, 2), outside of which a share `alpha` of rows lies.
+
+        alpha  from 0.01 to 0.5
+
+        Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a model of classes.
+        """
+        intervals_of(self.model).at(alpha)
+        bounds = interval_block(self._rows(X), self.model, alpha)
+        check_scored(bounds)
+        return bounds
+
+    def novelty(self, X: ArrayLike) -> FloatArray:
+        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
+        nearer to their mean than it does, as the model scales features; 1 beyond all of them.
+
+        Raises DataError for a row without a score, and for a model that was trained without calibration.
+        """
+        found = novelty_block(self._rows(X), self.model)
+        check_scored(found[:, None])
+        return found
+
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
         """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what
         the compact model approximates.
@@ -70,8 +111,8 @@ class ServedModel:
         """
         return self._predict(X, early=True)
 
-    def _decision(self, X: ArrayLike, early: bool) -> Scores:
-        """Decision values (n_samples, n_outputs)."""
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:
+        """Raw rows with their features in the order of training."""
         if is_lazy(X):
             raise DataError(
                 f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in"
@@ -79,9 +120,13 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
+        return as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
+
+    def _decision(self, X: ArrayLike, early: bool) -> Scores:
+        """Decision values (n_samples, n_outputs)."""
+        rows = self._rows(X)
         if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
-        rows = as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
         return score_rows(self.model, rows, early=early)[0]
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:

@@ -7,29 +7,33 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import out_of_core
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.answers import novelty_of
+from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names
+from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, numbered
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
@@ -44,6 +48,23 @@ PLAIN_SETTINGS: dict[str, object] = {
     "landmarks": 32,
     "products": 0,
 }
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def if_calibrated(method: F) -> F:
+    """A method of estimators that are to know how sure they are: others do not have it."""
+    found: F = available_if(_is_calibrated)(method)
+    return found
+
+
+def _is_calibrated(estimator: Any) -> bool:
+    if not estimator.calibrate:
+        raise AttributeError(
+            "how sure predictions are was asked for, but calibrate was set to False; set it to True, and fit"
+        )
+    return True
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
@@ -170,6 +191,39 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
         return decision
+
+    def novelty(self, X: Any) -> Any:
+        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
+        nearer to their mean than it does, as the model scales features; 1 beyond all of them. Lazy where X
+        is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
+        """
+        novelty_of(self._fitted())
+        return self._each_row(X, novelty_block, ())
+
+    def _fitted(self) -> Model:
+        check_is_fitted(self, "model_")
+        model: Model = self.model_
+        return model
+
+    def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
+        """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
+        DataError, which names the row, for one in memory that has no score.
+        """
+        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        if out_of_core.is_out_of_core(rows):
+            return out_of_core.each_row(self.model_, rows, block, shape, *more)
+        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
+        found = block(rows, self.model_, *more)
+        check_scored(found.reshape(len(found), -1))
+        return found
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """What share of the squared distance between rows each feature makes, float64 (n_features,), sum 1:
+        its variance times the square of the factor that the scaling gives it (times those of leaves). It
+        tells what the model looks at, and not what a feature does to a prediction.
+        """
+        return importances(self._fitted())
 
     def _scored(self, X: Any, early: bool = False) -> Any:
         """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""

@@ -60,6 +60,7 @@ BESIDE_A_SEARCH = frozenset(
         "categorical",
         "class_weight",
         "keep_support_vectors",
+        "calibrate",
         "max_leaf_rows",
         "sample_rows",
         "seed",

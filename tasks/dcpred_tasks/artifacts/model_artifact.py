@@ -44,6 +44,9 @@ from dcpred_tasks.artifacts.model_layout import (
     SUPPORT,
     check_sizes,
     named_dimensions,
+    sureness_arrays,
+    sureness_of,
+    wanted_of_sureness,
 )
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
@@ -108,7 +111,7 @@ class Artifact:
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
-        wanted |= MACHINES if machine else {}
+        wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = _read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
@@ -126,6 +129,7 @@ class Artifact:
             support=self.support() if support else None,
             reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
+            sureness=sureness_of(a),
         )
         with _checked(self.path):
             check_model(model)
@@ -177,7 +181,8 @@ def write_model(
         "kernel": _kernel_dict(model.kernel),
         "local_kernel": _kernel_dict(model.local_kernel),
         "triangle_bound": model.triangle_bound,
-        "settings": dict(settings),
+        # Without calibration a model is what versions before it wrote, with the same hash.
+        "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},
         "arrays": _declared(arrays),
         **({} if model.machines is None else {"machine": model.machines.name}),
     }
@@ -313,6 +318,7 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+    arrays |= sureness_arrays(model.sureness)
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
     return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
+from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Sureness
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -33,12 +34,26 @@ CODING = {
     "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
     "code": ModelArray(ACC_DTYPE, ("column",), since=3),
 }
+# How sure a model is: optional, too, all of novelty and all of what its task has. Decision values and labels
+# are the same without.
+NOVELTY = model_arrays(Novelty, "novelty_")
+CALIBRATION = {
+    "calibration_knot": ModelArray(ACC_DTYPE, ("knot",)),
+    "calibration_value": ModelArray(ACC_DTYPE, ("knot",)),
+    "calibration_prior": ModelArray(ACC_DTYPE, ("class",)),
+    "calibration_share": ModelArray(ACC_DTYPE, ("share",)),
+}
+INTERVALS = {
+    "interval_spread": ModelArray(ACC_DTYPE, ("leaf",)),
+    "interval_alpha": ModelArray(ACC_DTYPE, ("alpha",)),
+    "interval_quantile": ModelArray(ACC_DTYPE, ("alpha",)),
+}
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | SELF_TEST
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | NOVELTY | CALIBRATION | INTERVALS | SELF_TEST
 SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
 
@@ -76,3 +91,34 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(f"array {at} is empty")
         if at and (end := int(arrays[at][-1])) != len(value):
             raise ValueError(f"array {name} has {len(value)} rows, but {at} ends with {end}")
+
+
+def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
+    """The arrays of Sureness that a model of this task has; none where none of them is declared."""
+    own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
+    return own if any(name in declared for name in own) else {}
+
+
+def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
+    """The arrays of Sureness by their names on disk."""
+    if sureness is None:
+        return {}
+    parts = (
+        ("novelty_", sureness.novelty),
+        ("calibration_", sureness.calibration),
+        ("interval_", sureness.intervals),
+    )
+    return {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+
+
+def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
+    """What `sureness_arrays` gave, among other arrays; None where there is nothing of it."""
+
+    def part(holder: Any, prefix: str) -> Any:
+        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        return holder(**own) if own else None
+
+    novelty = part(Novelty, "novelty_")
+    if novelty is None:
+        return None
+    return Sureness(novelty, part(Calibration, "calibration_"), part(Intervals, "interval_"))

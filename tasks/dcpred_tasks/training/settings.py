@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "machine", "basis", "size")
+LATER = ("categorical", "machine", "basis", "size", "calibrate")
 _TINY = 5e-324  # the smallest positive number: "more than 0"
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -119,6 +119,11 @@ class Settings:
     )
     keep_support_vectors: bool = _setting(
         False, "Keep the local machines in the model. Early prediction needs them."
+    )
+    calibrate: bool = _setting(
+        True,
+        "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
+        " probabilities, intervals and novelty need it.",
     )
     # other systems
     machine: str = _setting(
