@@ -11,13 +11,15 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.explanation import explain
     from dcpred.serving import ServedModel, load_model
 
-__all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "load_model"]
+__all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "explain", "load_model"]
 _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
+    "explain": "explanation",
     "load_model": "serving",
 }
 

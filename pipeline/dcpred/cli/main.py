@@ -28,6 +28,7 @@ class _Commands(click.Group):
         "verify": "Say whether an output is whole and as it was written.",
         "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
+        "explain": "Say why rows get what they get.",
         "compare": "Many systems side by side on one data set.",
         "inspect": "Say what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",

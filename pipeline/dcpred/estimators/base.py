@@ -185,12 +185,20 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _values(self, X: Any, early: bool = False) -> Any:
         """Decision values (n_samples, n_outputs) of rows, lazy where X is; NaN in rows without a score."""
         check_is_fitted(self, "model_")
-        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        rows = self._rows(X)
         if out_of_core.is_out_of_core(rows):
             return out_of_core.decision(self.model_, rows, early)
-        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
         return decision
+
+    def _rows(self, X: Any) -> Any:
+        """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
+        an array in memory.
+        """
+        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        if out_of_core.is_out_of_core(rows):
+            return rows
+        return validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
 
     def novelty(self, X: Any) -> Any:
         """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
@@ -209,10 +217,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
         DataError, which names the row, for one in memory that has no score.
         """
-        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        rows = self._rows(X)
         if out_of_core.is_out_of_core(rows):
             return out_of_core.each_row(self.model_, rows, block, shape, *more)
-        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         found = block(rows, self.model_, *more)
         check_scored(found.reshape(len(found), -1))
         return found

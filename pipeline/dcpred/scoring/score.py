@@ -4,6 +4,7 @@ A block is read, scored, written and committed by one task (dcpred_tasks.task_bo
 same plan again does only what is missing; a finished run writes nothing.
 """
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -78,12 +79,13 @@ def plan_run(
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
     cut = cut or _standing_cut(output, X)
+    more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
         X.shape[1],
         np.dtype(X.dtype).itemsize,
         zarr_arrays.chunk_rows(X),
-        model.n_outputs,
+        model.n_outputs + sum(math.prod(column.row_shape(model)) for column in more),
         ahead=AHEAD if is_remote(x) else 0,
         behind=BEHIND if is_remote(output) else 0,
         cut=cut,
