@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.serving import ServedModel, load_model
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DataError, MissingChunkError
+from dcpred_tasks.input_kinds import check_dense, is_sparse
 from dcpred_tasks.model.answers import novelty, probabilities
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, check_features, class_numbers, leaf_values, score_rows
@@ -125,13 +127,16 @@ def explain(
     if isinstance(model, str | Path):
         model = load_model(model)
     own: Model = model.model if isinstance(model, ServedModel) else model._fitted()
+    if is_sparse(X):
+        check_dense(X)
+        X = X.toarray()
     found = model._rows(X)
     if not isinstance(found, np.ndarray):
         raise DataError(
             f"X is a {type(X).__name__} that is not in memory, but rows in memory are explained; pass some"
             " rows of it, computed"
         )
-    names = getattr(model, "feature_names_in_", None)
+    names = model.artifact.feature_names if isinstance(model, ServedModel) else model._feature_names()
     numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
     check_numbers(numbers, len(found), "X")
     return explain_rows(own, found[numbers], numbers, None if names is None else [str(n) for n in names])
@@ -141,6 +146,7 @@ def explain_stored(model_path: str | Path, x: str, rows: Sequence[int]) -> list[
     """Explain rows of a Zarr array. Raises RefusedErrors."""
     artifact = open_artifact(model_path)
     model, X = artifact.model(), zarr_arrays.open_array(x)
+    check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_numbers(rows, X.shape[0], x)

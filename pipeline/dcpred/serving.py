@@ -1,6 +1,6 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
+from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
 from dcpred_tasks.model.answers import calibration_of, intervals_of
-from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
-from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import (
     check_scored,
+    decision_block,
     interval_block,
     novelty_block,
     probability_block,
@@ -34,9 +36,14 @@ class ServedModel:
     frame, or an xarray.DataArray whose second dimension is labelled, is then put into the order of training
     by name, and refused (DataError) where names are missing or further ones are there. pandas.NA in a frame
     is taken as NaN. Dask collections are refused: nothing is computed in silence.
+
+    Where the model was trained on a table of text, categories or dates, `feature_names_in_` are its columns:
+    a frame of pandas, polars or pyarrow is encoded as the rows of training were. An array holds rows that are
+    encoded already, as `dcpred import --like` writes them.
     """
 
     feature_names_in_: NDArray[np.object_]
+    schema_: Schema
 
     def __init__(self, artifact: Artifact) -> None:
         """Read the model; its support vectors when they are first asked for."""
@@ -44,6 +51,13 @@ class ServedModel:
         self.model: Model = artifact.model()
         if artifact.feature_names is not None:
             self.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
+        schema = artifact.schema
+        self._encodes = schema is not None and not schema.plain
+        if schema is not None:
+            check_features((0, len(schema.features)), np.dtype(np.float64), self.model.n_features)
+            self.schema_ = schema
+        if schema is not None and self._encodes:
+            self.feature_names_in_ = np.array([column.name for column in schema.sources], dtype=object)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -52,7 +66,7 @@ class ServedModel:
 
     @property
     def n_features_in_(self) -> int:
-        return self.model.n_features
+        return len(self.schema_.sources) if self._encodes else self.model.n_features
 
     def decision_function(self, X: ArrayLike) -> Scores:
         """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
@@ -89,7 +103,7 @@ class ServedModel:
         Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a model of classes.
         """
         intervals_of(self.model).at(alpha)
-        bounds = interval_block(self._rows(X), self.model, alpha)
+        bounds = self._each_row(X, interval_block, alpha)
         check_scored(bounds)
         return bounds
 
@@ -99,7 +113,7 @@ class ServedModel:
 
         Raises DataError for a row without a score, and for a model that was trained without calibration.
         """
-        found = novelty_block(self._rows(X), self.model)
+        found = self._each_row(X, novelty_block)
         check_scored(found[:, None])
         return found
 
@@ -120,14 +134,21 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
-        return as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
+        if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
+            return encode_frame(self.schema_, X)
+        return as_matrix(in_training_order(X, self.artifact.feature_names))
+
+    def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:
+        """What `block` gives for raw rows and the model; sparse rows are made dense a strip at a time."""
+        if is_sparse(X):
+            return np.concatenate([self._each_row(strip, block, *more) for strip in dense_strips(X)])
+        return np.asarray(block(self._rows(X), self.model, *more))
 
     def _decision(self, X: ArrayLike, early: bool) -> Scores:
         """Decision values (n_samples, n_outputs)."""
-        rows = self._rows(X)
         if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
-        return score_rows(self.model, rows, early=early)[0]
+        return self._each_row(X, decision_block, early)
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
         decision = self._decision(X, early)

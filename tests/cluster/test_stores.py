@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.execution import store_lease
-from dcpred.execution.workers import Pool
+from dcpred.execution.workers import Pool, Workers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import repair
@@ -51,6 +51,7 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
+from support.html_pages import seen
 from support.mutations import mutated
 from support.pools import inline
 from support.stores import SECRET_KEY, Proxy, azure_server, forget_stores, gcs_server, spoiled, used
@@ -93,6 +94,19 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
         patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_processes() -> Iterator[None]:
+    """Commands work in this process, unless --workers asks for others."""
+
+    def pool(n_workers: int | None, *rest: Any, **more: Any) -> AbstractContextManager[Workers]:
+        return connect(n_workers, *rest, **more) if n_workers else inline()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("score", "train", "verify"):
+            patch.setattr(f"dcpred.cli.{name}_command.connect", pool)
         yield
 
 
@@ -150,6 +164,11 @@ def finished(known: Known, workers: Pool) -> Place:
     return place
 
 
+@pytest.fixture(scope="module")
+def finished_bytes(finished: Place) -> dict[str, bytes]:
+    return stored(finished)
+
+
 @pytest.fixture
 def output(known: Known) -> Place:
     """A place for an output, where nothing is yet."""
@@ -157,9 +176,9 @@ def output(known: Known) -> Place:
 
 
 @pytest.fixture
-def done(output: Place, finished: Place) -> Place:
+def done(output: Place, finished_bytes: dict[str, bytes]) -> Place:
     """A finished output that a test may change."""
-    for name, data in stored(finished).items():
+    for name, data in finished_bytes.items():
         output.write(name, data)
     return output
 
@@ -268,9 +287,44 @@ def test_commands_take_addresses(known: Known, finished: Place) -> None:
     assert as_json("inspect", finished.address)["kind"] == "scores"
     assert as_json("inspect", known.model)["hash"] == as_json("inspect", known.folder / "model")["hash"]
     assert as_json("inspect", known.data)
-    on_store = as_json("evaluate", known.model, known.data)
-    on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr")
+    on_store = as_json("evaluate", known.model, known.data, "--no-cost")
+    on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr", "--no-cost")
     assert on_store["accuracy"] == on_disk["accuracy"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "zarr"])
+def test_scores_are_exported_from_and_to_a_store(
+    known: Known, finished: Place, tmp_path: Path, proxy: Proxy, ending: str
+) -> None:
+    """In parts, as a table that is larger than one request; and requests may fail for a while."""
+    on_disk = tmp_path / f"table.{ending}"
+    words = ("--with", "y", "--only", "status==1")
+    command("export", finished.address, on_disk, *words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.storage.bucket.PART_BYTES", 4_000)
+        proxy.set_faults({"match": "^(PUT|POST) ", "times": 1, "fault": "503 before"})
+        said = as_json("export", finished.address, f"{known.root}/table.{ending}", *words)
+    assert said["n_written"] == N_ROWS - len(BAD_ROWS)
+    made = download(open_place(f"{known.root}/table.zarr"), tmp_path / "copy") if ending == "zarr" else None
+    if made is None:
+        assert read(open_place(known.root), "table.parquet") == on_disk.read_bytes()
+    else:
+        assert files(made) == files(on_disk)
+    command("export", finished.address, f"{known.root}/table.{ending}", code=3)
+
+
+def test_what_lies_on_a_store_has_a_report(known: Known, finished: Place) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    for address, other in ((known.model, known.folder / "model"), (finished.address, known.folder / "out")):
+        on_store, on_disk = (seen(dcpred.report(at).html).texts for at in (address, other))
+        assert on_store["h3"] == on_disk["h3"]
+
+
+def test_scores_on_a_store_are_opened(known: Known, finished: Place) -> None:
+    data = dcpred.open_scores(finished.address)
+    on_disk = dcpred.open_scores(known.folder / "out")
+    for name in ("label", "decision", "status"):
+        np.testing.assert_array_equal(data[name].values, on_disk[name].values)
 
 
 def test_rights_may_end_at_model_data_and_output(
@@ -390,7 +444,7 @@ def test_data_and_models_are_made_on_a_store(output: Place, tmp_path: Path) -> N
         command("score", f"{root}/model", f"{root}/known.zarr", f"{root}/out")
         made[root] = (
             as_json("inspect", f"{root}/model")["hash"],
-            as_json("evaluate", f"{root}/model", f"{root}/known.zarr")["accuracy"],
+            as_json("evaluate", f"{root}/model", f"{root}/known.zarr", "--no-cost")["accuracy"],
         )
     assert made[output.address] == made[str(tmp_path)]
     on_store = score_bytes(stored(open_place(f"{output.address}/out")))
@@ -563,7 +617,7 @@ def test_a_store_without_conditions_is_no_place_for_outputs(
     known: Known, output: Place, proxy: Proxy, tmp_path: Path
 ) -> None:
     proxy.set_faults({"match": "^PUT ", "fault": "strip"})
-    told = command("score", known.model, known.data, output.address, "--workers", 1, code=3).stderr
+    told = command("score", known.model, known.data, output.address, code=3).stderr
     assert "does not heed the conditions of writing" in told
     assert output.names("") == set()
     score(known.model, known.x, tmp_path / "out", inline)

@@ -1,6 +1,7 @@
 """Probabilities: what is fitted, beside its definition, and what of it never fails."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def plain(calibration: Calibration, decision: np.ndarray, label: int) -> list[fl
         at = list(zip(calibration.knot.tolist(), calibration.value.tolist(), strict=True))
         if f <= at[0][0]:
             return at[0][1]
-        for (a, u), (b, v) in zip(at, at[1:], strict=False):
+        for (a, u), (b, v) in pairwise(at):
             if f <= b:
                 return u + (f - a) / (b - a) * (v - u)
         return at[-1][1]
@@ -87,7 +88,7 @@ def test_of_two_classes_a_larger_decision_value_is_never_less_likely(seed: int) 
     calibration = random_calibration(rng, 2)
     decision = np.sort(rng.normal(size=100) * 3)[:, None]
     p = calibration.probabilities(decision, class_numbers(decision))[:, 1]
-    assert (np.diff(p) >= 0).all()
+    assert (np.diff(p) >= -1e-15).all()  # 1 − q is rounded
     assert ((p > 0.5) == (decision[:, 0] > 0)).all()
 
 
@@ -103,19 +104,20 @@ def held_out(seed: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return decision, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), p
 
 
-def loss(p: np.ndarray, target: np.ndarray) -> float:
-    return -float(np.log(p[np.arange(len(p)), target]).mean())
+def loss(p: np.ndarray, truth: np.ndarray) -> float:
+    """What −log p is in the mean, where classes are drawn with the probabilities `truth`."""
+    return -float((truth * np.log(p)).sum(axis=1).mean())
 
 
 @pytest.mark.parametrize("k", [2, 5])
 def test_probabilities_that_are_known_are_found(k: int) -> None:
     decision, target, _ = held_out(0, 5_000, k)
     found = fit_calibration(decision, target, np.ones(5_000), k)
-    new, new_target, truth = held_out(1, 20_000, k)
+    new, _, truth = held_out(1, 20_000, k)
     p = found.probabilities(new, class_numbers(new))
     plain_p = plain_calibration(np.full(k, 1 / k)).probabilities(new, class_numbers(new))
-    assert loss(truth, new_target) < loss(p, new_target) < loss(truth, new_target) + 0.003
-    assert loss(p, new_target) < loss(plain_p, new_target) - 0.003
+    lost, lost_by_default = (loss(each, truth) - loss(truth, truth) for each in (p, plain_p))
+    assert lost < 0.25 * lost_by_default
     assert np.abs(p - truth).mean() < 0.02
     assert found.share[0] == pytest.approx(0.05, abs=0.02)
 
@@ -145,7 +147,7 @@ def test_a_constant_leaf_is_as_sure_as_held_out_rows_say() -> None:
 
 
 def test_nothing_is_certain_and_an_absent_class_keeps_a_chance() -> None:
-    """All of a hundred rows are right: the prior of rows that one more of each class makes is what is left."""
+    """All of a hundred rows are right: what is left is the prior, of one more row of each class."""
     target = np.arange(100) % 2
     found = fit_calibration(np.where(target, 1.0, -1.0)[:, None], target, np.ones(100), 2)
     p = found.probabilities(np.array([[-1e30], [1e30]]), np.array([0, 1]))
@@ -167,7 +169,6 @@ EDGES: dict[str, tuple[Any, Any]] = {
     "all wrong": (np.linspace(-1, 1, 40)[:, None], [1] * 20 + [0] * 20),
     "huge": (np.linspace(-1e30, 1e30, 40)[:, None], [0, 1] * 20),
     "tiny": (np.linspace(-1e-30, 1e-30, 40)[:, None], [0] * 20 + [1] * 20),
-    "only absent": (np.full((20, 3), ABSENT), [0, 1] * 10),
 }
 
 

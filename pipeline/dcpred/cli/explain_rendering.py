@@ -25,7 +25,7 @@ def _lines(one: Explanation) -> list[str]:
     rows = counted(one.leaf_rows or 0, "training row", "training rows")
     lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
     if one.novelty is not None:
-        lines.append(_line("novelty", f"{one.novelty:.3f}, the share of them that lies nearer to their mean"))
+        lines.append(_line("", f"novelty {one.novelty:.3f}: that share of them lies nearer to their mean"))
     lines += _sum(one)
     lines += _distance(one)
     for remark in one.remarks:

@@ -13,28 +13,49 @@ def importances(model: Model) -> FloatArray:
 
     Raises AttributeError where the model does not tell the variances.
     """
-    spread = np.abs(model.factors) * _deviations(model)
-    largest = float(spread.max(initial=0.0))
-    if largest == 0:
-        return np.zeros(model.n_features)
-    rows = model.leaf_rows if len(spread) > 1 else np.ones(1)
-    of_columns = np.average((spread / largest) ** 2, axis=0, weights=np.maximum(rows, 1e-9))
-    out = np.bincount(model.scaling.source, of_columns, model.n_features)
-    return np.asarray(out / out.sum())
-
-
-def _deviations(model: Model) -> FloatArray:
-    """Standard deviations of the columns before they are scaled, float64 (n_columns,)."""
-    coding, reference, sureness = model.scaling.coding, model.reference, model.sureness
-    if reference is None or (coding is not None and sureness is None):
+    sd = _deviations(model)
+    if not np.isfinite(sd).all():
         raise AttributeError(
             "feature importances were asked for, but the model was trained with calibrate=false or by an"
             " earlier version of dcpred, and does not tell how often codes occur; train it again"
         )
-    if coding is None or sureness is None:
+    return _shares(model, sd)
+
+
+def known_importances(model: Model) -> FloatArray:
+    """Those among the features whose variances the model tells; 0 for others."""
+    return _shares(model, np.nan_to_num(_deviations(model)))
+
+
+def _shares(model: Model, sd: FloatArray) -> FloatArray:
+    spread = np.abs(model.factors) * sd
+    largest = float(spread.max(initial=0.0))
+    if largest == 0:
+        return np.zeros(model.n_features)
+    weights = _weights(model) if len(spread) > 1 else np.ones(1)
+    of_columns = np.average((spread / largest) ** 2, axis=0, weights=weights)
+    out = np.bincount(model.scaling.source, of_columns, model.n_features)
+    return np.asarray(out / out.sum())
+
+
+def _weights(model: Model) -> FloatArray:
+    """Of leaves, by their rows."""
+    return np.asarray(np.maximum(model.leaf_rows, 1e-9))
+
+
+def _deviations(model: Model) -> FloatArray:
+    """Standard deviations of the columns before they are scaled, float64 (n_columns,); NaN where the model
+    does not tell them.
+    """
+    coding, reference, sureness = model.scaling.coding, model.reference, model.sureness
+    if reference is None:
+        return np.full(model.n_columns, np.nan)
+    if coding is None:
         return reference.sd
+    if sureness is None:
+        return np.where(np.isnan(coding.code), reference.sd[coding.source], np.nan)
     means = sureness.novelty.point / sureness.novelty.factor
     factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
-    mean = model.scaling.shift + np.average(means, axis=0, weights=model.leaf_rows) / factor
+    mean = model.scaling.shift + np.average(means, axis=0, weights=_weights(model)) / factor
     share = np.clip(mean, 0.0, 1.0)
     return np.where(np.isnan(coding.code), reference.sd[coding.source], np.sqrt(share * (1.0 - share)))

@@ -44,6 +44,8 @@ class Calibration:
 
     def scores(self, decision: FloatArray) -> FloatArray:
         """g of decision values of any shape; NaN stays NaN."""
+        if len(self.knot) == 1:  # np.interp then takes NaN for a number.
+            return np.where(np.isnan(decision), np.nan, self.value)
         return np.asarray(np.interp(decision, self.knot, self.value))
 
     def probabilities(self, decision: FloatArray, label: IntArray) -> FloatArray:

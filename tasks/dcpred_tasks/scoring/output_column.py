@@ -61,6 +61,13 @@ class OutputColumn(ABC):
         """What stored attributes say, as this version says it: an earlier one may have said it otherwise."""
         return dict(attributes)
 
+    def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
+        """What tells the n numbers of a row apart, by the attributes of the stored array: classes, if it says
+        so many; None where nothing does.
+        """
+        classes = attributes.get("classes")
+        return classes if isinstance(classes, list) and len(classes) == n else None
+
     def require(self, model: Model) -> None:  # noqa: B027 - most columns ask for nothing
         """Raise DataError, SettingsError where the model cannot give it, though its task can."""
 

@@ -2,7 +2,7 @@
 where they are asked for, by models that were trained with `calibrate`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from dcpred_tasks.scoring.decided import Decided
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, by_row
 
 ROUNDING = 2e-6  # error of probabilities in single precision, and of what novelty is made of
+BOUNDS = ("low", "high")  # both numbers of an interval
 SHARES_OFF = 1e-4  # by how much stored probabilities may miss 1
 
 
@@ -117,6 +118,9 @@ class IntervalColumn(_NumbersColumn):
 
     def attributes(self, model: Model) -> dict[str, Any]:
         return {"alpha": self.alpha}
+
+    def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
+        return list(BOUNDS) if n == len(BOUNDS) else None
 
     def require(self, model: Model) -> None:
         intervals_of(model).at(self.alpha)

@@ -16,6 +16,8 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.answers import intervals, novelty
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.schema.frames import encode_frame
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.scorer import score_rows
 
@@ -54,6 +56,13 @@ def _refuse(bad: NDArray[np.intp]) -> None:
             f" decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored"
             " arrays)"
         )
+
+
+def encoded_block(frame: Any, schema: Schema) -> FloatArray:
+    """Rows of features, float64 (n_samples, n_features), of one of the frames that make a table. Raises
+    DataError for columns that are not those of the schema, or hold other values.
+    """
+    return encode_frame(schema, frame)
 
 
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
