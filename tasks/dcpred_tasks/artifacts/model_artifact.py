@@ -33,7 +33,6 @@ from dcpred_tasks.artifacts.model_checks import (
     check_support,
 )
 from dcpred_tasks.artifacts.model_layout import (
-    ARRAYS,
     CODING,
     COMPACT,
     MACHINES,
@@ -42,9 +41,9 @@ from dcpred_tasks.artifacts.model_layout import (
     SINCE_2,
     SINCE_3,
     SUPPORT,
+    arrays_of,
     check_sizes,
     named_dimensions,
-    sureness_arrays,
     sureness_of,
     wanted_of_sureness,
 )
@@ -185,7 +184,7 @@ def write_model(
     A store has no directory that is renamed when it is whole: arrays are written under a name that no other
     attempt has, and model.json, which names them, is created last. Raises DataError where another model is.
     """
-    arrays = _arrays(model)
+    arrays = arrays_of(model)
     encoding, naming = schema_documents(schema)
     body = {
         "task": model.task,
@@ -314,27 +313,6 @@ def _matches(body: dict[str, Any], expected: object) -> bool:
 def read_model(path: str | Path, *, support: bool = False) -> Model:
     """The model at a path, for whoever needs nothing else of it. Raises ModelFormatError, DataError."""
     return open_artifact(path).model(support=support)
-
-
-def _arrays(model: Model) -> dict[str, NDArray[Any]]:
-    special: dict[str, NDArray[Any]] = {
-        **model.scaling.arrays(),
-        "tree_starts": model.tree.starts,
-        "tree_children": model.tree.children,
-        "tree_centres": model.tree.centres,
-    }
-    own = COMPACT if model.scaling.coding is None else COMPACT | CODING
-    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
-    if model.support is not None:
-        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
-    if model.machines is not None:
-        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
-    if model.reference is not None:
-        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
-    arrays |= sureness_arrays(model.sureness)
-    if not model.leaf_factor.size:
-        del arrays["leaf_factor"]
-    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
@@ -91,6 +92,28 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(f"array {at} is empty")
         if at and (end := int(arrays[at][-1])) != len(value):
             raise ValueError(f"array {name} has {len(value)} rows, but {at} ends with {end}")
+
+
+def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
+    """The arrays of a model by their names on disk."""
+    special: dict[str, NDArray[Any]] = {
+        **model.scaling.arrays(),
+        "tree_starts": model.tree.starts,
+        "tree_children": model.tree.children,
+        "tree_centres": model.tree.centres,
+    }
+    own = COMPACT if model.scaling.coding is None else COMPACT | CODING
+    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
+    if model.support is not None:
+        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
+    if model.machines is not None:
+        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
+    if model.reference is not None:
+        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+    arrays |= sureness_arrays(model.sureness)
+    if not model.leaf_factor.size:
+        del arrays["leaf_factor"]
+    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:

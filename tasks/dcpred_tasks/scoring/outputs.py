@@ -15,13 +15,14 @@ from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, Values, by_row
 from dcpred_tasks.scoring.sure_outputs import IntervalColumn, NoveltyColumn, ProbabilityColumn
 
+LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
 
 
 class _LabelColumn(OutputColumn):
     """The class of a row, as dcpred_tasks.scoring.labels codes it."""
 
-    name = "label"
+    name = LABEL
     tasks = ("classification",)
     dtypes = (np.int8, np.int16, np.int32, np.int64, np.float64)
     tally = "labels"
@@ -75,7 +76,7 @@ def _ties(classes: NDArray[Any], label: Any, decision: NDArray[Any], slack: floa
 class _DecisionColumn(OutputColumn):
     """The decision values of a row, one or as many as there are classes; of a regression its prediction."""
 
-    name = "decision"
+    name = DECISION
     dtypes = (SCORE_DTYPE, VALUE_DTYPE)
     dimensions = ("sample", "output")
 
