@@ -44,7 +44,7 @@ SETTINGS = make_settings(
         "nystrom_rows": 50,
     }
 )
-ARRAYS = model_artifact.ARRAYS
+ARRAYS = model_layout.ARRAYS
 # What a model of classes without codes, and not of another system, has not.
 NOT_HERE = model_layout.CODING | model_layout.MACHINES | model_layout.INTERVALS
 ROWS = make_blobs(300, n_features=4, n_classes=3, seed=0)

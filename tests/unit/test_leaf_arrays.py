@@ -134,7 +134,7 @@ def test_a_leaf_and_a_model_hold_what_the_table_says() -> None:
     for holder in HOLDERS.values():
         assert set(model_arrays(holder)) <= {f.name for f in fields(holder)}
     assert len({line.in_leaf for line in LINES.values()}) == len(LINES)
-    assert set(STORED) <= set(model_artifact.ARRAYS)
+    assert set(STORED) <= set(model_layout.ARRAYS)
 
 
 @each_line
