@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred_tasks.artifacts import model_artifact
+from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.dtypes import INDEX_DTYPE
 from dcpred_tasks.errors import ModelFormatError
