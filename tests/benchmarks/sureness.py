@@ -63,7 +63,7 @@ class Trained:
     def __init__(self, data: DataSet, split: Split, more: dict[str, object]) -> None:
         self.split, task = split, "regression" if data.regression else "classification"
         own = data.settings(data.point) if data.points else PLAIN
-        self.values, self.task = {**own, **FEWER_LEAVES.get(data.name, {}), **more}, task
+        self.values, self.task = {**own, **FEWER_LEAVES.get(data.name, {}), **more, "task": task}, task
         self.survey = survey_rows(split.X, split.y, None, 0, task)
         self.classes = () if data.regression else tuple(self.survey.classes.tolist())
 
