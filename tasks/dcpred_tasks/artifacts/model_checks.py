@@ -114,8 +114,8 @@ def _check_novelty(model: Model, novelty: Novelty) -> None:
     _check_arrays(
         "novelty_", novelty, point=(leaves, columns), factor=(leaves, columns), edge=(leaves, len(LEVELS))
     )
-    if (np.diff(novelty.edge, axis=1) > 0).any():
-        raise ValueError("array novelty_edge does not descend")
+    if (np.diff(novelty.edge, axis=1) > 0).any() or (novelty.factor <= 0).any():
+        raise ValueError("array novelty_edge does not descend, or one of novelty_factor is not above 0")
 
 
 def _check_calibration(model: Model, calibration: Calibration) -> None:
