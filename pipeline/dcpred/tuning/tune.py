@@ -63,6 +63,7 @@ BESIDE_A_SEARCH = frozenset(
         "keep_support_vectors",
         "calibrate",
         "max_leaf_rows",
+        "missing",
         "sample_rows",
         "seed",
     }
