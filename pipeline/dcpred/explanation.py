@@ -56,8 +56,8 @@ class FeaturePart:
     name: str | None
     share: float
     """Its share of the squared distance to the nearest landmark (laplacian: of the distance)."""
-    value: float
-    """Its raw value in the row."""
+    value: float | None
+    """Its raw value in the row; None for a gap."""
     of_landmark: float | None
     """Its raw value in the landmark; None of a coded feature whose code there has no column."""
 
@@ -299,7 +299,7 @@ def _features(
             int(j),
             None if names is None else names[j],
             float(size[j] / size.sum()),
-            float(X[0, j]),
+            None if np.isnan(X[0, j]) else float(X[0, j]),
             place[j],
         )
         for j in np.argsort(-size, kind="stable")[:FEATURES]

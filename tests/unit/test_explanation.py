@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +308,16 @@ def test_a_chunk_that_is_missing_is_not_read_as_zeros(stored: Path) -> None:
         asked(stored, "5")
     finally:
         chunk.write_bytes(data)
+
+
+def test_a_gap_is_told_as_one() -> None:
+    """By a model that knows gaps; its JSON has no NaN."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = (X[:, 0] > 0).astype(int)
+    X[::3, 0] = np.nan
+    fitted = DCPredClassifier(n_leaves=1, landmarks=4, products=0, random_state=0, missing="impute").fit(X, y)
+    one = explain(fitted, X, [3])[0]
+    assert [part.value for part in one.features if part.feature == 0] == [None]
+    assert "gap" in explained([one])
+    json.dumps(asdict(one), allow_nan=False)

@@ -76,11 +76,15 @@ def _distance(one: Explanation) -> list[str]:
         "",
         f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
         *(
-            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}  {part.value:>12.6g}"
-            f"  {'other' if part.of_landmark is None else format(part.of_landmark, '.6g'):>12}"
+            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}  {_number(part.value, 'gap'):>12}"
+            f"  {_number(part.of_landmark, 'other'):>12}"
             for part in one.features
         ),
     ]
+
+
+def _number(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:.6g}"
 
 
 def _feature(number: int, name: str | None) -> str:
