@@ -61,6 +61,7 @@ BESIDE_A_SEARCH = frozenset(
         "categorical",
         "class_weight",
         "keep_support_vectors",
+        "calibrate",
         "max_leaf_rows",
         "missing",
         "sample_rows",

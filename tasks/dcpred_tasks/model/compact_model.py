@@ -36,6 +36,7 @@ from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
 from dcpred_tasks.model.machine import Machine, machine_of
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -111,6 +112,7 @@ class Model(LeafArrays):
     support: Support | None = None
     reference: Reference | None = None
     machines: Machines | None = None
+    sureness: Sureness | None = None
 
     @property
     def n_features(self) -> int:
@@ -244,7 +246,7 @@ def _score_tile(
         rows = rows[order]
         for leaf, span in spans:
             values[span] = (
-                _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
+                _early_values(model, leaf, rows[span]) if early else leaf_values(model, leaf, rows[span])
             )
         decision[order] = values.astype(model.score_dtype)
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
@@ -262,7 +264,8 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
     return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
-def _values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
+def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
+    """Decision values (n, n_outputs) of scaled rows in a leaf."""
     own, machine = _span(model.beta_at, leaf), model.machine(leaf)
     if own.start == own.stop and machine is None:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
@@ -286,7 +289,7 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
         for leaf, span in spans:
             mine, own = order[span], _span(model.beta_at, leaf)
             if model.machine(leaf) is not None:  # It sums in double precision.
-                terms[mine] = np.abs(_values(model, leaf, rows[mine])).max(axis=1)
+                terms[mine] = np.abs(leaf_values(model, leaf, rows[mine])).max(axis=1)
             elif own.start < own.stop:
                 sizes = model.basis(leaf).summed_sizes(rows[mine])
                 terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)

@@ -30,6 +30,8 @@ class LeafModel(LeafArrays):
     early_intercept  float64 (k,), of the local machine
     early_gamma      float64 (1,), γ of the local machine
     machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
+    own_point        float32 (n_features,), with own_factor and own_edge what Novelty joins; (0,) for none
+    own_residual     float64 (1,), of a regression the size of a residual of the leaf's rows; (0,) for none
     """
 
     support: SingleArray
@@ -37,6 +39,10 @@ class LeafModel(LeafArrays):
     early_intercept: FloatArray
     early_gamma: FloatArray
     machine: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    own_point: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_edge: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_residual: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)

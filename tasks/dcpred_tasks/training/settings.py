@@ -24,7 +24,7 @@ MISSING = (AUTO, "refuse", "impute", "indicate")
 # Settings that list features, and what else they may be.
 OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "missing", "machine", "basis", "size")
+LATER = ("categorical", "missing", "machine", "basis", "size", "calibrate")
 T = TypeVar("T")
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -130,6 +130,11 @@ class Settings:
     )
     keep_support_vectors: bool = _setting(
         False, "Keep the local machines in the model. Early prediction needs them."
+    )
+    calibrate: bool = _setting(
+        True,
+        "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
+        " probabilities, intervals and novelty need it.",
     )
     # other systems
     machine: str = _setting(
