@@ -5,14 +5,14 @@ from dataclasses import asdict
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
 from dcpred.datasets.importing import import_data
 from dcpred.execution.progress import reporter
 
 
 @click.command("import")
-@click.argument("source")
-@click.argument("dest")
+@click.argument("source", shell_complete=files)
+@click.argument("dest", shell_complete=files)
 @click.option("--x", "x", metavar="NAME", help="Array of features in an .npz file [default: X].")
 @click.option(
     "--y", "y", metavar="NAME", help="Array of targets in an .npz file [default: y, if there is one]."

@@ -44,6 +44,9 @@ class Course:
         guess = (now - self.begin) / max(self.done, LEAST)
         self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / MEMORY)) * (guess - self._whole_seconds)
 
+    def count(self, place: float, now: float) -> None:
+        self.reach(place, now)
+
     def seconds_left(self, now: float) -> float | None:
         """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace
         so far allows.

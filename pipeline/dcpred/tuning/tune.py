@@ -231,6 +231,9 @@ def _choice(
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
         say_where(say, "searching", workers)
+        say.detail(
+            f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}"
+        )
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
