@@ -27,7 +27,7 @@ class Commands(click.Group):
     summaries: ClassVar[dict[str, str]] = {
         "demo": "The whole job on real digits: Zarr, training, scoring, evaluation.",
         "example": "Write small tables to try the commands on.",
-        "import": "Bring a data file into Zarr.",
+        "import": "Bring a table or a matrix into Zarr.",
         "split": "Divide a data set into one to train on and one to test on.",
         "train": "Train a model on a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",

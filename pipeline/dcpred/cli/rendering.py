@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
 
@@ -267,6 +268,8 @@ def imported(r: dict[str, Any]) -> str:
             ),
             ("target", target),
             *_not_finite(r["not_finite"]),
+            *(schema_lines(r["schema"]) if r["schema"] else []),
+            *followed_lines(r),
         ]
     )
 
@@ -358,7 +361,9 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    _flatten("", {**r, **_coded(r)}, pairs)
+    schema = r.get("schema")
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r)}, pairs)
+    pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 
