@@ -21,7 +21,7 @@ from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored
 
-LOADING = "dcpred.estimators.loading"  # of scikit-learn, which serving does without
+LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
 
 
 class ServedModel:

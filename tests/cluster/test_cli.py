@@ -233,6 +233,8 @@ def test_a_running_scheduler(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
         told = f"on the Dask cluster at {address} (from DASK_SCHEDULER_ADDRESS)"
         done = here("score", tmp_path / "m", place / "trees.zarr", tmp_path / "again")
         assert f"MiB per task {told}" in done.stderr
+        if find_spec("bokeh"):
+            assert f"Dask's dashboard is at {cluster.dashboard_link}" in done.stderr
         assert f"verifying {told}" in here("verify", tmp_path / "again").stderr
     assert (tmp_path / "out" / "manifest.json").exists()
     assert (tmp_path / "again" / "manifest.json").exists()
@@ -271,7 +273,7 @@ def test_help_everywhere() -> None:
     for command in main.list_commands(None):
         text = here(command, "-h").stdout
         assert text.startswith(f"Usage: dcpred {command}")
-        assert "--json" in text
+        assert "--json" in text or command == "completion"
 
 
 def test_usage_errors_exit_with_2(place: Path) -> None:

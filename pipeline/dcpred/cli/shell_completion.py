@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-VARIABLE = "_DCPRED_COMPLETE"  # as click names it
+VARIABLE = "_DCPRED_COMPLETE"  # the name that click gives it
 SHELLS = ("bash", "zsh", "fish")
 # Readline completes names of files where no line comes back. `nosort` came with bash 4.4.
 BASH = """\

@@ -92,7 +92,8 @@ def _written(r: dict[str, Any]) -> str:
 
 def _how(r: dict[str, Any]) -> str:
     if r["by"] == "classes":
-        return f"chance, each of {counted(r['n_classes'], 'class', 'classes')} with its share; seed {r['seed']}"
+        classes = counted(r["n_classes"], "class", "classes")
+        return f"chance, each of {classes} with its share; seed {r['seed']}"
     if r["by"] == "rows":
         return f"chance; seed {r['seed']}"
     if r["by"] == "time":

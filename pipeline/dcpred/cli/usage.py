@@ -15,6 +15,7 @@ NEAR = 0.7  # likeness of a name that may have been meant
 UNKNOWN = re.compile(r"No such command '(.*)'", re.DOTALL)
 # What each command is for, by example; shown where an argument is missing, and by -h.
 EXAMPLES: Mapping[str, str] = {
+    "example": "dcpred example",
     "import": "dcpred import known.csv known.zarr --target label",
     "split": "dcpred split known.zarr --test 0.2",
     "train": "dcpred train known.zarr model",

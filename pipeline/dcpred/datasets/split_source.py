@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups
+from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, plain, whole_groups
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.storage import zarr_arrays
@@ -59,7 +59,7 @@ class SplitSource:
         """All different values of the target; None where they are too many to be classes."""
         found: NDArray[Any] | None = None
         for values in self.column(y):
-            own = np.unique(_plain(values))
+            own = np.unique(plain(values))
             found = own if found is None else np.unique(np.concatenate([found, own]))
             if len(found) > MAX_CLASSES:
                 return None
@@ -74,7 +74,7 @@ class SplitSource:
                     yield np.zeros(stop - start, np.int64)
                 return
             for values in self.column(y):
-                yield np.searchsorted(classes, _plain(values))
+                yield np.searchsorted(classes, plain(values))
 
         return parts
 
@@ -85,7 +85,8 @@ class SplitSource:
             return Last(n_rows, n_rows - min(max(round(share * n_rows), 1), n_rows - 1))
         if name in self.arrays and self.arrays[name].ndim != 1:
             raise DataError(
-                f"rows were to be divided by {name!r}, but it has several values a row; name an array with one"
+                f"rows were to be divided by {name!r}, but it has several values a row; name an array with"
+                " one"
             )
         try:
             if how == "time":
@@ -112,16 +113,12 @@ class SplitSource:
             yield instants
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    return values.astype(str) if values.dtype.kind in "OTSU" else values
-
-
 def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
     """Numbers that are in order where values are: numbers, dates, and text as ISO 8601 writes dates."""
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     try:
-        text = np.char.rstrip(_plain(values), "Z") if values.dtype.kind in "OTSU" else values
+        text = np.char.rstrip(plain(values), "Z") if values.dtype.kind in "OTSU" else values
         dates = text.astype("datetime64[us]")
     except ValueError:
         raise DataError(

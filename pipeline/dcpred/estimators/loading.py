@@ -8,6 +8,7 @@ import numpy as np
 from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred_tasks.artifacts.model_artifact import Artifact
+from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
@@ -17,7 +18,7 @@ BALANCED = "balanced"
 def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     """The estimator whose `fit` might have given the model. Its parameters are the settings of training that
     are none of the defaults, and the number of leaves, so that a clone is fitted by these and searches for
-    none.
+    none. Frames whose columns the data set encoded are encoded by it.
     """
     body = artifact.body
     kind = DCPredRegressor if body["task"] == "regression" else DCPredClassifier
@@ -29,6 +30,9 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     estimator.model_ = model
     estimator.settings_ = settings_dict(settings)
     estimator.n_leaves_, estimator.n_features_in_ = model.n_leaves, model.n_features
+    estimator._trained_rows = artifact.provenance.get(TRAINED_ROWS)
+    if artifact.schema is not None:
+        estimator.schema_ = artifact.schema
     if artifact.feature_names is not None:
         estimator.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
     if isinstance(estimator, DCPredClassifier):

@@ -59,11 +59,16 @@ class Reporter(Protocol):
     def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
 
 
-def say_where(say: Reporter, doing: str, workers: Workers) -> None:
-    """Say where something is done, if that is on a Dask cluster, and where its pages are, if it has some."""
+def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = None) -> None:
+    """Say where something is done, if that is on a Dask cluster, and where its pages are, if it has some.
+
+    scratch  where what is written meanwhile is
+    """
     if workers.where:
         say.say(f"{doing}{workers.where}")
     say_dashboard(say, workers)
+    if scratch is not None:
+        say_at_work(say, workers, scratch)
 
 
 def say_dashboard(say: Reporter, workers: Workers) -> None:
@@ -71,6 +76,11 @@ def say_dashboard(say: Reporter, workers: Workers) -> None:
     if workers.dashboard:
         say.say(f"Dask's dashboard is at {workers.dashboard}")
         workers.dashboard = ""
+
+
+def say_at_work(say: Reporter, workers: Workers, scratch: object) -> None:
+    """Say, to who asked for more, how many work, and where what they write meanwhile is."""
+    say.detail(f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}")
 
 
 class Silent:
@@ -250,7 +260,8 @@ class _Count:
         if line.counted is not None:
             line.counted = self.done, line.counted[1]
         if self.total:
-            line.course.count(start + min(self.done / self.total, 1.0) * (end - start), time.monotonic())
+            reached = start + min(self.done / self.total, 1.0) * (end - start)
+            line.course.count(reached, time.monotonic(), self.place == (0.0, 1.0))
         self.lines.changed(line, LINE_SECONDS)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from dcpred.execution.events import tell
 from dcpred.execution.lease import check_free
-from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
+from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
 from dcpred.execution.workers import Pool
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.leaf_plan import leaf_bytes
@@ -98,9 +98,7 @@ def train(
             say.detail(
                 f"the largest leaf that settings allow takes up to {largest_leaf_bytes / MIB:,.0f} MiB"
             )
-            say.detail(
-                f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}"
-            )
+            say_at_work(say, workers, scratch)
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):
