@@ -32,7 +32,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, in this process, piece by piece.
 
-    Returns n_samples, n_bad (rows with NaN or infinity, left out), what `Measures` tells (accuracy or rmse,
+    Returns n_samples, n_bad (rows without a score, left out), what `Measures` tells (accuracy or rmse,
     r2 and so on), with `early` the same quality of the local models as early_accuracy (or early_rmse,
     early_r2), trained_share (about which share of the rows the model was trained on; None where that cannot
     be told), and with `cost` the fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
