@@ -51,6 +51,9 @@ def test_a_hash_is_of_the_values_of_a_row(X: Any, order: list[int]) -> None:
     np.testing.assert_array_equal(
         hashes_of_rows(X), hashes_of_rows(np.asfortranarray(np.where(X == 0, -0.0, X)))
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained_rows, "STRIP_VALUES", 7)  # two rows
+        np.testing.assert_array_equal(hashes_of_rows(X), hashes_of_rows(X[::-1])[::-1])
     plain = {tuple(None if v != v else float(v) + 0.0 for v in row) for row in X}
     assert len(np.unique(hashes_of_rows(X))) == len(plain)
 

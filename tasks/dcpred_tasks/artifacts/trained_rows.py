@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 FIELD = "trained_rows"  # in the provenance
 KEPT = 2_048  # hashes: 22 KiB of text
 LARGEST = 2**64 - 1
+STRIP_VALUES = 2**18  # values that are copied at once
 FEWEST = 3  # rows that must have been met before anything is told from them
 
 Hashes = NDArray[np.uint64]
@@ -32,12 +33,16 @@ def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
 
 def hashes_of_rows(X: NDArray[Any]) -> Hashes:
     """A 64-bit hash of each row (n,): a sum of its values' bits, each times a number of its column, mixed."""
-    values = X.astype(np.float64) + 0.0  # −0 is 0
-    values[np.isnan(values)] = np.nan  # There are many of them.
-    bits = values.view(np.uint64)
-    bits ^= bits >> np.uint64(32)  # those below are 0 in whole numbers
-    columns = np.arange(1, X.shape[1] + 1, dtype=np.uint64)
-    return _mixed(bits @ (_mixed(columns) | np.uint64(1)))
+    factors = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    found, step = np.empty(len(X), np.uint64), max(STRIP_VALUES // X.shape[1], 1)
+    for start in range(0, len(X), step):
+        values = X[start : start + step].astype(np.float64)
+        values += 0.0  # −0 is 0
+        values[np.isnan(values)] = np.nan  # There are many of them.
+        bits = values.view(np.uint64)
+        bits ^= bits >> np.uint64(32)  # those below are 0 in whole numbers
+        found[start : start + step] = bits @ factors
+    return _mixed(found)
 
 
 def _mixed(z: Hashes) -> Hashes:
