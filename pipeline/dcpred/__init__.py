@@ -11,14 +11,26 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.reports.report import report
+    from dcpred.results.open_scores import open_scores
     from dcpred.serving import ServedModel, load_model
 
-__all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "load_model"]
+__all__ = [
+    "DCPredClassifier",
+    "DCPredRegressor",
+    "ServedModel",
+    "__version__",
+    "load_model",
+    "open_scores",
+    "report",
+]
 _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
     "load_model": "serving",
+    "open_scores": "results.open_scores",
+    "report": "reports.report",
 }
 
 

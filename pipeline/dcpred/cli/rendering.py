@@ -217,33 +217,6 @@ def verified(r: dict[str, Any]) -> str:
     )
 
 
-def evaluated(r: dict[str, Any]) -> str:
-    pairs = [
-        (
-            "rows",
-            f"{r['n_samples']:,}"
-            + (f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""),
-        )
-    ]
-    for name in ("accuracy", "early_accuracy", "rmse", "r2", "early_rmse", "early_r2"):
-        if r.get(name) is not None:
-            pairs.append((name, f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"))
-    if "cost_ratio" not in r:
-        return rows(pairs)
-    pairs += [
-        ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
-        (
-            "linear_us_per_row",
-            f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})",
-        ),
-        ("cost_ratio", f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"),
-    ]
-    if r["beside_other_work"]:
-        least, most = r["least_cost_ratio"], r["most_cost_ratio"]
-        pairs[-1] = "cost_ratio", f"measured beside other work: between {least:.1f} and {most:.1f}"
-    return rows(pairs)
-
-
 def imported(r: dict[str, Any]) -> str:
     target = (
         "no target"
