@@ -14,7 +14,7 @@ MOST_ROWS, SEEDS = 500, 3
 OF_ROWS = ("nystrom", "kmeans_nystrom")  # exact where every row is a landmark
 
 
-def kernel_errors(rows: Rows, shared: dict[str, Any]) -> list[dict[str, Any]]:
+def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
     """By basis, kernel and size: functions that there are, and the mean error over seeds.
 
     rbf         rows of standard scaling, γ by the median distance

@@ -6,7 +6,7 @@ import numpy as np
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.machine_training import exact
-from dcpred_tasks.machines.adapt_svm import TOLERANCE, AdaptSVM, Groups
+from dcpred_tasks.machines.adapt_svm import AdaptSVM, Groups
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.machines.group_moments import Moments, group_moments
 from dcpred_tasks.model.kernels import Kernel, squared_distances
@@ -31,7 +31,7 @@ def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> AdaptS
         weight = np.abs(whole.dual[own, output].astype(np.float64))
         found[group] = group_moments(whole.support[own], weight, groups.mean[group], looked_at)
     moments = Moments(found[:, 0].copy(), found[:, 1].copy())
-    machine = AdaptSVM(whole, groups, moments, np.array([TOLERANCE]), np.zeros(1))
+    machine = AdaptSVM(whole, groups, moments, np.array([settings.machine_tolerance]), np.zeros(1))
     return replace(machine, counted=np.array([machine.count(looked_at)]))
 
 

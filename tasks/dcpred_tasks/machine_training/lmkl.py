@@ -22,6 +22,7 @@ from sklearn.svm import SVC
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
 from dcpred_tasks.machines.lmkl import Lmkl, gated
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.model.machine import known
 from dcpred_tasks.training.local_machine import (
     ABSENT,
     LeafRows,
@@ -31,7 +32,6 @@ from dcpred_tasks.training.local_machine import (
 )
 from dcpred_tasks.training.settings import Settings
 
-MOST_ROWS = 2_000  # rows that are trained on; the Gram matrices of all kernels are held
 MOST_ROUNDS = 20  # SVMs that are followed by a step
 HALVINGS = 8  # A step is given up after so many.
 LEAST_FALL = 1e-3  # Rounds end where J falls by a smaller share of itself.
@@ -40,8 +40,8 @@ FIRST_GATE = 0.01  # size of V at the start, random: equal kernels would stay eq
 
 
 def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Lmkl:
-    """Of the three kernels, on local_rows rows, at most 2,000."""
-    few = replace(settings, local_rows=min(settings.local_rows, MOST_ROWS))
+    """Of the three kernels, on local_rows rows, at most 2,000: the Gram matrices of all kernels are held."""
+    few = replace(settings, local_rows=known("lmkl").most_trained_on(len(rows.X), settings.local_rows))
     seen = local_sample(len(rows.X), few)
     own = replace(
         rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]

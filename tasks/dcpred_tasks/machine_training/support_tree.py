@@ -12,7 +12,6 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.local_machine import LeafRows
 from dcpred_tasks.training.settings import Settings
 
-TOLERANCE = 0.02  # error, in standard deviations of decision values
 EPSILONS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 3e-3, 1e-3, 1e-4)  # errors of a kernel value
 
 
@@ -26,11 +25,11 @@ def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Suppor
     tree = SupportTree(weighted_cells(whole, ends), np.zeros(1), np.zeros(1))
     X = measured_rows(rows.X).astype(np.float64)
     true = whole.decision(X)
-    spread = true.std(axis=0)
+    allowed = settings.machine_tolerance * true.std(axis=0)
     for epsilon in EPSILONS:
         tree = replace(tree, epsilon=np.array([epsilon]))
         value, looked = tree.looked(X)
-        if (np.sqrt(((value - true) ** 2).mean(axis=0)) <= TOLERANCE * spread).all():
+        if (np.sqrt(((value - true) ** 2).mean(axis=0)) <= allowed).all():
             counted = tree.cells.multiplications(looked)
             worth = counted <= WORTH * whole.multiplications
             return replace(tree, counted=np.array([counted])) if worth else whole

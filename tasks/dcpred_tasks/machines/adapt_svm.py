@@ -8,10 +8,15 @@ Cossalter, Yan and Zheng, "Adaptive kernel approximation for large-scale non-lin
                 Σ_{i∈g} α_i K(x, x_i)     elsewhere;
     group_svm   α_g K(x, μ_g).
 
+A row falls back to the exact sum of a group where Var_g[f] ≥ τ E_g[f]², which is at squared distances d² of
+log(1 + τ) / (4 γ² v) and more: where the group is wide along the way to the row, or the kernel is narrow, or
+τ is small. With τ = 0 it always does. τ is the setting `tolerance`; the paper has 1000 in most figures, and
+0.5 to 500 in figure 6, for a bound of the variance; here it is of the variance itself, and 0.5 where nothing
+is said.
+
 What is ours: groups are found by k-means, weighted by |α| (the paper has single-linkage clustering, and says
 that any may be used; on one set it made many groups of one vector); r² and v = σ² r² are estimated group by
-group, where the paper has one λ for a data set; and τ. The paper has τ = 1000 in most figures, and 0.5 to 500
-in figure 6, for another bound of the variance; ours is the variance itself, and τ the least of these.
+group, where the paper has one λ for a data set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +34,6 @@ from dcpred_tasks.machines.row_sums import Middle, blocks, is_single
 from dcpred_tasks.model.kernels import RowArray
 from dcpred_tasks.model.machine import kernel_arrays, kernel_of, taken
 
-TOLERANCE = 0.5  # τ
 OF_MOMENTS = 5  # multiplications for E and Var of a group beside its distance and its exponential
 UNSURE = 4e-6  # share of what a squared distance is summed of that it may be off, in single precision
 

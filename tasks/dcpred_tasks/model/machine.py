@@ -19,6 +19,7 @@ from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
+LOCAL = 10**9
 BOTH, CLASSES = ("classification", "regression"), ("classification",)
 COMPACT, LANDMARKS = "compact", "landmarks"  # the default machine, and the default basis
 HEADER_BYTES = 8
@@ -108,6 +109,9 @@ class Known:
     size     what `size` is where nothing is said
     kernels  those that it stands for
     tasks    what it learns
+    tolerance    what `tolerance` is where nothing is said; 0 where it has none
+    tolerated    what that is, in a word
+    most_rows    most rows that it is trained on, beside local_rows: LOCAL for no other limit; 0: all rows
     predicts_as  the machine that it is stored as, where it is another's
     """
 
@@ -118,6 +122,13 @@ class Known:
     tasks: tuple[str, ...] = BOTH
     module: str = ""
     predicts_as: str = ""
+    most_rows: int = 0
+    tolerance: float = 0.0
+    tolerated: str = ""
+
+    def most_trained_on(self, n_rows: int, local_rows: int) -> int:
+        """How many of the rows of a leaf it is trained on."""
+        return min(n_rows, local_rows, self.most_rows) if self.most_rows else n_rows
 
 
 BASES = {
@@ -159,12 +170,16 @@ MACHINES = {
     "exact": Known(
         "The exact kernel SVM or ridge regression; in several leaves DC-SVM's early prediction (Hsieh 2014).",
         kernels=KERNELS,
+        most_rows=LOCAL,
     ),
     "adapt_svm": Known(
         "Support vectors in groups, exactly where their variances ask for it (Cossalter et al. 2011).",
         "groups",
         64,
         tasks=CLASSES,
+        most_rows=LOCAL,
+        tolerance=0.5,
+        tolerated="τ",
     ),
     "group_svm": Known(
         "Support vectors in groups, by their means alone (Cossalter et al. 2011).",
@@ -173,12 +188,14 @@ MACHINES = {
         tasks=CLASSES,
         module="adapt_svm",
         predicts_as="exact",
+        most_rows=LOCAL,
     ),
     "reduced_set": Known(
         "Vectors found one by one that stand for all support vectors (Schölkopf et al. 1998).",
         "vectors",
         32,
         predicts_as="exact",
+        most_rows=LOCAL,
     ),
     "aesvm": Known(
         "An SVM of the extreme points of subsets, with weights (Nandan, Khargonekar and Talathi 2014).",
@@ -194,19 +211,27 @@ MACHINES = {
         tasks=CLASSES,
     ),
     "lmkl": Known(
-        "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008).",
+        "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008);"
+        " trained on 2,000 rows of a leaf at most.",
         tasks=CLASSES,
+        most_rows=2_000,
     ),
     "ball_tree": Known(
-        "The exact machine by a ball tree, as far as the class is not sure (Liu, Moore and Gray 2003).",
-        "support vectors of a ball",
-        16,
+        "The exact machine by the cells of a ball tree, as far as the class is not sure (Liu, Moore and Gray"
+        " 2003).",
+        "support vectors of a cell",
+        32,
         tasks=CLASSES,
+        most_rows=LOCAL,
     ),
     "support_tree": Known(
-        "A tree of support vectors, gone down as far as a bound on the error asks (cf. Ukkonen 2010).",
-        "support vectors of a leaf",
-        16,
+        "The exact machine by cells of its support vectors, as far as a bound on the error asks (cf. Ukkonen"
+        " 2010).",
+        "support vectors of a cell",
+        32,
+        most_rows=LOCAL,
+        tolerance=0.02,
+        tolerated="error",
     ),
 }
 

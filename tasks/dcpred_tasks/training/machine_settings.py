@@ -23,6 +23,11 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
                 f"size was set to {settings.size}, but machine is {COMPACT} and basis {LANDMARKS}, whose"
                 " sizes are landmarks, products and triangle; set those, or another machine or basis"
             )
+        if settings.tolerance != defaults["tolerance"]:
+            raise SettingsError(
+                f"tolerance was set to {settings.tolerance:g}, but machine is {COMPACT}, which has none;"
+                " leave it out, or set another machine"
+            )
         return
     if which == "machine" and settings.basis != LANDMARKS:
         raise SettingsError(
@@ -32,6 +37,10 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
     one = known(name)
     if settings.size and not one.counted:
         raise SettingsError(f"size was set to {settings.size}, but {which} {name} has none; leave out size")
+    if settings.tolerance and not one.tolerance:
+        raise SettingsError(
+            f"tolerance was set to {settings.tolerance:g}, but {which} {name} has none; leave out tolerance"
+        )
     for setting, possible in (("kernel", one.kernels), ("task", one.tasks)):
         if getattr(settings, setting) not in possible:
             raise SettingsError(

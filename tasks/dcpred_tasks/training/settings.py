@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "machine", "basis", "size")
+LATER = ("categorical", "machine", "basis", "size", "tolerance")
 _TINY = 5e-324  # the smallest positive number: "more than 0"
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -94,8 +94,8 @@ class Settings:
     # local kernel machines
     local_rows: int = _setting(
         8_000,
-        "Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes"
-        " times the square of this number.",
+        "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
+        " bound the memory of a task: 8 bytes times the square of this number.",
         low=2,
         high=100_000,
         unit="rows",
@@ -138,6 +138,14 @@ class Settings:
         "How large another basis or machine is: what it counts is listed under Other systems.",
         low=0,
         high=10**6,
+        zero="what suits it",
+    )
+    tolerance: float = _setting(
+        0.0,
+        "How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,"
+        " beyond which it is computed exactly. support_tree: the error, in standard deviations of decision"
+        " values.",
+        low=0,
         zero="what suits it",
     )
     # overlap
@@ -309,6 +317,11 @@ class Settings:
     def machine_size(self) -> int:
         """What another basis or machine counts."""
         return self.size or known(self.other_machine).size
+
+    @property
+    def machine_tolerance(self) -> float:
+        """How far another machine may be off."""
+        return self.tolerance or known(self.other_machine).tolerance
 
     @property
     def own_leaf_rows(self) -> int:
