@@ -32,14 +32,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import zarr
 from click.testing import CliRunner
 from common import Table
+from scipy.io import netcdf_file
+from scipy.sparse import csr_array, save_npz
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.cli import main as dcpred
+from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refresh.refresh import refresh
@@ -55,6 +59,7 @@ from support.certificates import make_certificates
 from support.data import make_blobs, make_group
 from support.hostile import spoil_array, spoil_bytes, spoil_file
 from support.pools import inline
+from support.tables import table, write_csv
 
 N_ROWS, N_FEATURES = 300, 4
 HANG_SECONDS = 120.0
@@ -99,6 +104,29 @@ def made(folder: Path) -> Path:
     refresh(folder / "model", f"{data}/X", folder / "root", inline)
     make_certificates(folder / "certificates")
     return folder
+
+
+def make_tables(folder: Path) -> None:
+    """A table in every format, and a data set and a model whose schema has every kind of column."""
+    frame = table(N_ROWS).drop(columns="seen").fillna({"age": 40.0})
+    import_data(frame, folder / "table.zarr", target="label", ids=["id"])
+    data = folder / "table.zarr"
+    train(f"{data}/X", f"{data}/y", folder / "table-model", make_settings({"landmarks": 4}), inline)
+    sources = folder / "sources"
+    sources.mkdir()
+    find = find_schema(frame, target="label", ids=["id"])
+    write_json(sources / "schema.json", find.document())
+    write_csv(frame, sources / "a.csv")
+    frame.to_parquet(sources / "a.parquet")
+    frame.to_feather(sources / "a.feather")
+    save_npz(sources / "a.npz", csr_array(frame[["age", "amount"]].to_numpy()))
+    arrays = frame[["age", "old", "amount"]]
+    with h5py.File(sources / "a.h5", "w") as file:
+        for name in arrays:
+            file[name] = arrays[name].to_numpy()
+    with netcdf_file(sources / "a.nc", "w") as file:
+        file.createDimension("sample", N_ROWS)
+        file.createVariable("age", "f8", ("sample",))[:] = arrays["age"].to_numpy()
 
 
 def command(*words: object) -> str:
@@ -161,6 +189,27 @@ def use_root(folder: Path, rng: random.Random) -> str:
     )
 
 
+def use_schema(folder: Path, rng: random.Random) -> str:
+    """A schema of a data set, of a model, or in a file of its own."""
+    source, like = folder / "sources/a.csv", folder / rng.choice(("table.zarr", "table-model"))
+    by_hand = ("import", source, folder / "new.zarr", "--schema", folder / "sources/schema.json")
+    return command(
+        *rng.choice(
+            (
+                ("import", source, folder / "new.zarr", "--like", like),
+                by_hand,
+                ("inspect", like),
+                ("score", folder / "table-model", folder / "table.zarr", folder / "out", "--workers", 1),
+            )
+        )
+    )
+
+
+def use_source(folder: Path, rng: random.Random) -> str:
+    source = rng.choice([path for path in (folder / "sources").iterdir() if path.suffix != ".json"])
+    return command("import", source, folder / "new.zarr")
+
+
 def use_certificates(folder: Path, rng: random.Random) -> str:
     ca, cert, key = (str(folder / "certificates" / name) for name in ("ca.pem", "client.pem", "client.key"))
     secured(Scheduler("wss://127.0.0.1:9", ca, cert, key))
@@ -196,10 +245,11 @@ def spoil_arrays(folder: Path, rng: random.Random) -> str:
     return f"arrays {', '.join(names)}"
 
 
-OUTPUTS, ROOT, OLD = (
+OUTPUTS, ROOT, OLD, TABLES = (
     ("model", "data.zarr", "out", "half"),
     ("model", "data.zarr", "root"),
     ("model", "old.zarr"),
+    ("table.zarr", "table-model", "sources"),
 )
 
 
@@ -227,6 +277,8 @@ FORMATS = {
     "root of refresh": Format("root/*.json", use_root, ROOT),
     "runs of refresh": Format("root/runs/*/*.json", use_root, ROOT),
     "lock and pointer of refresh": Format("root/l*", use_root, ROOT),
+    "schemas": Format("[st][ao]*/**/[szm]*.json", use_schema, TABLES),
+    "tables to import": Format("sources/a.*", use_source, ("sources",)),
     "certificates": Format("certificates/c*.*", use_certificates, ("certificates",)),
     "address of a scheduler": Format("address", use_address, ("address",), spoil_text),
 }
@@ -384,6 +436,8 @@ def main() -> None:
     table = Table("format", "mutations", "refused", "harmless", "findings")
     found = 0
     wanted = args.formats.split(",") if args.formats else QUICK if args.quick else FORMATS
+    if any(FORMATS[name].needs[-1] == "sources" for name in wanted):
+        make_tables(base)
     for name in wanted:
         seeds = [f"{args.seed}/{name}/{i}" for i in range(3 if args.quick else args.mutations)]
         counts: Counter[str] = Counter()

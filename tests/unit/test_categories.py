@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.training import categories
-from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered
+from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered, with_codes
 from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 AUTO = Settings(scaling="learned")
-N = 4_000
+N, MANY = 1_200, 4_000  # rows; many where codes are many
 
 
 def chosen(X: NDArray[Any], y: NDArray[Any], settings: Settings = AUTO) -> Coding | None:
@@ -74,9 +74,31 @@ def test_no_feature_is_refused(nothing: str) -> None:
         Settings(categorical=nothing)
 
 
-def test_auto_beside_features_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"but auto stands alone: it is about all features; write it by"):
-        numbered(make_settings({"categorical": "auto,soil"}), ["soil", "b"])
+def test_auto_may_stand_beside_features_and_none_may_not() -> None:
+    assert (
+        numbered(make_settings({"categorical": "b, auto,soil"}), ["soil", "a", "b"]).categorical == "auto,0,2"
+    )
+    assert numbered(make_settings({"categorical": "auto,"}), ["soil"]).categorical == "auto"
+    assert numbered(make_settings({"categorical": 'auto,"auto"'}), ["a", "auto"]).categorical == "auto,1"
+    assert numbered(make_settings({"categorical": "auto,1"}), ["a", "auto"]).categorical == "auto,1"
+    assert numbered(make_settings({"categorical": ["auto", "b"]}), ["a", "b"]).categorical == "auto,1"
+    with pytest.raises(SettingsError, match=r"but none stands alone: it is about all features; write it by"):
+        numbered(make_settings({"categorical": "none,soil"}), ["soil", "b"])
+
+
+@pytest.mark.parametrize(
+    ("set_to", "coded", "found"),
+    [
+        ("auto", [], "auto"),
+        ("auto", [3, 1], "auto,1,3"),
+        ("auto,2", [1, 3], "auto,1-3"),
+        ("5", [1], "1,5"),
+        ("1-4", [2], "1-4"),
+        ("none", [1], "none"),
+    ],
+)
+def test_codes_of_a_schema_are_coded_beside_what_was_set(set_to: str, coded: list[int], found: str) -> None:
+    assert with_codes(make_settings({"categorical": set_to}), coded).categorical == found
 
 
 def test_numbers_as_text() -> None:
@@ -143,6 +165,18 @@ def test_codes_without_an_order_are_coded(codes: NDArray[Any], task: str) -> Non
     assert found.features == [0, 1, 2, 3, 4, 5]
 
 
+def test_features_beside_auto_are_coded_in_any_case(codes: NDArray[Any], rng: np.random.Generator) -> None:
+    X = np.column_stack([rng.integers(0, 5, N), codes, rng.normal(size=N)])
+    effect = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
+    for categorical, features in (("auto", range(1, 7)), ("auto,0", range(7)), ("auto,0-3", range(7))):
+        found = chosen(X, effect, Settings("classification", "learned", categorical))
+        assert found is not None
+        assert found.features == list(features), categorical
+    plain = chosen(X, effect, Settings("classification", "standard", "auto,0,2"))
+    assert plain is not None
+    assert plain.features == [0, 2]
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_amounts_are_not_coded(rng: np.random.Generator, task: str) -> None:
     X = rng.integers(0, 20, (N, 4))
@@ -151,7 +185,8 @@ def test_amounts_are_not_coded(rng: np.random.Generator, task: str) -> None:
 
 
 def test_the_same_rows_give_the_same_coding(codes: NDArray[Any]) -> None:
-    y = np.isin(codes, (0, 2)).sum(axis=1) > 2
+    codes = codes[:, :3]
+    y = np.isin(codes, (0, 2)).sum(axis=1) > 1
     one, other = chosen(codes, y), chosen(codes.copy(order="F"), y)
     assert one is not None
     assert other is not None
@@ -270,7 +305,7 @@ def test_codes_whose_effects_add_up_are_coded_and_a_count_beside_them_is_not(add
 
 
 def test_a_feature_of_two_hundred_codes(rng: np.random.Generator) -> None:
-    X = np.column_stack([rng.integers(0, 200, N), rng.normal(size=(N, 2))])
+    X = np.column_stack([rng.integers(0, 200, MANY), rng.normal(size=(MANY, 2))])
     found = chosen(X, rng.normal(size=200)[X[:, 0].astype(int)] + 0.5 * X[:, 1] > 0)
     assert found is not None
     assert found.features == [0]
@@ -285,7 +320,7 @@ def test_nothing_is_coded_that_a_larger_factor_tells_apart_as_well(rng: np.rando
 
 
 def test_of_many_candidates_those_without_an_order_are_coded(rng: np.random.Generator) -> None:
-    codes, amounts = rng.integers(0, 8, (N, 8)), rng.integers(0, 12, (N, 8))
+    codes, amounts = rng.integers(0, 8, (MANY, 8)), rng.integers(0, 12, (MANY, 8))
     effect = rng.permuted(np.tile(np.linspace(-2, 2, 8), (8, 1)), axis=1)
     total = effect[np.arange(8), codes].sum(axis=1) + 0.3 * (amounts - 5.5).sum(axis=1)
     found = chosen(np.column_stack([codes, amounts]), total > 0)

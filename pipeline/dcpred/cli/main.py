@@ -19,7 +19,7 @@ class _Commands(click.Group):
 
     summaries: ClassVar[dict[str, str]] = {
         "demo": "The whole job on real digits: Zarr, training, scoring, evaluation.",
-        "import": "Bring a data file into Zarr.",
+        "import": "Bring a table or a matrix into Zarr.",
         "train": "Train a model on a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 
 MIB = 2**20
@@ -235,6 +236,8 @@ def imported(r: dict[str, Any]) -> str:
             ),
             ("target", target),
             *_not_finite(r["not_finite"]),
+            *(schema_lines(r["schema"]) if r["schema"] else []),
+            *followed_lines(r),
         ]
     )
 
@@ -326,7 +329,9 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    _flatten("", {**r, **_coded(r)}, pairs)
+    schema = r.get("schema")
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r)}, pairs)
+    pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 

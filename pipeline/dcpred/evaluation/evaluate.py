@@ -12,6 +12,7 @@ from dcpred.evaluation.known_targets import known_targets
 from dcpred.evaluation.measures import Measures
 from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, Status
 from dcpred_tasks.errors import DataError
@@ -37,6 +38,7 @@ def evaluate(
     model = artifact.model(support=early)
     X, target = zarr_arrays.open_array(x), zarr_arrays.open_array(y)
     check_matrix(X.shape, np.dtype(X.dtype))
+    check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_targets(X, target, x, y)

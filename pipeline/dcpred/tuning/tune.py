@@ -32,6 +32,7 @@ from dcpred.training.train import (
     check_training_data,
     fingerprints,
     named_features,
+    numbered_for,
     train,
     training_hash,
 )
@@ -48,7 +49,7 @@ from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
-from dcpred_tasks.training.categories import features_named, numbered
+from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
@@ -205,7 +206,7 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
-    start = numbered(start, named_features(x), zarr_arrays.open_array(x).shape[1])
+    start = numbered_for(start, x)
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
