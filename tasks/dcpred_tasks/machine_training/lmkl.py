@@ -41,8 +41,8 @@ FIRST_GATE = 0.01  # size of V at the start, random: equal kernels would stay eq
 
 def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Lmkl:
     """Of the three kernels, on local_rows rows, at most 2,000: the Gram matrices of all kernels are held."""
-    few = replace(settings, local_rows=known("lmkl").most_trained_on(len(rows.X), settings.local_rows))
-    seen = local_sample(len(rows.X), few)
+    most = known("lmkl").most_trained_on(len(rows.X), settings.local_rows)
+    seen = local_sample(len(rows.X), replace(settings, local_rows=max(most, 2)))
     own = replace(
         rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], halo=rows.halo[seen]
     )

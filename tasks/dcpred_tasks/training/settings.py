@@ -13,6 +13,7 @@ from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, know
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.machine_settings import check_machine
+from dcpred_tasks.training.setting_ranges import TINY, range_in_words
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
@@ -21,10 +22,8 @@ LOSSES = ("hinge", "logistic")
 CATEGORICAL = AUTO, NONE = "auto", "none"
 T = TypeVar("T")
 
-
 # Left out of a model's settings at their defaults: older models keep their hashes.
 LATER = ("categorical", "machine", "basis", "size", "tolerance")
-_TINY = 5e-324  # the smallest positive number: "more than 0"
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 
@@ -107,13 +106,13 @@ class Settings:
         " learned scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or"
         " distance for laplacian.",
         choices=GAMMAS,
-        low=_TINY,
+        low=TINY,
         high=_LARGEST_GAMMA,
     )
     degree: int = _setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
     coef0: float = _setting(1.0, "Constant term of the polynomial kernel.", low=0)
-    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=_TINY)
-    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=_TINY)
+    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
+    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
     class_weight: str = _setting(
         "none", "Weight of the classes. balanced: all classes weigh the same.", choices=("none", "balanced")
     )
@@ -265,7 +264,7 @@ class Settings:
         ):
             raise SettingsError(
                 f"gamma was set to {self.gamma!r}, but it must be"
-                f" {range_in_words(_TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
+                f" {range_in_words(TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
             )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
@@ -396,11 +395,3 @@ def _typed(name: str, value: object) -> object:
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def range_in_words(low: float, high: float) -> str:
-    if high == math.inf:
-        return "more than 0" if low == _TINY else f"{low:g} or more"
-    if low == _TINY:
-        return f"more than 0 and at most {high:g}"
-    return f"from {low:,.0f} to {high:g}" if high >= 1e15 else f"from {low:,.0f} to {high:,.0f}"
