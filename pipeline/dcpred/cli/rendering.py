@@ -330,7 +330,7 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     schema = r.get("schema")
-    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r)}, pairs)
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_unpredicted(r)}, pairs)
     pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
@@ -347,6 +347,12 @@ def _coded(r: dict[str, Any]) -> dict[str, Any]:
         for one in r["coded_features"]
     }
     return {"coded_features": named}
+
+
+def _unpredicted(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of the cost of a machine that the engine does not score."""
+    missing = r["kind"] == "model" and r["predicted_cost"] is None
+    return {"predicted_cost": "measured by dcpred evaluate"} if missing else {}
 
 
 def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
