@@ -3,16 +3,22 @@ what is measured.
 
     python tests/benchmarks/side_by_side.py [--paper] [--sets letter,magic,...] [--rows 2000]
                                             [--test-rows 2000] [--time-limit 60] [--work DIR] [--quick]
+                                            [--picture letter]
 
 Each set is compared as by `dcpred compare`, in WORK/SET: what was cut off goes on, and `dcpred report` makes
 a page of it. Points are tried in forks of this process, which saves their imports. Without `--paper` the
 systems are those that may cost at most 100 linear predictions, of such sizes, and the exact machine; with it
-those of Table 1, and XGBoost, of all sizes.
+those of Table 1, and XGBoost, of all sizes. `--picture` records the points of one of the sets in
+side_by_side.csv, beside this file, and draws side_by_side.svg from it; with `--quick` both are written to the
+current folder.
 """
 
 import argparse
+import datetime
+import io
 import json
 import multiprocessing
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -21,14 +27,18 @@ import numpy as np
 from common import Table, data_folder, write_group
 from engine import number, say
 from more_sets import EVERY
+from picture import HERE, Measured, read, write
 from sets import DataSet, Printed
 
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
 from dcpred.comparison.compare import Asked, CompareReport, Result, compare
+from dcpred.comparison.page import PLOT, score_paint
 from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, points_of
 from dcpred.comparison.tables import frontier, unbeaten
 from dcpred.execution.progress import SILENT
+from dcpred.pages.svg import PAPER, drawing
+from dcpred_tasks.process import cpu_name
 from dcpred_tasks.storage.atomic_files import replace_bytes
 from support.pools import inline
 
@@ -55,6 +65,7 @@ PRINTED = {
     "fastfood": "Fastfood",
     "xgboost": "",
 }
+CSV, SVG = "side_by_side.csv", "side_by_side.svg"
 QUICK_SYSTEMS = "dcpred,kmeans_nystrom,ldkl,exact"
 
 
@@ -235,6 +246,46 @@ def show_paper(reports: dict[str, CompareReport]) -> None:
     table.show()
 
 
+# -- the picture ---------------------------------------------------------------------------------------------
+
+
+def recorded(name: str, report: CompareReport, command: str) -> list[Measured]:
+    """Its points with a result."""
+    told = {
+        "data": f"{KNOWN[name].title}, {report.n_rows:,} training rows",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": f"{cpu_name()}, {os.cpu_count()} cores",
+        "command": command,
+    }
+    done = [one for one in report.results if one.status == "done"]
+    return [
+        Measured(
+            who=one.system,
+            name=one.what,
+            accuracy=f"{100 * (one.quality or 0.0):.2f}",
+            cost=f"{one.cost_ratio:.3g}",
+            **told,
+        )
+        for one in done
+    ]
+
+
+def drawn(lines: list[Measured]) -> str:
+    """The SVG document, on white, so that it reads on dark pages, too."""
+    points = [
+        Result(one.who, one.name, "done", "", float(one.accuracy) / 100, float(one.cost), *[None] * 5)
+        for one in lines
+    ]
+    report = CompareReport("", "classification", 0, 0, 0, {}, points, [], 0.0, [])
+    with drawing(*PLOT) as figure:
+        axes = figure.add_subplot()
+        axes.set_title(lines[0].data)
+        score_paint(report)(axes)
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", facecolor=PAPER, metadata={"Date": None})
+    return file.getvalue().decode()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -245,6 +296,7 @@ def main() -> None:
     parser.add_argument("--test-rows", type=int, default=2_000)
     parser.add_argument("--time-limit", type=float, default=60.0, help="processor seconds of a system")
     parser.add_argument("--work", type=Path, default=Path("benchmark-side-by-side"))
+    parser.add_argument("--picture", metavar="SET", help="record and draw this one of the sets")
     parser.add_argument("--quick", action="store_true", help="letter, 300 rows, four systems, one point each")
     args = parser.parse_args()
     wanted = (args.sets or ("letter" if args.quick else PAPER_SETS if args.paper else ",".join(KNOWN))).split(
@@ -254,11 +306,18 @@ def main() -> None:
         raise SystemExit(f"there is no set {missing[0]!r}; the sets are {', '.join(KNOWN)}")
     if args.quick:
         args.rows = args.test_rows = 300
+        args.picture = "letter"
     args.work.mkdir(parents=True, exist_ok=True)
     reports: dict[str, CompareReport] = {}
     for name in wanted:
         say(KNOWN[name].title)
         reports[name] = compared(KNOWN[name], args)
+    if args.picture:
+        here = Path() if args.quick else HERE
+        command = f"tests/benchmarks/side_by_side.py --sets {args.picture} --picture {args.picture}"
+        command += f" --rows {args.rows} --test-rows {args.test_rows}"
+        write(here / CSV, recorded(args.picture, reports[args.picture], command))
+        (here / SVG).write_text(drawn(read(here / CSV)))
     if args.paper or args.quick:
         show_paper(reports)
     if not args.paper:
