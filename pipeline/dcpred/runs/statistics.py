@@ -12,7 +12,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
-from dcpred_tasks.scoring.statistics import Statistics, decision_edges
+from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
@@ -37,7 +37,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
         "input": describe_input(run.x),
         "cpus": cpus,
         "statistics": {
-            "decision": {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
+            HISTOGRAM: {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
             **{c.tally: _tally(c, model, gathered) for c in OUTPUT_COLUMNS if c.tally},
             "sampled_rows": gathered.moments.n,
             "feature_mean": _numbers(scored.mean),

@@ -34,6 +34,7 @@ from dcpred_tasks.model.moments import Moments, as_features, moments_of
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
+HISTOGRAM = "decision"  # its name in commit records and manifests
 SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many
 STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
 BLOCK_SAMPLE_ROWS = 2**11  # most rows that are sampled of a block
@@ -108,7 +109,7 @@ class Statistics:
             "sampled_rows": self.moments.n,
             "moments": base64.b64encode(moments.tobytes()).decode(),
             "leaf_rows": pack(self.leaf_rows.astype("<u4")),
-            "decision": pack(self.histogram.astype("<u4")),
+            HISTOGRAM: pack(self.histogram.astype("<u4")),
             **{c.tally: self.tallies.get(c.name, _NONE).tolist() for c in OUTPUT_COLUMNS if c.tally},
         }
 
@@ -118,7 +119,7 @@ class Statistics:
         mean, sd = np.frombuffer(base64.b64decode(value["moments"]), "<f4").astype(ACC_DTYPE).reshape(2, -1)
         self.moments.add(n, mean, n * sd**2)
         self.leaf_rows += unpack(value["leaf_rows"])
-        self.histogram += unpack(value["decision"]).reshape(self.histogram.shape)
+        self.histogram += unpack(value[HISTOGRAM]).reshape(self.histogram.shape)
         for column in OUTPUT_COLUMNS:
             if column.name in self.tallies and len(value[column.tally]) == len(self.tallies[column.name]):
                 self.tallies[column.name] += np.array(value[column.tally], INDEX_DTYPE)
