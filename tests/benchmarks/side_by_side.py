@@ -233,7 +233,8 @@ def show_paper(reports: dict[str, CompareReport]) -> None:
                 else ["–"] * 3
             )
             one = at_printed_cost(report, system, printed)
-            found = ["time limit", *["–"] * 4]
+            why = next((o.status for o in report.results if o.system == system), "–")
+            found = [why, *["–"] * 4]
             if one is not None:
                 its = [o for o in report.results if o.system == system and o.status == "done"]
                 found = [f"{100 * (one.quality or 0.0):.2f}", number(one.cost_ratio or 0.0)]

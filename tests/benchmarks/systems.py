@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from common import Table, data_folder
-from engine import number, say
+from engine import number
 from numpy.typing import NDArray
 from sklearn.kernel_approximation import RBFSampler
 
@@ -228,7 +228,7 @@ def extremes(quick: bool) -> Iterator[Line]:
         yield name, f"ijcnn1, {n:,} rows", what, f"{len(machine.support):,}; {right(machine, test):.2f}"
 
 
-STUDIES = (sketches, fast, centres, groups, trees, reduced, extremes)
+STUDIES = (extremes, reduced, centres, trees, groups, sketches, fast)
 
 
 def main() -> None:
@@ -238,13 +238,11 @@ def main() -> None:
     parser.add_argument("--only", choices=[one.__name__ for one in STUDIES], help="one of them")
     parser.add_argument("--quick", action="store_true", help="few rows")
     args = parser.parse_args()
-    table = Table("system", "where", "what", "figure")
+    Table("system", "where", "what", "figure").show()
     for study in STUDIES:
         if args.only in (None, study.__name__):
-            say(study.__name__)
             for line in study(args.quick):
-                table.add(*line)
-    table.show()
+                print(f"| {' | '.join(line)} |", flush=True)  # as soon as it is there: a study takes minutes
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
-LOCAL = 10**9
+LOCAL = 10**9  # rows of a machine that local_rows alone limits
 BOTH, CLASSES = ("classification", "regression"), ("classification",)
 COMPACT, LANDMARKS = "compact", "landmarks"  # the default machine, and the default basis
 HEADER_BYTES = 8
