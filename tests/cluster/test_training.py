@@ -179,6 +179,26 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
+def test_gaps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([many.X, np.full(len(many.X), 3)]).astype(np.float32)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[(many.y == 1) & (rng.random(len(X)) < 0.9), 2] = np.nan
+    X[350:700, 4] = np.nan  # A block without any value
+    X[:, 5] = np.nan
+    data = Classes(X, many.y)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
+    report = run(group, tmp_path / "model", settings=NEW)
+    stored = read_model(tmp_path / "model", support=True)
+    check_same_bits(stored, in_memory(data, NEW))
+    assert report.gaps["known"]
+    assert report.gaps["without_values"] == [5]
+    assert 2 in report.gaps["indicated"]
+    decision, status = score_rows(stored, X)
+    assert (status == 1).all()
+    assert (class_numbers(decision) == many.y).mean() > 0.8
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: str) -> None:
     rng = np.random.default_rng(0)
@@ -486,7 +506,7 @@ def test_bad_values(tmp_path: Path, blobs: Classes, spoil, message: str, pool) -
     spoil(X, y)
     data = make_group(tmp_path / "d.zarr", X, y)
     with pytest.raises(DataError, match=message):
-        run(data, tmp_path / "model", pool)
+        run(data, tmp_path / "model", pool, replace(SETTINGS, missing="refuse"))
     assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
 
 

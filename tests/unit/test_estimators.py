@@ -349,7 +349,7 @@ def test_out_of_core_refusals(tmp_path: Path, data: Classes) -> None:
     with pytest.raises(DataError, match="compute_chunk_sizes"):
         small().fit(unknown, y)
     bad = data.X.copy()
-    bad[1_234, 1] = np.nan
+    bad[1_234, 1] = np.inf
     with pytest.raises(DataError, match="row 1234, column 1"):
         small().fit(over("dask", bad, tmp_path), y)
     model = small().fit(X, y)

@@ -31,7 +31,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             gathered.add_packed(record.statistics)
         cpu = str(record.statistics.get("cpu", "unknown"))
         cpus[cpu] = cpus.get(cpu, 0) + 1
-    scored = raw_moments(model.scaling, gathered.moments.mean, gathered.moments.sd)
+    scored = raw_moments(model.scaling, gathered.moments)
     return {
         "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
@@ -42,6 +42,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             "sampled_rows": gathered.moments.n,
             "feature_mean": _numbers(scored.mean),
             "feature_sd": _numbers(scored.sd),
+            **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
         "drift": drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows),

@@ -8,22 +8,24 @@ from typing import TypeVar
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
-from dcpred_tasks.training.machine_settings import check_machine
-from dcpred_tasks.training.setting_ranges import TINY, range_in_words
+from dcpred_tasks.training.machine_settings import check_machine, check_triangle
+from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic")
 CATEGORICAL = AUTO, NONE = "auto", "none"
-T = TypeVar("T")
-
+MISSING = (AUTO, "refuse", "impute", "indicate")
+# Settings that list features, and what else they may be.
+OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "machine", "basis", "size", "tolerance")
+LATER = ("categorical", "missing", "machine", "basis", "size", "tolerance")
+T = TypeVar("T")
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 
@@ -73,6 +75,16 @@ class Settings:
         " case but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose"
         " columns let rows that are held out do better; it may stand beside features. none: no feature.",
         choices=CATEGORICAL,
+        more="features as 3,7 or 0-41, or their names",
+    )
+    missing: str = _setting(
+        "auto",
+        "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
+        " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
+        " they are; features that are listed get one, and no others do. auto: refuse where no training row"
+        " has a gap; else as impute, with such a column for features where it lets rows that are held out do"
+        " better.",
+        choices=MISSING,
         more="features as 3,7 or 0-41, or their names",
     )
     n_leaves: int = _setting(
@@ -254,11 +266,12 @@ class Settings:
                     f"{name} was set to {value!r}, but it is one of"
                     f" {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
-        if not self.categorical.strip(" ,"):
-            raise SettingsError(
-                f"categorical was set to {self.categorical!r}, which lists no feature; set it to none, to"
-                " auto, or to features as 3,7 or 0-41"
-            )
+        for name, words in OF_FEATURES.items():
+            if not getattr(self, name).strip(" ,"):
+                raise SettingsError(
+                    f"{name} was set to {getattr(self, name)!r}, which lists no feature; set it to"
+                    f" {', to '.join(reversed(words))}, or to features as 3,7 or 0-41"
+                )
         if self.gamma not in GAMMAS and not (
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
@@ -272,11 +285,7 @@ class Settings:
                 raise SettingsError(
                     f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
                 )
-        if self.triangle and self.refine:
-            raise SettingsError(
-                "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
-                " them is possible; set refine to false or triangle to 0"
-            )
+        check_triangle(self)
         for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != _DEFAULTS[name] and not self.refine:
                 raise SettingsError(
@@ -291,16 +300,6 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
                     f" {other} uses it; leave out {name}, or set task to {other}"
                 )
-        if self.triangle and self.gamma == "median":
-            raise SettingsError(
-                "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all"
-                " leaves; set gamma to scale or a number, or triangle to 0"
-            )
-        if self.triangle and self.kernel not in STATIONARY:
-            raise SettingsError(
-                f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a"
-                f" stationary kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
-            )
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
@@ -365,8 +364,8 @@ def settings_dict(settings: Settings) -> dict[str, object]:
 
 def _typed(name: str, value: object) -> object:
     wanted = _TYPES[name]
-    if name == "categorical":
-        return listed(value)
+    if name in OF_FEATURES:
+        return listed(value, name)
     try:
         if wanted is bool:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
