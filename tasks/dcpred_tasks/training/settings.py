@@ -43,11 +43,10 @@ def _setting(
     """A field, with what is told and checked about it: its choices, or its range from `low` to `high` in
     `unit`, or both; `zero` is what 0 stands for, and `more` what it may be beside its choices.
     """
-    limits = None if low is None else (low, high)
     told = {
         "meaning": meaning,
         "choices": tuple(choices),
-        "range": limits,
+        "range": None if low is None else (low, high),
         "unit": unit,
         "zero": zero,
         "more": more,
@@ -364,8 +363,7 @@ def settings_dict(settings: Settings) -> dict[str, object]:
     """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
     them have the hashes that they had before there were these settings.
     """
-    values = asdict(settings)
-    return {name: value for name, value in values.items() if name not in LATER or value != _DEFAULTS[name]}
+    return {n: v for n, v in asdict(settings).items() if n not in LATER or v != _DEFAULTS[n]}
 
 
 def _typed(name: str, value: object) -> object:
