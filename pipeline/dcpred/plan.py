@@ -54,7 +54,7 @@ class BlockPlan:
 
     def __str__(self) -> str:
         blocks = "1 block" if self.n_blocks == 1 else f"{self.n_blocks:,} blocks of {self.block_rows:,}"
-        return f"{self.n_rows:,} rows in {blocks}; about {self.task_bytes / MIB:,.0f} MiB of memory per task"
+        return f"{self.n_rows:,} rows in {blocks}; about {max(self.task_bytes / MIB, 1):,.0f} MiB per task"
 
 
 def plan_scoring(

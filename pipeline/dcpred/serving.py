@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ from dcpred_tasks.task_bodies.predict_block import (
     novelty_block,
     probability_block,
 )
+
+LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
 
 
 class ServedModel:
@@ -156,15 +159,41 @@ class ServedModel:
         return decision[:, 0] if self.model.task == "regression" else self.classes_[class_numbers(decision)]
 
 
+@overload
 def load_model(
-    path: str | Path, *, storage_options: Mapping[str, str | bool | float] | None = None
-) -> ServedModel:
+    path: str | Path,
+    *,
+    estimator: Literal[False] = False,
+    storage_options: Mapping[str, str | bool | float] | None = None,
+) -> ServedModel: ...
+
+
+@overload
+def load_model(
+    path: str | Path,
+    *,
+    estimator: Literal[True],
+    storage_options: Mapping[str, str | bool | float] | None = None,
+) -> Any: ...
+
+
+def load_model(
+    path: str | Path,
+    *,
+    estimator: bool = False,
+    storage_options: Mapping[str, str | bool | float] | None = None,
+) -> Any:
     """Open a model that `dcpred train` or an estimator's `save` wrote, on a disk or an object store.
 
+    estimator        give a fitted DCPredClassifier or DCPredRegressor, which needs scikit-learn and Dask, in
+                     place of a ServedModel. Its parameters are the settings that the model was trained with
     storage_options  as --storage-option of the command line: endpoint, region, …; credentials come from the
                      environment
 
     Raises ModelFormatError if it cannot be trusted.
     """
     with given_options(check_options(storage_options or {})):
-        return ServedModel(open_artifact(path))
+        artifact = open_artifact(path)
+        if estimator:
+            return import_module(LOADING).fitted_estimator(artifact)
+        return ServedModel(artifact)

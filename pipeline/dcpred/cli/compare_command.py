@@ -12,6 +12,7 @@ from dcpred.cli.options import (
     check_cluster_options,
     cluster_options,
     emit,
+    files,
     json_option,
     reports_errors,
     storage_option,
@@ -27,7 +28,7 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 @click.command("compare")
-@click.argument("data")
+@click.argument("data", shell_complete=files)
 @click.option(
     "--out", type=PATH, required=True, metavar="DIR", help="Folder of tables, plots and report.html."
 )

@@ -16,6 +16,7 @@ from dcpred.cli.options import (
     check_cluster_options,
     cluster_options,
     emit,
+    files,
     json_option,
     reports_errors,
     storage_option,
@@ -49,7 +50,7 @@ SHARD = ShardType()
 
 @click.command("score")
 @click.argument("model", type=ADDRESS)
-@click.argument("data")
+@click.argument("data", shell_complete=files)
 @click.argument("output", type=ADDRESS)
 @outputs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")

@@ -22,7 +22,7 @@ from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
 from dcpred.comparison.systems import EXACT, Point, chosen_systems, points_of
 from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
-from dcpred.execution.progress import Reporter
+from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool
 from dcpred.pages.page import render
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
@@ -115,6 +115,7 @@ def compare(
     names = chosen_systems(systems, asked.task)
     points = {name: points_of(name, budgets) for name in names}
     with pool() as workers:
+        say_where(say, "comparing", workers)
         rows = _begun(asked, folder, points)
         workers.check_sees(str(folder))
         _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, say, "choosing scaling, γ and C")

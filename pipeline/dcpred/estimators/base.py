@@ -27,7 +27,9 @@ from dcpred.execution.progress import reporter
 from dcpred.training.forecast import watched_training
 from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.data_schema import schema_of_array
-from dcpred_tasks.artifacts.model_artifact import read_model, write_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
+from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
+from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse
 from dcpred_tasks.model.answers import novelty_of
@@ -82,6 +84,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
 
     schema_: Schema
+    _trained_rows: Any = None  # what tells rows that were trained on
     _of_frame = False  # whether X was a frame whose columns were encoded
 
     _task: str
@@ -218,6 +221,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )
+        self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
             told = gaps_in_words(describe_gaps(self.model_.scaling, survey), self._feature_names())
             if told:
@@ -259,8 +263,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
             settings = out_of_core.fit(X, y, sample_weight, settings, folder, budget, self.verbose, labels)
-            model = folder / "model"
-            self.model_ = read_model(model, support=settings.keep_support_vectors)
+            model = open_artifact(folder / "model")
+            self.model_ = model.model(support=settings.keep_support_vectors)
+            self._trained_rows = model.provenance.get(TRAINED_ROWS)
         self.n_features_in_ = self.model_.n_features
         self._remember(settings)
 
@@ -374,7 +379,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         as well, and `dcpred score`; return its hash.
         """
         check_is_fitted(self, "model_")
-        provenance: dict[str, Any] = {"versions": versions()}
+        provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}
         names = self._feature_names()
         if names is not None:
             provenance["feature_names"] = list(names)

@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 
 from dcpred.execution.held_places import HeldPlace
-from dcpred.execution.progress import SILENT, Reporter, counted
+from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs.identity import run_hash
@@ -179,11 +179,19 @@ def score(
                 raise
             create_scores(run, model)
             say.say(f"scoring {plan}{workers.where}")
+            say_how(say, run, workers)
             scored = score_all(ledger, lease, workers, say, tolerance)
             manifest = make_manifest(ledger, plan, scored.blocks, input_run)
             lease.check()
             manifest = ledger.finish(manifest)
     return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+
+
+def say_how(say: Reporter, run: ScoreRun, workers: Workers) -> None:
+    """Say where Dask's pages are, and to who asked for more how a run is carried out."""
+    say_dashboard(say, workers)
+    say.detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
+    say.detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {run.x}")
 
 
 def report_finished(

@@ -35,6 +35,7 @@ from dcpred.scoring.score import (
     STRICT,
     plan_run,
     report_finished,
+    say_how,
     score_all,
     score_pending,
     score_pool,
@@ -117,6 +118,7 @@ def score_shard(
             workers.check_sees(ledger.address)
             create_scores(run, model)
             say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+            say_how(say, run, workers)
             done, left = _score_own(ledger, lease, workers, say, tolerance)
             if not left:
                 return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)

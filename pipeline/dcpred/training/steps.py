@@ -16,6 +16,8 @@ from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
+from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
+from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.model.scaling import Scaling
@@ -173,6 +175,8 @@ class Training:
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        seen = self.sample(survey).X
+        provenance[TRAINED_ROWS] = sketch(seen, min(len(seen) / survey.n_used, 1.0))
         features = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
         if isinstance(features, list):
             provenance["feature_names"] = features

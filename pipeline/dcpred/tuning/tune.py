@@ -53,7 +53,6 @@ from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
-# The fields of a report that MODEL.tuned.json keeps.
 # Settings that a search leaves as they are.
 BESIDE_A_SEARCH = frozenset(
     {
@@ -67,6 +66,7 @@ BESIDE_A_SEARCH = frozenset(
         "seed",
     }
 )
+# The fields of a report that MODEL.tuned.json keeps.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
 NOT_JUDGED = (
     "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
@@ -138,11 +138,8 @@ def tune(
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
     """
-    x, y, weight = (
-        absolute(x),
-        absolute(y),
-        absolute(weight) if weight else None,
-    )
+    x, y = absolute(x), absolute(y)
+    weight = absolute(weight) if weight else None
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
@@ -232,7 +229,7 @@ def _choice(
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
-        say_where(say, "searching", workers)
+        say_where(say, "searching", workers, scratch)
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
