@@ -362,8 +362,7 @@ def settings_dict(settings: Settings) -> dict[str, object]:
     """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
     them have the hashes that they had before there were these settings.
     """
-    values = asdict(settings)
-    return {name: value for name, value in values.items() if name not in LATER or value != _DEFAULTS[name]}
+    return {n: v for n, v in asdict(settings).items() if n not in LATER or v != _DEFAULTS[n]}
 
 
 def _typed(name: str, value: object) -> object:
