@@ -165,16 +165,20 @@ def test_numbers_are_no_classes(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_test_rows_of_unseen_classes_are_told(data: Path, tmp_path: Path) -> None:
+def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
     found = make_blobs(100, n_features=4, n_classes=5, seed=3)
+    found.X[found.y == 4] = np.nan
     test = make_group(tmp_path / "test.zarr", found.X, found.y + 5, chunk_rows=100)
     result = call(data, tmp_path / "out", "--test", test, "--json", systems="exact")
-    n = int((found.y > 2).sum())
-    assert json.loads(result.stdout)["n_test_rows"] == 100 - n
-    sentence = f"{n} test rows are left out, of classes that no training row has."
-    assert json.loads(result.stdout)["notes"] == [sentence]
-    assert sentence in (tmp_path / "out/table.md").read_text()
-    assert sentence in (tmp_path / "out/report.html").read_text()
+    bad, n = int((found.y == 4).sum()), int((found.y == 3).sum())
+    assert json.loads(result.stdout)["n_test_rows"] == 100 - n - bad
+    sentences = [
+        f"{bad} rows are left out, for not all of their values are finite.",
+        f"{n} test rows are left out, of classes that no training row has.",
+    ]
+    assert json.loads(result.stdout)["notes"] == sentences
+    for file in ("table.md", "report.html"):
+        assert " ".join(sentences) in (tmp_path / "out" / file).read_text()
 
 
 def test_rows_that_a_machine_does_not_see_are_told(
@@ -286,7 +290,7 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     path = make_group(tmp_path / "data.zarr", found.X, found.y)
     rows = draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 200, 50, 0)
     assert np.isfinite(rows.X).all()
-    assert len(rows.X) < 200
+    assert rows.n_bad == 250 - len(rows.X) - len(rows.X_test) > 0
     with pytest.raises(DataError, match="finite rows are left to train on"):
         draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 20, 50, 0)
     other = make_group(tmp_path / "one.zarr", found.X, np.zeros(300, int))

@@ -126,6 +126,19 @@ def test_coded_features() -> None:
     check_scores(model, X)
 
 
+@pytest.mark.parametrize("missing", ["impute", "indicate"])
+def test_gaps(missing: str) -> None:
+    """A gap is a value of its feature; infinity is none."""
+    X = raw_rows(300)
+    X[::4, 2] = np.nan
+    model = model_of(X=X, machine="exact", missing=missing, scaling="standard", n_leaves=1)
+    assert model.scaling.knows_gaps
+    assert model.machine(0) is not None
+    others = X.copy()
+    others[::7, 0] = np.inf
+    check_scores(model, others)
+
+
 def test_values_of_a_regression_are_kept_within_bounds() -> None:
     model = model_of(machine="exact", task="regression")
     found, _ = scorer.score_rows(model, raw_rows(500, seed=4) * 3)

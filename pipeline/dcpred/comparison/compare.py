@@ -272,7 +272,7 @@ def _reported(
         results=results,
         kernel_errors=errors.get("errors", []),
         shared_seconds=shared.get("seconds", 0.0),
-        notes=[*_cut(results), *_without_errors(errors), *_unseen(rows)],
+        notes=[*_cut(results), *_without_errors(errors), *_left_out(rows)],
     )
 
 
@@ -293,9 +293,13 @@ def _without_errors(told: dict[str, Any]) -> list[str]:
     return [f"Errors of kernel functions are missing: {told['status']}{f', {why}' if why else ''}."]
 
 
-def _unseen(rows: Rows) -> list[str]:
-    n = rows.n_unseen
-    return [f"{n:,} test rows are left out, of classes that no training row has."] if n else []
+def _left_out(rows: Rows) -> list[str]:
+    told = []
+    if rows.n_bad:
+        told.append(f"{rows.n_bad:,} rows are left out, for not all of their values are finite.")
+    if rows.n_unseen:
+        told.append(f"{rows.n_unseen:,} test rows are left out, of classes that no training row has.")
+    return told
 
 
 def _limit(told: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.survey import survey_rows
 
 ROWS = "rows.npz"
-NUMBERS = ("n_classes", "n_unseen")
+NUMBERS = ("n_classes", "n_unseen", "n_bad")
 LOOKED_AT = 20_000  # targets that are looked at for whether they are classes
 LEAST_ROWS = 50
 
@@ -29,6 +29,7 @@ class Rows:
     target  int64 class numbers, or float64; (n,)
     n_classes  0 for regression
     n_unseen   test rows that were left out, for no training row has their class
+    n_bad      rows of both kinds that were left out, for not all of their values are finite
     """
 
     X: SingleArray
@@ -37,6 +38,7 @@ class Rows:
     target_test: NDArray[Any]
     n_classes: int
     n_unseen: int = 0
+    n_bad: int = 0
 
     @property
     def task(self) -> str:
@@ -49,7 +51,8 @@ class Rows:
 
 def read_rows(folder: Path) -> Rows:
     found: dict[str, Any] = dict(read_arrays(folder / ROWS))
-    return Rows(**found | {name: int(found[name]) for name in NUMBERS})
+    counts = {name: int(found.get(name, 0)) for name in NUMBERS}  # earlier versions kept fewer
+    return Rows(**found | counts)
 
 
 def draw_rows(
@@ -65,12 +68,13 @@ def draw_rows(
     total = int(zarr_arrays.open_array(train[0]).shape[0])
     order = rng.permutation(total)
     held = 0 if test is not None else min(n_test, total // 5)
-    X, y = _read(train, np.sort(order[held : held + n]))
-    if test is None:
-        X_test, y_test = _read(train, np.sort(order[:held]))
-    else:
+    numbers, test_numbers = np.sort(order[held : held + n]), np.sort(order[:held])
+    if test is not None:
         there = int(zarr_arrays.open_array(test[0]).shape[0])
-        X_test, y_test = _read(test, np.sort(rng.permutation(there)[:n_test]))
+        test_numbers = np.sort(rng.permutation(there)[:n_test])
+    X, y = _read(train, numbers)
+    X_test, y_test = _read(test or train, test_numbers)
+    bad = len(numbers) + len(test_numbers) - len(X) - len(X_test)
     if task == "classification":
         _check_classes(train[1], order)
     if len(X) < LEAST_ROWS or not len(X_test):
@@ -85,14 +89,14 @@ def draw_rows(
         )
     X, X_test = _coded(train[0], X, X_test)
     if task == "regression":
-        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0)
+        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0, n_bad=bad)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
     unseen = int((~known).sum())
-    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes), unseen)
+    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes), unseen, bad)
 
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:
