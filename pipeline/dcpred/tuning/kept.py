@@ -9,7 +9,7 @@ import numpy as np
 
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
 # The fields of a report that are kept.
@@ -24,16 +24,13 @@ def found_before(
     """The fields of a report, and the scaling that settings were judged with where one was kept, as an
     earlier search wrote them to `kept`. Raises PlanConflictError where they are not all there.
     """
-    found = earlier.get("found")
     try:
-        settings = _settings(found)
-        scaling = _scaling(earlier.get("scaling"), n_features)
+        return _found(earlier.get("found")), _scaling(earlier.get("scaling"), n_features)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise PlanConflictError(
             f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
             " search again"
         ) from None
-    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}, scaling
 
 
 def _scaling(arrays: Any, n_features: int) -> Scaling | None:
@@ -49,8 +46,8 @@ def _scaling(arrays: Any, n_features: int) -> Scaling | None:
     return scaling
 
 
-def _settings(found: Any) -> Settings:
-    """The settings of what was found. Raises ValueError and the like where it is not as a search tells it."""
+def _found(found: Any) -> dict[str, Any]:
+    """Raises ValueError and the like where it is not as a search tells it."""
     if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
         raise ValueError
     settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
@@ -58,7 +55,7 @@ def _settings(found: Any) -> Settings:
         raise ValueError
     if not all(_is_number(seconds) for seconds in found["seconds"].values()):
         raise ValueError
-    return settings
+    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}
 
 
 def _is_row(row: Any, task: str) -> bool:
