@@ -634,7 +634,8 @@ def main() -> None:
     table.show()
     if found:
         raise SystemExit(1)
-    shutil.rmtree(work)
+    for folder in (BASE, TRY):
+        shutil.rmtree(work / folder)
 
 
 if __name__ == "__main__":

@@ -376,27 +376,6 @@ def test_the_right_to_write_a_model_is_tried_before_training(
     assert not began
 
 
-def test_data_and_models_are_made_on_a_store(output: Place, tmp_path: Path) -> None:
-    """From a file on: imported, trained on, and brought there, by commands alone."""
-    blobs = make_blobs(300, n_features=3, n_classes=2, seed=4)
-    lines = [",".join([*(f"{v:.6g}" for v in row), f"c{y}"]) for row, y in zip(blobs.X, blobs.y, strict=True)]
-    source = tmp_path / "known.csv"
-    source.write_text("\n".join(["a,b,c,target", *lines, ""]))
-    made, small = {}, ("--set", "n_leaves=2", "--set", "landmarks=4", "--set", "products=4", "--workers", 1)
-    for root in (output.address, str(tmp_path)):
-        command("import", source, f"{root}/known.zarr", "--target", "target")
-        scratch = ("--scratch", tmp_path / "scratch") if root == output.address else ()
-        command("train", f"{root}/known.zarr", f"{root}/model", *scratch, *small)
-        command("score", f"{root}/model", f"{root}/known.zarr", f"{root}/out")
-        made[root] = (
-            as_json("inspect", f"{root}/model")["hash"],
-            as_json("evaluate", f"{root}/model", f"{root}/known.zarr")["accuracy"],
-        )
-    assert made[output.address] == made[str(tmp_path)]
-    on_store = score_bytes(stored(open_place(f"{output.address}/out")))
-    assert on_store == score_bytes(files(tmp_path / "out"))
-
-
 # Damage and repair
 
 
