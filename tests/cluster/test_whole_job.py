@@ -1,5 +1,5 @@
 """The whole job on each kind of store, by commands alone, with workers that share no directory with who gives
-the commands: the same model and the same bytes of scores as on a disk.
+the commands: the same model and the same bytes of scores as on a disk, and no secret anywhere.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from distributed.comm import tcp
 
 from dcpred.cli import main
 from dcpred.datasets.importing import import_data
@@ -22,7 +23,7 @@ from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.far_workers import far_workers
 from support.pools import inline
-from support.stores import StoreServer, used
+from support.stores import SECRETS, StoreServer, used
 
 N_ROWS, N_BLOCKS = 400, 8
 BAD_ROWS = {7: "nan", 399: "inf"}
@@ -35,12 +36,19 @@ class Job:
 
     root: str
     workers: tuple[str, ...]
-    scratch: tuple[str, ...] = ()
+    notes: Path
+    """Folder for scratch, events, metrics, and all that is said."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        return f"--events={self.notes}/events.jsonl", f"--metrics={self.notes}/job.prom"
 
     def __call__(self, *words: str, code: int = 0) -> dict[str, Any]:
         """What a command says. A word that begins with @ is a name below the root."""
         line = [f"{self.root}/{word[1:]}" if word.startswith("@") else word for word in words]
         result = CliRunner().invoke(main, [*line, "--json"], prog_name="dcpred")
+        with (self.notes / "said").open("a") as said:
+            said.write(result.output)
         assert result.exit_code == code, result.output
         return dict(json.loads(result.stdout.splitlines()[-1] if code == 0 else result.stdout or "{}"))
 
@@ -50,8 +58,18 @@ class Job:
             target = ("--target", "label") if name == "known" else ()
             self("import", str(sources / f"{name}.csv"), f"@{name}.zarr", *target, "--chunk-rows", "50")
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-        trained = self("train", "@known.zarr", "@model", *settings, "--workers", "1", *self.scratch)
-        scored = self("score", "@model", "@new.zarr", "@out", *self.workers)
+        trained = self(
+            "train",
+            "@known.zarr",
+            "@model",
+            *settings,
+            "--workers",
+            "1",
+            "--scratch",
+            str(self.notes),
+            *self.watched,
+        )
+        scored = self("score", "@model", "@new.zarr", "@out", *self.workers, *self.watched)
         assert scored["scored_blocks"] == N_BLOCKS
         whole = self("status", "@out")
         assert (whole["done_blocks"], whole["done_rows"]) == (N_BLOCKS, N_ROWS)
@@ -78,6 +96,12 @@ class Job:
         assert self("score", "@model", "@new.zarr", "@out", "--repair", *self.workers)["scored_blocks"] == 2
         assert self("verify", "@out", "--level", "full", *self.workers)["ok"]
         assert scores(place) == before
+
+    def refresh(self) -> None:
+        """As every night; and a night whose model is not there, which is refused."""
+        told = self("refresh", "@model", "@new.zarr", "@nightly", *self.workers, *self.watched)
+        assert told["scored_blocks"] == N_BLOCKS
+        self("refresh", "@none", "@new.zarr", "@nightly", *self.workers, *self.watched, code=3)
 
 
 def scores(place: Place) -> dict[str, bytes]:
@@ -127,6 +151,21 @@ def on_a_disk(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     return told, scores(open_place(folder / "out"))
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that this process sends to a scheduler: tasks, above all."""
+    frames: list[bytes] = []
+    real = tcp.to_frames
+
+    async def noted(*args: Any, **more: Any) -> Any:
+        made = await real(*args, **more)
+        frames.extend(map(bytes, made))
+        return made
+
+    monkeypatch.setattr(tcp, "to_frames", noted)
+    return frames
+
+
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
 def test_the_whole_job(
     request: pytest.FixtureRequest,
@@ -134,16 +173,35 @@ def test_the_whole_job(
     sources: Path,
     on_a_disk: Told,
     tmp_path: Path,
+    sent: list[bytes],
 ) -> None:
     server: StoreServer = request.getfixturevalue(kind)
-    (tmp_path / "far").mkdir()
-    with used(server), far_workers(tmp_path / "far", dict(os.environ)) as pool:
-        address = pool.args[1]  # type: ignore[attr-defined]
-        root = server.address("whole-job", os.urandom(4).hex())
-        job = Job(root, ("--scheduler", address), ("--scratch", str(tmp_path / "scratch")))
-        told = job.do(sources)
-        assert (told, scores(open_place(f"{root}/out"))) == on_a_disk
-        job.mend()
-    left = {path.name for path in (tmp_path / "far").iterdir()}
-    assert left == {"workers.py", "work", "temporary", "cache"}
-    assert list((tmp_path / "far/work").iterdir()) == []
+    far, notes = tmp_path / "far", tmp_path / "notes"
+    far.mkdir()
+    notes.mkdir()
+    with used(server):
+        told_far = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "debug"}
+        with far_workers(far, told_far) as pool:
+            address = pool.args[1]  # type: ignore[attr-defined]
+            root = server.address("whole-job", os.urandom(4).hex())
+            job = Job(root, ("--scheduler", address), notes)
+            assert (job.do(sources), scores(open_place(f"{root}/out"))) == on_a_disk
+            job.mend()
+            job.refresh()
+        check_silent(server, open_place(root), tmp_path, sent)
+    assert {path.name for path in far.iterdir()} == {"workers.py", "log", "work", "temporary", "cache"}
+    assert list((far / "work").iterdir()) == []
+
+
+def check_silent(server: StoreServer, root: Place, folder: Path, sent: list[bytes]) -> None:
+    """No secret stands in what was stored, told, logged or sent, though all processes had it."""
+    found = {name: standing.data for name in root.listing() if (standing := root.read(name)) is not None}
+    found |= {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    found["sent"] = b"".join(sent)
+    assert b"score_block" in found["sent"]
+    assert b"debug" in found[f"{folder}/far/log"].lower()
+    assert b"run_ended" in found[f"{folder}/notes/events.jsonl"]
+    assert {f"{folder}/notes/{name}" for name in ("job.prom", "said")} < {*found}
+    for secret in SECRETS[server.scheme]:
+        assert any(secret in value for value in os.environ.values())
+        assert not [name for name, data in found.items() if secret.encode() in data]

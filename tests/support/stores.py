@@ -34,10 +34,13 @@ TESTS = Path(__file__).parents[1]
 START_SECONDS = 60.0  # no test passes or fails by it unless a server does not start
 BUCKET = "bucket"
 # Credentials that every server here takes, and that no message may show.
-ACCESS_KEY, SECRET_KEY = "dcpredtestid", "dcpredtestsecret"
+ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "dcpredtestid", "dcpredtestsecret", "dcpredtesttoken"
+GOOGLE_KEY = "dcpredtestprivatekey"
 AZURE_ACCOUNT = "devstoreaccount1"
 # The key that Azurite's documentation gives everybody.
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+# What each kind of server is given that nobody else may be told.
+SECRETS = {"s3": (SECRET_KEY, SESSION_TOKEN), "gs": (GOOGLE_KEY,), "az": (AZURE_KEY,)}
 # Without credentials obstore asks an address outside of this machine.
 NOWHERE = {"AWS_METADATA_ENDPOINT": "http://127.0.0.1:9", "GCE_METADATA_HOST": "127.0.0.1:9"}
 
@@ -126,6 +129,7 @@ def s3_environment(port: int) -> dict[str, str]:
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_SESSION_TOKEN": SESSION_TOKEN,
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
@@ -165,7 +169,7 @@ def gcs_environment(port: int) -> dict[str, str]:
         "gcs_base_url": f"http://127.0.0.1:{port}",
         "disable_oauth": True,
         "client_email": "",
-        "private_key": "",
+        "private_key": GOOGLE_KEY,
         "private_key_id": "",
     }
     return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account), "GOOGLE_ALLOW_HTTP": "true", **NOWHERE}

@@ -8,6 +8,7 @@ the name of the key that a request to S3 is signed with, so that processes can b
 
     drop before, drop after    the connection ends before the request went on, or after it took place
     503 before, 503 after      any status, likewise
+    echo before                403, and all headers of the request in the reply, secrets among them
     half, stall                half of the reply comes, and the connection ends, or nothing else comes
     delay:0.05                 seconds
     strip                      headers of conditions are taken off, as by a store that does not heed them
@@ -28,6 +29,7 @@ import urllib.parse
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from xml.sax.saxutils import escape
 
 from support.servers import announce
 
@@ -113,8 +115,12 @@ class Handler(BaseHTTPRequestHandler):
     def spoil(self, kind: str) -> None:
         if kind == "drop":
             return self.hang_up()
-        data = f"<Error><Code>{CODES.get(kind, 'ServiceUnavailable')}</Code></Error>".encode()
-        self.send_response(int(kind))
+        said = escape(str(self.headers)) if kind == "echo" else ""
+        code = "AccessDenied" if kind == "echo" else CODES.get(kind, "ServiceUnavailable")
+        data = (
+            f"<Error><Code>{code}</Code><Message>{said}</Message><Token-0>{said}</Token-0></Error>".encode()
+        )
+        self.send_response(403 if kind == "echo" else int(kind))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
