@@ -5,6 +5,7 @@ driver but the store. All requests go through a proxy that spoils some of them.
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -24,12 +25,14 @@ from dcpred.cli import main
 from dcpred.execution import store_lease
 from dcpred.execution.workers import Pool
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.publishing import publish, trained_beside
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
+from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.errors import (
     DataError,
     DcpredError,
@@ -532,6 +535,31 @@ def test_missing_chunks_of_the_input_are_told(known: Known, output: Place, worke
     assert output.names("") == set()
     report = score(known.model, f"{data.address}/X", output.address, workers, tolerance=QUARANTINE)
     assert (report.status["5"], report.status["6"]) == (50, 50)
+
+
+def test_requests_that_the_state_of_a_run_takes(
+    known: Known, output: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are listed in ranges side by side. Whoever scored knows them by the tags of the listing, and
+    reads none; another process reads each once.
+    """
+    monkeypatch.setattr(commit_records, "LISTED_AT_ONCE", 2)
+
+    def requests(match: str, act: Callable[[], object]) -> int:
+        """How many of them an act takes."""
+        proxy.set_faults({"match": match, "fault": "delay:0"})
+        before = proxy.counts().get("delay:0", 0)
+        act()
+        return proxy.counts().get("delay:0", 0) - before
+
+    place = re.escape(parse(output.address).path)
+    listing = f"^GET (?=[^ ]*(list-type=2|comp=list))[^ ]*prefix={place}/blocks/"
+    reading = f"^GET [^? ]*{place}/blocks/"
+    assert requests(reading, lambda: score(known.model, known.x, output.address, inline)) == 0
+    assert requests(listing, lambda: run_status(output.address)) == N_BLOCKS // 2
+    assert requests(reading, lambda: run_status(output.address)) == 0
+    assert requests(reading, lambda: verify(output.address, "fast", inline)) == N_BLOCKS
+    assert run_status(output.address).done_blocks == N_BLOCKS
 
 
 # Preflight and leases

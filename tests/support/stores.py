@@ -159,8 +159,9 @@ def secure_server(folder: Path) -> Iterator[StoreServer]:
 
 
 @contextmanager
-def gcs_server() -> Iterator[StoreServer]:
-    with started("gcs") as port:
+def gcs_server(*arguments: str) -> Iterator[StoreServer]:
+    """arguments  those of support.servers.gcs"""
+    with started("gcs", *arguments) as port:
         yield StoreServer("gs", port, gcs_environment(port))
 
 
