@@ -1,7 +1,7 @@
 """dcpred: kernel machines that predict almost as fast as a linear model, on Dask and Zarr.
 
-Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, the estimators
-scikit-learn and Dask too.
+Everything is imported when it is first named: `load_model` needs NumPy and Zarr alone, `import_data` pyarrow
+and scikit-learn too, the estimators scikit-learn and Dask.
 """
 
 from importlib import import_module
@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
+    from dcpred.datasets.importing import import_data
     from dcpred.estimators import DCPredClassifier, DCPredRegressor
+    from dcpred.reports.report import report
+    from dcpred.results.open_scores import open_scores
     from dcpred.serving import ServedModel, load_model
 
-__all__ = ["DCPredClassifier", "DCPredRegressor", "ServedModel", "__version__", "load_model"]
+__all__ = [
+    "DCPredClassifier",
+    "DCPredRegressor",
+    "ServedModel",
+    "__version__",
+    "import_data",
+    "load_model",
+    "open_scores",
+    "report",
+]
 _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "ServedModel": "serving",
+    "import_data": "datasets.importing",
     "load_model": "serving",
+    "open_scores": "results.open_scores",
+    "report": "reports.report",
 }
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred.datasets.digits import Digits, enlarged_digits
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import connect, started_once
 from dcpred.scoring.score import score

@@ -12,8 +12,10 @@ from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
+from dcpred_tasks.artifacts.model_schema import KEY
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.digests import digest_json
@@ -57,6 +59,7 @@ def _model(place: Place) -> dict[str, Any]:
         "n_features": model.n_features,
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),
+        "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
         "n_leaves": model.n_leaves,
@@ -80,7 +83,7 @@ def _model(place: Place) -> dict[str, Any]:
         "bytes_on_disk": _size(place),
         "settings": {"categorical": Settings.categorical, **artifact.body["settings"]},
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
-        "provenance": artifact.provenance,
+        "provenance": {k: v for k, v in artifact.provenance.items() if k != KEY},
     }
 
 
@@ -150,10 +153,13 @@ def _data(place: Place) -> dict[str, Any]:
             f" {what}"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
+    told = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
+    schema = None if told is None else read_schema(told, place.address)
     return {
         "kind": "data",
         "path": place.address,
         "arrays": arrays,
+        "schema": None if schema is None else schema.document(),
         "bytes_on_disk": _size(place),
         "hash": digest_json(arrays),
     }

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import as_matrix, check_one_table, is_lazy
-from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
+from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
@@ -26,9 +28,14 @@ class ServedModel:
     frame, or an xarray.DataArray whose second dimension is labelled, is then put into the order of training
     by name, and refused (DataError) where names are missing or further ones are there. pandas.NA in a frame
     is taken as NaN. Dask collections are refused: nothing is computed in silence.
+
+    Where the model was trained on a table of text, categories or dates, `feature_names_in_` are its columns:
+    a frame of pandas, polars or pyarrow is encoded as the rows of training were. An array holds rows that are
+    encoded already, as `dcpred import --like` writes them.
     """
 
     feature_names_in_: NDArray[np.object_]
+    schema_: Schema
 
     def __init__(self, artifact: Artifact) -> None:
         """Read the model; its support vectors when they are first asked for."""
@@ -36,6 +43,13 @@ class ServedModel:
         self.model: Model = artifact.model()
         if artifact.feature_names is not None:
             self.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
+        schema = artifact.schema
+        self._encodes = schema is not None and not schema.plain
+        if schema is not None:
+            check_features((0, len(schema.features)), np.dtype(np.float64), self.model.n_features)
+            self.schema_ = schema
+        if schema is not None and self._encodes:
+            self.feature_names_in_ = np.array([column.name for column in schema.sources], dtype=object)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -44,7 +58,7 @@ class ServedModel:
 
     @property
     def n_features_in_(self) -> int:
-        return self.model.n_features
+        return len(self.schema_.sources) if self._encodes else self.model.n_features
 
     def decision_function(self, X: ArrayLike) -> Scores:
         """(n_samples,), or (n_samples, n_classes) for more than two classes; float32, float64 for regression.
@@ -79,9 +93,13 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
+        if is_sparse(X):
+            return np.concatenate([self._decision(strip, early) for strip in dense_strips(X)])
         if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
-        rows = as_matrix(in_training_order(X, getattr(self, "feature_names_in_", None)))
+        if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
+            return score_rows(self.model, encode_frame(self.schema_, X), early=early)[0]
+        rows = as_matrix(in_training_order(X, self.artifact.feature_names))
         return score_rows(self.model, rows, early=early)[0]
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:

@@ -2,7 +2,9 @@
 come from.
 """
 
+import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError
 
+GIB = 2**30
+STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
@@ -43,6 +47,35 @@ def is_unread(data: Any) -> bool:
         return False
     # There is no public name for this.
     return data.__dask_graph__() is None and not getattr(data.variable, "_in_memory", True)
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether this is a sparse matrix or array of SciPy."""
+    return is_a(data, "scipy.sparse.spmatrix") or is_a(data, "scipy.sparse.sparray")
+
+
+def dense_strips(X: Any) -> Iterator[NDArray[Any]]:
+    """The rows of a sparse matrix as dense ones, STRIP_BYTES at a time. One without rows gives an empty
+    strip.
+    """
+    rows = X.tocsr()
+    step = max(STRIP_BYTES // max(X.shape[1] * X.dtype.itemsize, 1), 1)
+    for start in range(0, max(X.shape[0], 1), step):
+        yield rows[start : start + step].toarray()
+
+
+def check_dense(X: Any) -> None:
+    """Raise DataError where a sparse matrix takes more than a quarter of this machine's memory when it is
+    made dense: training keeps several such matrices.
+    """
+    size = X.shape[0] * X.shape[1] * max(X.dtype.itemsize, 8)
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    if size > most:
+        raise DataError(
+            f"X is sparse, and its {X.shape[0]:,} rows of {X.shape[1]:,} features take {size / GIB:,.1f} GiB"
+            f" when they are dense, more than the {most / GIB:,.1f} GiB that are a quarter of this machine's"
+            " memory; choose or project features first, as sklearn.decomposition.TruncatedSVD does"
+        )
 
 
 def check_one_table(data: Any, name: str) -> None:

@@ -38,16 +38,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
 from common import Table
 from numpy.typing import NDArray
+from scipy.io import netcdf_file
+from scipy.sparse import csr_array, save_npz
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.cli import main as dcpred
+from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refresh.refresh import refresh
@@ -67,6 +71,7 @@ from support.certificates import make_certificates
 from support.data import make_blobs, make_group
 from support.hostile import spoil_array, spoil_bytes, spoil_file, spoil_json
 from support.pools import inline
+from support.tables import table, write_csv
 
 BASE = "base"  # beside the folder of a mutation: sound files
 N_ROWS, N_FEATURES = 300, 4
@@ -124,6 +129,7 @@ def made(folder: Path) -> Path:
     for name in ("manifest.json", "blocks/000001.json"):
         (folder / "half" / name).unlink()
     _make_roots(folder)
+    _make_tables(folder)
     make_certificates(folder / "certificates")
     (folder / "address").write_text("tcp://127.0.0.1:9\n")
     for name in OTHER_SYSTEMS:
@@ -172,6 +178,29 @@ def _make_scratch(folder: Path) -> None:
         with pytest.raises(GivenUpError):
             choose_settings(x, y, folder / "begun", inline, extent=SHORT)
     choose_settings(x, y, folder / "found", inline, extent=SHORT)
+
+
+def _make_tables(folder: Path) -> None:
+    """A table in every format, and a data set and a model whose schema has every kind of column."""
+    frame = table(N_ROWS).drop(columns="seen").fillna({"age": 40.0})
+    import_data(frame, folder / "table.zarr", target="label", ids=["id"])
+    data = folder / "table.zarr"
+    train(f"{data}/X", f"{data}/y", folder / "table-model", make_settings({"landmarks": 4}), inline)
+    sources = folder / "sources"
+    sources.mkdir()
+    find = find_schema(frame, target="label", ids=["id"])
+    write_json(sources / "schema.json", find.document())
+    write_csv(frame, sources / "a.csv")
+    frame.to_parquet(sources / "a.parquet")
+    frame.to_feather(sources / "a.feather")
+    save_npz(sources / "a.npz", csr_array(frame[["age", "amount"]].to_numpy()))
+    arrays = frame[["age", "old", "amount"]]
+    with h5py.File(sources / "a.h5", "w") as file:
+        for name in arrays:
+            file[name] = arrays[name].to_numpy()
+    with netcdf_file(sources / "a.nc", "w") as file:
+        file.createDimension("sample", N_ROWS)
+        file.createVariable("age", "f8", ("sample",))[:] = arrays["age"].to_numpy()
 
 
 def command(*words: object) -> str:
@@ -237,6 +266,27 @@ def use_search(name: str) -> Act:
 def use_settings(folder: Path, rng: random.Random) -> str:
     config = ("--config", folder / "settings.toml")
     return command("train", folder / "data.zarr", folder / "other", *config, "--workers", 1)
+
+
+def use_schema(folder: Path, rng: random.Random) -> str:
+    """A schema of a data set, of a model, or in a file of its own."""
+    source, like = folder / "sources/a.csv", folder / rng.choice(("table.zarr", "table-model"))
+    by_hand = ("import", source, folder / "new.zarr", "--schema", folder / "sources/schema.json")
+    return command(
+        *rng.choice(
+            (
+                ("import", source, folder / "new.zarr", "--like", like),
+                by_hand,
+                ("inspect", like),
+                ("score", folder / "table-model", folder / "table.zarr", folder / "out", "--workers", 1),
+            )
+        )
+    )
+
+
+def use_source(folder: Path, rng: random.Random) -> str:
+    source = rng.choice([path for path in (folder / "sources").iterdir() if path.suffix != ".json"])
+    return command("import", source, folder / "new.zarr")
 
 
 def use_certificates(folder: Path, rng: random.Random) -> str:
@@ -371,10 +421,11 @@ def spoil_text(name: str) -> Callable[[Path, random.Random], str]:
     return spoil
 
 
-OUTPUTS, ROOTS, OLD = (
+OUTPUTS, ROOTS, OLD, TABLES = (
     ("model", "data.zarr", "out", "half"),
     ("model", "data.zarr", "in", "root", "pointed", "several"),
     ("model", "old.zarr"),
+    ("table.zarr", "table-model", "sources"),
 )
 ONE_ROOT, SEVERAL = ("model", "data.zarr", "root"), ("model", "in", "several")
 
@@ -399,6 +450,8 @@ FORMATS = {
     "runs of refresh": Format("root/runs/*/*.json", use_root, ONE_ROOT),
     "lock and pointer of refresh": Format("[rps]*/[lL]*", use_root, ROOTS),
     "parts of refresh": Format("several/**/*.json", use_root, SEVERAL),
+    "schemas": Format("[st][ao]*/**/[szm]*.json", use_schema, TABLES),
+    "tables to import": Format("sources/a.*", use_source, ("sources",)),
     "certificates": Format("certificates/c*.*", use_certificates, ("certificates",)),
     "address of a scheduler": Format("address", use_address, ("address",), spoil_text("address")),
     "settings": Format(
@@ -423,7 +476,7 @@ QUICK = (
     "metadata of a data set",
     "plan",
     "certificates",
-    "NumPy",
+    "settings",
 )
 
 

@@ -116,6 +116,18 @@ def case(spoil: Callable[[Bench], object], *more: str, do: str = "score") -> Cas
     return prepare
 
 
+def table(content: str, *more: str) -> Case:
+    """The import of a CSV file; DATA stands for the data set."""
+
+    def prepare(bench: Bench) -> list[str]:
+        source = bench.folder / "a.csv"
+        source.write_text(content)
+        options = [str(bench.data) if word == "DATA" else word for word in more]
+        return ["import", str(source), str(bench.folder / "new.zarr"), *options]
+
+    return prepare
+
+
 def nothing(bench: Bench) -> None:
     """The arguments are wrong, not the data."""
 
@@ -240,6 +252,27 @@ CASES: dict[str, tuple[Case, int, str]] = {
         case(nothing, "--sample-weight", "w", do="train"),
         3,
         "array w was asked for",
+    ),
+    "importing: a word among numbers": (table("a,b\n1,2\n2,?\n3,4\n"), 3, "--gap '?'"),
+    "importing: text that is another in every row": (
+        table("a,b\n" + "".join(f"{i},note {i}\n" for i in range(99))),
+        3,
+        "--drop b",
+    ),
+    "importing: many categories and no target": (
+        table("a,b\n" + "".join(f"{i},city {i % 70}\n" for i in range(700))),
+        3,
+        "--target",
+    ),
+    "importing: dates that may be read in two ways": (
+        table("a,b\n" + "".join(f"1,{i % 12 + 1}/{i % 28 + 1}/2020\n" for i in range(700))),
+        3,
+        "ISO 8601",
+    ),
+    "importing: other columns than the model's": (
+        table("a\n1\n", "--like", "DATA"),
+        3,
+        "lacks the columns",
     ),
     "status of something else": (lambda b: ["status", str(b.data)], 3, "holds no plan.json"),
     "verification of something else": (lambda b: ["verify", str(b.model)], 3, "plan.json"),

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +14,14 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.report import check_plots
 from dcpred.comparison.rows import draw_rows, read_rows
 from dcpred.comparison.systems import RIVALS, SIZES, every_system, points_of
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred.reports.report import report
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.machine import BASES, MACHINES
 from dcpred_tasks.task_bodies.try_system import try_system
 from support.data import make_blobs, make_group
+from support.html_pages import check_page
 from support.pools import inline
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the plots of a comparison")
@@ -73,8 +73,12 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
     assert all(float(line["cost_ratio"]) > 0 and int(line["bytes"]) > 0 for line in table)
     assert float(table[2]["multiplications"]) == 2 * float(table[1]["multiplications"])
     page = (tmp_path / "out/report.html").read_text()
-    assert page.count("data:image/png;base64,") == 2
-    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    found = check_page(page)
+    assert found.texts["h3"] == ["Score against cost", "Error of kernel functions", "Points"]
+    assert len(found.named("svg")) == 4, "each for wide pages and for narrow ones"
+    assert len([one for one in found.texts["th"] if one.startswith("★")]) == result.stdout.count("\n*") - 1
+    without_time = report(tmp_path / "out").html.rpartition("<footer>")[0]
+    assert without_time == page.rpartition("<footer>")[0], "dcpred report makes the same page of the folder"
     for name in ("score_against_cost.png", "kernel_error.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     lines = (tmp_path / "out/table.md").read_text().splitlines()
@@ -134,10 +138,30 @@ def test_a_folder_with_other_files_is_left_alone(data: Path, tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_plots_want_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.comparison.report.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"matplotlib is not installed; install it \(pip install"):
-        check_plots()
+def test_pages_want_packages(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dcpred.pages.page.find_spec", lambda name: None if name == "matplotlib" else object()
+    )
+    assert 'install it (pip install "dcpred[compare]")' in call(data, tmp_path / "out").stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_comparison_that_has_not_come_far(data: Path, tmp_path: Path) -> None:
+    """Its page holds what there is."""
+    assert call(data, tmp_path / "out", systems="exact,fourier").exit_code == 0
+    for name in ("kernel_errors", "fourier-8"):
+        (tmp_path / f"out/points/{name}.json").unlink()
+    found = check_page(report(tmp_path / "out").html)
+    assert found.texts["h3"] == ["Score against cost", "Points"]
+    assert "16 features" in found.texts["td"]
+    assert "8 features" not in found.texts["td"]
+    for file in (tmp_path / "out/points").glob("*-*.json"):
+        file.unlink()
+    with pytest.raises(DataError, match="nothing of it is done"):
+        report(tmp_path / "out")
+    (tmp_path / "out/compare.json").write_text('{"points": [1]}')
+    with pytest.raises(DataError, match="does not hold what dcpred compare writes"):
+        report(tmp_path / "out")
 
 
 def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:

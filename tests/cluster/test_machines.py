@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dcpred import DCPredClassifier, load_model
 from dcpred.cli import main
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.inspection import inspect_path
 from dcpred.scoring.score import score
 from dcpred.training.train import train

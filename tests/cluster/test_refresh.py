@@ -23,6 +23,7 @@ from dcpred.refresh.limits import Limits
 from dcpred.refresh.overview import root_status
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
 from dcpred.refresh.root import open_root
+from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
@@ -45,6 +46,7 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training.settings import make_settings
 from support.cut_off import CutOff
 from support.data import make_blobs, make_group
+from support.html_pages import check_page
 from support.pools import inline
 from support.stores import Proxy, StoreServer, used
 
@@ -123,6 +125,24 @@ def test_a_block_that_was_taken_over_names_the_run_that_scored_it(
     manifest = open_ledger(run.output).whole_manifest()
     assert manifest is not None
     assert manifest["taken_over"] == {first.run: 4, origins[4]: 1}
+
+
+def test_its_runs_have_a_report(call: Callable[..., RefreshReport], data: Path, root: Path) -> None:
+    """A line for each, and all of the latest; the latest alone by its own address."""
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    first = call()
+    append(data, 100, 3)
+    last = call()
+    found = check_page(report_of(root).html)
+    assert found.texts["h1"] == ["Refresh of data.zarr"]
+    assert found.texts["h2"][:2] == ["Runs", "Rows"]
+    assert [text for text in found.texts["th"] if text in (first.run, last.run)] == [last.run, first.run]
+    assert f"{last.taken_blocks} of {last.n_blocks}" in found.texts["td"]
+    taken = found.texts["dd"][found.texts["dt"].index("blocks taken over")]
+    assert taken == str(last.taken_blocks), "no worker did them now"
+    assert check_page(report_of(root / "latest").html).texts["h2"][0] == "Rows"
+    (root / f"runs/{first.run}/manifest.json").write_text("{}")
+    assert f"Run {first.run} is damaged" in " ".join(check_page(report_of(root).html).texts["p"])
 
 
 def test_chunks_are_shared(call: Callable[..., RefreshReport], data: Path, root: Path) -> None:

@@ -54,6 +54,7 @@ from support import processes
 from support.data import make_blobs, make_group
 from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
+from support.html_pages import seen
 from support.mutations import mutated
 from support.pools import inline
 from support.stores import BUCKET, SECRETS, Proxy, azure_server, forget_stores, gcs_server, spoiled, used
@@ -274,6 +275,41 @@ def test_commands_take_addresses(known: Known, finished: Place) -> None:
     on_store = as_json("evaluate", known.model, known.data)
     on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr")
     assert on_store["accuracy"] == on_disk["accuracy"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "zarr"])
+def test_scores_are_exported_from_and_to_a_store(
+    known: Known, finished: Place, tmp_path: Path, proxy: Proxy, ending: str
+) -> None:
+    """In parts, as a table that is larger than one request; and requests may fail for a while."""
+    on_disk = tmp_path / f"table.{ending}"
+    words = ("--with", "y", "--only", "status==1")
+    command("export", finished.address, on_disk, *words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred_tasks.storage.bucket.PART_BYTES", 4_000)
+        proxy.set_faults({"match": "^(PUT|POST) ", "times": 1, "fault": "503 before"})
+        said = as_json("export", finished.address, f"{known.root}/table.{ending}", *words)
+    assert said["n_written"] == N_ROWS - len(BAD_ROWS)
+    made = download(open_place(f"{known.root}/table.zarr"), tmp_path / "copy") if ending == "zarr" else None
+    if made is None:
+        assert read(open_place(known.root), "table.parquet") == on_disk.read_bytes()
+    else:
+        assert files(made) == files(on_disk)
+    command("export", finished.address, f"{known.root}/table.{ending}", code=3)
+
+
+def test_what_lies_on_a_store_has_a_report(known: Known, finished: Place) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    for address, other in ((known.model, known.folder / "model"), (finished.address, known.folder / "out")):
+        on_store, on_disk = (seen(dcpred.report(at).html).texts for at in (address, other))
+        assert on_store["h3"] == on_disk["h3"]
+
+
+def test_scores_on_a_store_are_opened(known: Known, finished: Place) -> None:
+    data = dcpred.open_scores(finished.address)
+    on_disk = dcpred.open_scores(known.folder / "out")
+    for name in ("label", "decision", "status"):
+        np.testing.assert_array_equal(data[name].values, on_disk[name].values)
 
 
 def test_rights_may_end_at_model_data_and_output(

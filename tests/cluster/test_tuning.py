@@ -20,6 +20,7 @@ from dcpred.cost.predicted import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.execution.workers import Workers
+from dcpred.reports.report import report as report_of
 from dcpred.training.train import train
 from dcpred.tuning.points import Budget
 from dcpred.tuning.tree_search import SHORT, START_C
@@ -41,6 +42,7 @@ from dcpred_tasks.task_bodies.train_model import Receipt, survey_block
 from dcpred_tasks.task_bodies.try_settings import try_settings
 from dcpred_tasks.training.settings import Settings, make_settings
 from support.data import make_blobs, make_group
+from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
 
@@ -96,6 +98,20 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.tuning.tune.search", cut_off)
         return Tuned(folder, chosen, call())
+
+
+def test_a_search_has_a_report(tuned: Tuned) -> None:
+    """And the report of its model says the same of it."""
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    chosen, folder = tuned.report.chosen, tuned.folder
+    own = check_page(report_of(folder / "m.tuned.json").html)
+    assert own.texts["h1"] == ["Search for m"]
+    assert f"{100 * chosen['accuracy']:.2f} %" in own.texts["dd"]
+    lines = [text for text in own.texts["th"] if "(chosen)" in text]
+    assert len(lines) == 1
+    found = check_page(report_of(folder / "m").html)
+    assert found.texts["h2"] == ["What it is made of", "Search", "Settings", "History"]
+    assert lines[0] in found.texts["th"]
 
 
 def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: Tuned) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.training import categories
-from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered
+from dcpred_tasks.training.categories import MOST_COLUMNS, choose_coding, features_named, numbered, with_codes
 from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
@@ -74,9 +74,31 @@ def test_no_feature_is_refused(nothing: str) -> None:
         Settings(categorical=nothing)
 
 
-def test_auto_beside_features_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"but auto stands alone: it is about all features; write it by"):
-        numbered(make_settings({"categorical": "auto,soil"}), ["soil", "b"])
+def test_auto_may_stand_beside_features_and_none_may_not() -> None:
+    assert (
+        numbered(make_settings({"categorical": "b, auto,soil"}), ["soil", "a", "b"]).categorical == "auto,0,2"
+    )
+    assert numbered(make_settings({"categorical": "auto,"}), ["soil"]).categorical == "auto"
+    assert numbered(make_settings({"categorical": 'auto,"auto"'}), ["a", "auto"]).categorical == "auto,1"
+    assert numbered(make_settings({"categorical": "auto,1"}), ["a", "auto"]).categorical == "auto,1"
+    assert numbered(make_settings({"categorical": ["auto", "b"]}), ["a", "b"]).categorical == "auto,1"
+    with pytest.raises(SettingsError, match=r"but none stands alone: it is about all features; write it by"):
+        numbered(make_settings({"categorical": "none,soil"}), ["soil", "b"])
+
+
+@pytest.mark.parametrize(
+    ("set_to", "coded", "found"),
+    [
+        ("auto", [], "auto"),
+        ("auto", [3, 1], "auto,1,3"),
+        ("auto,2", [1, 3], "auto,1-3"),
+        ("5", [1], "1,5"),
+        ("1-4", [2], "1-4"),
+        ("none", [1], "none"),
+    ],
+)
+def test_codes_of_a_schema_are_coded_beside_what_was_set(set_to: str, coded: list[int], found: str) -> None:
+    assert with_codes(make_settings({"categorical": set_to}), coded).categorical == found
 
 
 def test_numbers_as_text() -> None:
@@ -141,6 +163,18 @@ def test_codes_without_an_order_are_coded(codes: NDArray[Any], task: str) -> Non
     found = chosen(codes, effect > 1 if task == "classification" else effect, Settings(task, "learned"))
     assert found is not None
     assert found.features == [0, 1, 2, 3, 4, 5]
+
+
+def test_features_beside_auto_are_coded_in_any_case(codes: NDArray[Any], rng: np.random.Generator) -> None:
+    X = np.column_stack([rng.integers(0, 5, N), codes, rng.normal(size=N)])
+    effect = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
+    for categorical, features in (("auto", range(1, 7)), ("auto,0", range(7)), ("auto,0-3", range(7))):
+        found = chosen(X, effect, Settings("classification", "learned", categorical))
+        assert found is not None
+        assert found.features == list(features), categorical
+    plain = chosen(X, effect, Settings("classification", "standard", "auto,0,2"))
+    assert plain is not None
+    assert plain.features == [0, 2]
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])

@@ -22,9 +22,11 @@ from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file
 
 from dcpred.cli import main
-from dcpred.datasets import csv_reader, not_finite, parquet_numpy, store_files, table
-from dcpred.datasets.importing import Imported, default_chunk_rows, import_data
+from dcpred.datasets import arrow_files, csv_reader, not_finite, numpy_files, store_files, table
+from dcpred.datasets.importing import Imported, import_data
+from dcpred.datasets.writing import default_chunk_rows
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
+from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks
 
 RNG = np.random.default_rng(0)
@@ -38,7 +40,10 @@ def bring(path: Path, **options: Any) -> tuple[Imported, Any, Any]:
     group = zarr.open_group(str(dest), mode="r")
     X, y = group["X"], group.get("y")
     assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "out.zarr"])
-    assert dict(group.attrs) == {"dcpred_dataset": 1, "source": path.name}
+    told = {} if report.schema is None else {"dcpred_schema": report.schema}
+    assert dict(group.attrs) == {"dcpred_dataset": 1, "source": path.name} | told
+    if report.schema is not None:
+        assert list(read_schema(report.schema, "").features) == X.attrs["feature_names"]
     assert (report.n_samples, report.n_features, report.dtype) == (*X.shape, str(X.dtype))
     assert X.chunks == (report.chunk_rows, report.n_features)
     assert report.path == str(dest)
@@ -92,8 +97,8 @@ def test_every_format_in_several_chunks(
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
     monkeypatch.setattr(csv_reader, "HEADER_LENGTHS", 1)
-    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 60)
-    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 11)
+    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 60)
+    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 11)
     X, y = RNG.integers(0, 200, (100, 3)).astype(np.uint8), RNG.integers(-1, 2, 100).astype(np.int8)
     path = tmp_path / f"a.{ending}"
     options: dict[str, Any] = {}
@@ -139,8 +144,8 @@ def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**12)
-    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 2**12)
-    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 500)
+    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 2**12)
+    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 500)
     peaks = []
     for n_rows in (5_000, 5_000, 40_000):  # the first fills caches
         X = RNG.integers(0, 100, (n_rows, 10)).astype(np.uint8)
@@ -279,7 +284,7 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
 @pytest.mark.parametrize(
     ("content", "target", "words"),
     [
-        ("a,b\n1,2\n3,red\n", None, ["'b'", "'red'", "row 1", "target"]),
+        ("a,b\n1,2\n3,red\n", None, ["'b'", "most rows", "'red'", "row 1", "--categorical b", "--gap 'red'"]),
         ("a,b\n1,x\nred,y\n", "b", ["'a'", "'red'", "row 1"]),
         ("a,b\n1,2\n3,\n", "b", ["'b'", "missing in row 1"]),
         ("a,b\n1,x\n3, \n", "b", ["'b'", "missing in row 1"]),
@@ -324,12 +329,21 @@ def test_damaged_compression(tmp_path: Path, name: str) -> None:
     refused(path, "damaged")
 
 
+def test_a_file_without_lines_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        file.truncate(2**31)
+    tracemalloc.start()
+    refused(path, "a.csv was to be read as CSV, but a line has more than 32 MiB; name a file of lines")
+    assert tracemalloc.get_traced_memory()[1] < 2**29
+    tracemalloc.stop()
+
+
 def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"\xff\xfe\x00a\n1\n")
-    refused(path, "damaged")
-    path.write_bytes(b"a,b\n1,\xff\n")
-    refused(path, "correct the file", target="b")
+    for content in (b"\xff\xfe\x00a\n1\n", b"a,b\n1,\xff\n"):
+        path.write_bytes(content)
+        refused(path, "is no text in UTF-8; save it as UTF-8")
 
 
 # -- svmlight ------------------------------------------------------------------------------------------------
@@ -446,7 +460,7 @@ def test_an_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "target", "words"),
     [
-        ({"a": ["red", "blue"]}, None, ["'a'", "string", "'red'", "target"]),
+        ({"a": pa.array([b"red", b"blue"])}, None, ["'a'", "binary", "red", "--drop a"]),
         ({"a": [[1.0], [2.0]]}, None, ["'a'", "list", "[1.0]"]),
         ({"a": [1, 2], "b": [1, None]}, "b", ["'b'", "missing in row 1"]),
         ({"a": [1, 2], "b": [1.0, math.nan]}, "b", ["'b'", "missing in row 1"]),
@@ -500,7 +514,7 @@ def test_npz_names_default_to_those_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_numpy, "SURVEY_ROWS", 2)
+    monkeypatch.setattr(numpy_files, "SURVEY_ROWS", 2)
     _, _, y = bring(npz(tmp_path, X=SMALL, y=np.array(["b", "a", "c", "b", "aa", "b"], kind)), chunk_rows=4)
     assert y.attrs["labels"] == ["a", "aa", "b", "c"]
     assert (y[:].tolist(), y.dtype) == ([2, 0, 3, 2, 1, 2], np.uint8)
@@ -589,7 +603,7 @@ def test_the_place_must_be_free_and_writable(tmp_path: Path) -> None:
 
 
 def test_the_place_may_be_in_new_folders(tmp_path: Path) -> None:
-    source = text(tmp_path, "a\nred\n")
+    source = text(tmp_path, "a\n1\nred\n")
     with pytest.raises(DataError):
         import_data(str(source), str(tmp_path / "b" / "c" / "d.zarr"))
     assert list(tmp_path.iterdir()) == [source]
@@ -694,7 +708,7 @@ def test_rows_that_are_not_finite_are_counted(
     tmp_path: Path, ending: str, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 300)
-    monkeypatch.setattr(parquet_numpy, "BATCH_VALUES", 60)
+    monkeypatch.setattr(arrow_files, "BATCH_VALUES", 60)
     X, y = RNG.normal(size=(90, 3)), RNG.normal(size=90)
     X[[4, 50, 89], 1], X[[4, 8], 2], y[[0, 89]] = [np.nan, np.inf, -np.inf], np.nan, [np.inf, -np.inf]
     path, options = write_as(tmp_path, ending, X, y)

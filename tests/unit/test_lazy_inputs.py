@@ -146,12 +146,25 @@ def test_columns_of_several_dtypes(data: Classes) -> None:
 
 def test_columns_that_are_not_numbers(model: DCPredClassifier, data: Classes) -> None:
     frame = dd.from_pandas(pd.DataFrame(data.X, columns=NAMES).assign(b="red"), npartitions=2)
-    for call in (lambda: small().fit(frame, data.y), lambda: model.predict(frame)):
-        with pytest.raises(DataError, match=r"column 'b' of X has dtype str.*, which is not numbers"):
-            call()
+    with pytest.raises(DataError, match=r"column 'b' of X has dtype str.*, which is not numbers"):
+        model.predict(frame)
+    spans = pd.DataFrame(data.X, columns=NAMES).assign(b=pd.Timedelta("1s"))
+    with pytest.raises(DataError, match=r"column 'b' of X holds Timedelta such as .*; convert it or leave"):
+        small().fit(dd.from_pandas(spans, npartitions=2), data.y)
+    labels = dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2)
     with pytest.raises(DataError, match=r"y has dtype str.*, which is not numbers"):
+        DCPredRegressor().fit(frames(data.X), labels)
+
+
+def test_a_lazy_target_of_text(data: Classes) -> None:
+    names = np.array(["ash", "oak", "yew"])[data.y]
+    fitted = small().fit(frames(data.X), dd.from_pandas(pd.Series(names), npartitions=3))
+    inside = small().fit(data.X, names)
+    assert fitted.classes_.tolist() == ["ash", "oak", "yew"]
+    np.testing.assert_array_equal(fitted.model_.beta, inside.model_.beta)
+    with pytest.raises(DataError, match="y has missing values"):
         small().fit(
-            frames(data.X), dd.from_pandas(pd.Series(data.y).map({0: "x", 1: "y", 2: "z"}), npartitions=2)
+            frames(data.X), dd.from_pandas(pd.Series(names.tolist()).mask(names == "oak"), npartitions=3)
         )
 
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from dcpred.cli import main
 from support.data import make_blobs
 from support.pools import inline
+from support.tables import table, write_csv
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "tests/benchmarks"
@@ -74,6 +75,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "known.csv").write_text("\n".join(["a,b,c,d,label", *known]) + "\n")
     (tmp_path / "test.csv").write_text("\n".join(["a,b,c,d,label", *known[300:]]) + "\n")
     (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d", *rows[400:]]) + "\n")
+    people = table(400).drop(columns=["age", "seen"]).rename(columns={"label": "answer"})
+    write_csv(people, tmp_path / "people.csv")
+    write_csv(people[300:].drop(columns="answer"), tmp_path / "new-people.csv")
     monkeypatch.chdir(tmp_path)
     for name in POOLS:
         monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_: inline())
@@ -120,7 +124,7 @@ def test_blocks_run_in_their_order(page: Path, folder: Path, capsys: pytest.Capt
             continue
         for _, *arguments in commands(block):
             if arguments[0] == "import":
-                shutil.rmtree(arguments[2])
+                shutil.rmtree(arguments[2], ignore_errors=True)
             assert run(*arguments)
 
 

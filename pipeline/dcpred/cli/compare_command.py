@@ -17,10 +17,11 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.comparison.compare import Asked, CompareReport, compare
-from dcpred.comparison.report import cells, check_plots, frontier, heads
 from dcpred.comparison.systems import every_system
+from dcpred.comparison.tables import cells, frontier, heads
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
+from dcpred.pages.page import check_packages
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.storage.zarr_arrays import find_array
 
@@ -91,7 +92,7 @@ def compare_command(
     A comparison that was cut off goes on where it stopped when the same command is given again.
     """
     check_cluster_options(workers, scheduler)
-    check_plots()
+    check_packages("a comparison", "compare")
     for budget in budgets:
         parse_budget(budget)
     asked = Asked(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering
+from dcpred.cli.evaluation_rendering import evaluated
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import reporter
 from dcpred_tasks.storage.zarr_arrays import find_array
 
@@ -26,8 +26,12 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 def evaluate_command(
     model: str | Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool
 ) -> None:
-    """Accuracy (or RMSE and R²) on labelled data, and the cost in linear predictions."""
+    """Accuracy (or RMSE and R²) on labelled data, what lies behind it, and the cost in linear predictions.
+
+    Of classes recall, precision, AUC and which are taken for which, of numbers the spread of residuals. With
+    --json also what is drawn of it: `dcpred report` takes that object as a file.
+    """
     result = evaluate(
         model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter()
     )
-    emit(result, as_json, rendering.evaluated)
+    emit(result, as_json, evaluated)

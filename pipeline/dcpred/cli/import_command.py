@@ -1,25 +1,62 @@
 """dcpred import"""
 
+import csv
+import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors, storage_option
-from dcpred.datasets.importing import import_data
+from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.progress import reporter
+
+GIB = 2**30
+
+
+class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Names between commas; one that holds a comma stands in double quotes."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        if isinstance(value, list):
+            return value
+        rows = list(csv.reader([str(value)], skipinitialspace=True))
+        return [name.strip() for row in rows for name in row if name.strip()]
+
+
+NAMES = NamesType()
 
 
 @click.command("import")
 @click.argument("source")
-@click.argument("dest")
-@click.option("--x", "x", metavar="NAME", help="Array of features in an .npz file [default: X].")
+@click.argument("dest", required=False)
+@click.option("--target", metavar="COLUMN", help="Column of targets, which becomes y [default: no target].")
 @click.option(
-    "--y", "y", metavar="NAME", help="Array of targets in an .npz file [default: y, if there is one]."
+    "--categorical", type=NAMES, metavar="A,B", help="Columns whose values are names: each gets a code."
+)
+@click.option("--drop", type=NAMES, metavar="A,B", help="Columns to leave out.")
+@click.option(
+    "--id", "ids", type=NAMES, metavar="A,B", help="Columns to keep beside X, as arrays of their names."
+)
+@click.option("--gap", "gaps", multiple=True, metavar="TEXT", help="Text that stands for a gap, too.")
+@click.option(
+    "--like",
+    metavar="MODEL|DATA",
+    help="Encode columns as those of a model or data set were: no new category, no new mean.",
 )
 @click.option(
-    "--target", metavar="COLUMN", help="Column of targets in a .csv or .parquet file [default: no target]."
+    "--schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What columns are, in JSON as --show-schema prints it; columns it does not name are found.",
 )
+@click.option("--show-schema", is_flag=True, help="Print the schema as JSON, and write nothing.")
+@click.option("--x", "x", metavar="NAME", help="Array of features in .npz, .zarr, .h5, .nc [default: X].")
+@click.option("--y", "y", metavar="NAME", help="Array of targets there [default: y, if there is one].")
 @click.option(
     "--chunk-rows", type=click.IntRange(1), metavar="N", help="Rows of a chunk [default: about 8 MiB]."
 )
@@ -29,24 +66,48 @@ from dcpred.execution.progress import reporter
     metavar="N",
     help="Features of an .svm file that does not use the last ones.",
 )
+@click.option(
+    "--dense-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GIB",
+    help="GiB that a sparse source (.svm, .npz of SciPy) may take when it is written dense [default: 1].",
+)
 @json_option
 @reports_errors
 @storage_option
 def import_command(
     source: str,
-    dest: str,
-    x: str | None,
-    y: str | None,
-    target: str | None,
+    dest: str | None,
+    categorical: list[str] | None,
+    drop: list[str] | None,
+    ids: list[str] | None,
+    show_schema: bool,
+    dense_limit: float | None,
     chunk_rows: int | None,
-    features: int | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
-    """Bring a data file into a Zarr group with arrays X and y.
+    """Bring a table or a matrix into a Zarr group with arrays X and y.
 
-    SOURCE is .csv(.gz), .parquet, .npy, .npz, .svm or .libsvm(.gz, .bz2). It is streamed, and may be larger
-    than memory. The smallest dtype that holds every value exactly is kept.
+    SOURCE is .csv(.gz, .bz2), .parquet or a directory of such files (also below folders COLUMN=VALUE),
+    .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. It is streamed, and may be
+    larger than memory. Numbers stay what they are, and the smallest dtype that holds every value exactly is
+    kept. Categories, dates and booleans become numbers as the schema says, which is found, shown, and kept
+    with the data set and in models that are trained on it.
     """
+    options: dict[str, Any] = given | {
+        "categorical": categorical or (),
+        "drop": drop or (),
+        "ids": ids or (),
+        "dense_limit": None if dense_limit is None else int(dense_limit * GIB),
+    }
+    if show_schema:
+        click.echo(json.dumps(find_schema(source, **options).document(), indent=1, ensure_ascii=False))
+        return
+    if dest is None:
+        raise click.UsageError(
+            "a source was given without a place to write to; name one, as DEST.zarr, or give --show-schema"
+        )
     with reporter().step("importing", None, "rows") as advance:
         before = 0
 
@@ -55,7 +116,5 @@ def import_command(
             advance(done - before)
             before = done
 
-        result = import_data(
-            source, dest, x=x, y=y, target=target, chunk_rows=chunk_rows, features=features, progress=note
-        )
+        result = import_data(source, dest, chunk_rows=chunk_rows, progress=note, **options)
     emit(asdict(result), as_json, rendering.imported)

@@ -19,15 +19,17 @@ class _Commands(click.Group):
 
     summaries: ClassVar[dict[str, str]] = {
         "demo": "The whole job on real digits: Zarr, training, scoring, evaluation.",
-        "import": "Bring a data file into Zarr.",
+        "import": "Bring a table or a matrix into Zarr.",
         "train": "Train a model on a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
         "score": "Score every row of a Zarr array.",
         "refresh": "Score what is new or changed since the last time, and publish the whole.",
         "status": "Say how far the scoring of an output is, or list the runs of a refresh.",
         "verify": "Say whether an output is whole and as it was written.",
+        "export": "Write scores as a table, beside the ids of their rows.",
         "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
+        "report": "A page with pictures of a model, an evaluation, a search, a run or a comparison.",
         "compare": "Many systems side by side on one data set.",
         "inspect": "Say what a data set, a model or an output holds.",
         "warm": "Compile the scoring engine and refinement ahead of time.",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 
 MIB = 2**20
@@ -217,33 +218,6 @@ def verified(r: dict[str, Any]) -> str:
     )
 
 
-def evaluated(r: dict[str, Any]) -> str:
-    pairs = [
-        (
-            "rows",
-            f"{r['n_samples']:,}"
-            + (f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""),
-        )
-    ]
-    for name in ("accuracy", "early_accuracy", "rmse", "r2", "early_rmse", "early_r2"):
-        if r.get(name) is not None:
-            pairs.append((name, f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"))
-    if "cost_ratio" not in r:
-        return rows(pairs)
-    pairs += [
-        ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
-        (
-            "linear_us_per_row",
-            f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})",
-        ),
-        ("cost_ratio", f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"),
-    ]
-    if r["beside_other_work"]:
-        least, most = r["least_cost_ratio"], r["most_cost_ratio"]
-        pairs[-1] = "cost_ratio", f"measured beside other work: between {least:.1f} and {most:.1f}"
-    return rows(pairs)
-
-
 def imported(r: dict[str, Any]) -> str:
     target = (
         "no target"
@@ -262,6 +236,8 @@ def imported(r: dict[str, Any]) -> str:
             ),
             ("target", target),
             *_not_finite(r["not_finite"]),
+            *(schema_lines(r["schema"]) if r["schema"] else []),
+            *followed_lines(r),
         ]
     )
 
@@ -353,7 +329,9 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
-    _flatten("", {**r, **_coded(r)}, pairs)
+    schema = r.get("schema")
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r)}, pairs)
+    pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
 

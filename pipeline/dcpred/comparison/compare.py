@@ -17,19 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.comparison.report import write_report
+from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
 from dcpred.comparison.systems import EXACT, Point, chosen_systems, points_of
+from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.progress import Reporter
 from dcpred.execution.workers import Pool
-from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
+from dcpred.pages.page import render
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.storage.atomic_files import read_arrays, replace_bytes
 from dcpred_tasks.task_bodies.try_system import try_system
 
 MODULE = "dcpred.comparison.trial"
-ASKED = "compare.json"
+ASKED, PAGE = "compare.json", "report.html"
 SHARED_SECONDS = 600.0  # time of what all systems wait for
 
 
@@ -124,8 +126,10 @@ def compare(
             )
         work = {name: [point.name for point in its] for name, its in points.items()} | {KERNELS: [KERNELS]}
         _try_all(workers, folder, work, limit_seconds, say, "trying systems")
-    report = _reported(folder, asked, rows, shared, points)
-    write_report(report, folder)
+    report = _reported(folder, asked.task, rows, shared, points)
+    write_tables(report, folder)
+    write_plots(report, folder)
+    replace_bytes(folder / PAGE, render(comparison_page(report)).html.encode())
     return report
 
 
@@ -168,13 +172,27 @@ def _try_all(
             advance(len(done))
 
 
+def read_comparison(folder: Path) -> CompareReport:
+    """What a folder holds of a comparison, as far as it has come. Raises DataError where nothing was"
+    " tried."""
+    asked = json.loads((folder / ASKED).read_text())
+    points: dict[str, list[Point]] = {}
+    for told in asked["points"].values():
+        point = Point(**told)
+        if (folder / POINTS / f"{point.name}.json").exists():
+            points.setdefault(point.system, []).append(point)
+    if not points or not (folder / ROWS).exists():
+        raise DataError(f"a comparison was asked for at {folder}, but nothing of it is done; run it again")
+    return _reported(folder, asked["task"], read_rows(folder), _told(folder, SHARED), points)
+
+
 def _told(folder: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / POINTS / f"{name}.json").read_text())
     return found
 
 
 def _reported(
-    folder: Path, asked: Asked, rows: Rows, shared: dict[str, Any], points: dict[str, list[Point]]
+    folder: Path, task: str, rows: Rows, shared: dict[str, Any], points: dict[str, list[Point]]
 ) -> CompareReport:
     exact = _predicted(folder, f"{EXACT}-0")
     results = []
@@ -190,15 +208,15 @@ def _reported(
                     status=told["status"],
                     why=told.get("why", _limit(told)),
                     bytes=told.get("bytes"),
-                    agreement=_agreement(own, exact, asked.task),
+                    agreement=_agreement(own, exact, task),
                     multiplications=told.get("multiplications"),
                     **known,
                 )
             )
-    errors = _told(folder, KERNELS)
+    errors = _told(folder, KERNELS) if (folder / POINTS / f"{KERNELS}.json").exists() else {}
     return CompareReport(
         folder=str(folder),
-        task=asked.task,
+        task=task,
         n_rows=len(rows.X),
         n_test_rows=len(rows.X_test),
         n_features=rows.X.shape[1],

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 
@@ -70,6 +72,7 @@ def draw_rows(
             f"training rows have {X.shape[1]:,} features and test rows {X_test.shape[1]:,}; use data of the"
             " same features"
         )
+    X, X_test = _coded(train[0], X, X_test)
     if task == "regression":
         return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0)
     classes, numbers = np.unique(y, return_inverse=True)
@@ -78,6 +81,18 @@ def draw_rows(
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
     return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes))
+
+
+def _coded(x: str, X: SingleArray, X_test: SingleArray) -> tuple[SingleArray, SingleArray]:
+    """Rows in which features that the schema of the data says are codes became columns of 0 and 1: to no
+    system are codes amounts.
+    """
+    schema = schema_of_array(x)
+    codes = {f: values for f in schema.coded if len(values := np.unique(X[:, f])[1:])} if schema else {}
+    coding = coded_columns(X.shape[1], codes)
+    if coding is None:
+        return X, X_test
+    return coding(X).astype(np.float32), coding(X_test).astype(np.float32)
 
 
 def write_rows(folder: Path, rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Data files into Zarr.
+"""Tables and matrices into Zarr.
 
 May import: dcpred_tasks.
 """

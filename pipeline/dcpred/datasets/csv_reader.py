@@ -14,107 +14,166 @@ A whole number past 2⁵³ that float64 does not hold is refused, and never roun
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.table import (
-    Batch,
-    Spread,
-    Table,
-    TargetSurvey,
-    arrow_values,
-    first_rounded,
-    label_dtype,
-    no_rows,
-    open_bytes,
-    rounded,
-    side_by_side,
-    split_columns,
-    target_values,
-)
+from dcpred.datasets.source import Columns, is_text
+from dcpred.datasets.table import check_names, first_rounded, no_rows, open_bytes, rounded
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.inference import as_option
 
 # Bytes of text read at once. Arrow reads some 32 times as many ahead: importing takes 100 MiB (2026-11).
 BATCH_BYTES = 2**20
 # A row may be this many times as long as the first line, where BATCH_BYTES are too few.
 HEADER_LENGTHS = 32
+LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
 CSV_NO_NUMBER = re.compile(
     r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S
 )
 # A number, or what stands for a missing one.
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
+SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
+GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
 
 
 class NotANumberError(DataError):
-    """A CSV column, by its position, holds something else than numbers."""
+    """A CSV column, by its name, holds something else than numbers."""
 
-    column = -1
-
-
-# -- CSV -----------------------------------------------------------------------------------------------------
+    column = ""
 
 
 @dataclass(frozen=True)
 class CsvFile:
-    """A CSV file whose first line was read. `types` has the Arrow type of each column that is wanted."""
+    """A CSV file whose first line was read: a Source.
+
+    offset     byte at which the first row begins
+    text       the columns that are read as text; all others are numbers
+    verbatim   those among them whose text is taken as it is: nothing in it stands for a gap
+    gap_texts  what stands for a gap beside GAP_TEXTS
+    """
 
     path: Path
-    names: list[str]
-    offset: int  # byte at which the first row begins
-    types: dict[int, Any]
+    names: tuple[str, ...]
+    offset: int
+    text: frozenset[str] = frozenset()
+    verbatim: frozenset[str] = frozenset()
+    gap_texts: tuple[str, ...] = ()
 
-    def batches(self) -> Iterator[dict[int, Any]]:
-        """The wanted columns by position, some rows at a time."""
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def types(self) -> Mapping[str, Any]:
+        return {name: pa.string() if name in self.text else pa.float64() for name in self.names}
+
+    def reading_as_text(self, names: Sequence[str]) -> "CsvFile":
+        return replace(self, text=self.text | frozenset(names))
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        """These columns, some rows at a time. Raises NotANumberError where one that is read as numbers holds
+        something else.
+        """
         longest = HEADER_LENGTHS * sum(len(name) + 1 for name in self.names)
-        keys = {str(i): t for i, t in self.types.items()}
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        gaps = [*GAP_TEXTS, *self.gap_texts]
         read = pa_csv.ReadOptions(
             use_threads=False,  # messages then have row numbers, and memory is a few batches
             block_size=max(BATCH_BYTES, longest),
-            column_names=[str(i) for i in range(len(self.names))],
+            column_names=list(place.values()),
         )
         convert = pa_csv.ConvertOptions(
-            column_types=keys, include_columns=list(keys), strings_can_be_null=True
+            column_types={place[name]: self.types[name] for name in names},
+            include_columns=[place[name] for name in names],
+            null_values=[*gaps, *(around.format(gap) for gap in gaps for around in SPACED)],
+            strings_can_be_null=False,
         )
         with open_bytes(self.path) as file:
             file.seek(self.offset)
             try:
                 with pa_csv.open_csv(file, read, convert_options=convert) as reader:
                     for batch in reader:
-                        yield dict(zip(self.types, map(_trimmed, batch.columns), strict=True))
+                        yield {
+                            name: self._told(name, column, gaps)
+                            for name, column in zip(names, batch.columns, strict=True)
+                        }
             except pa.ArrowInvalid as error:
                 raise self._refusal(str(error)) from None
 
+    def _told(self, name: str, column: Any, gaps: list[str]) -> Any:
+        """Text without spaces around it, and null where it stands for a gap."""
+        if not is_text(column.type):
+            return column
+        column = pc.utf8_trim_whitespace(column)
+        if name in self.verbatim:
+            return column
+        return pc.if_else(pc.is_in(column, value_set=pa.array(gaps)), pa.scalar(None, pa.string()), column)
+
     def _refusal(self, why: str) -> DataError:
         found = CSV_NO_NUMBER.search(why)
+        if "invalid UTF8" in why:
+            return no_text(self.name)
         if found is None:
-            return DataError(f"{self.path.name} was to be read as CSV, but is not: {why}; correct the file")
-        column, row = int(found[1]), int(found[2]) - 1  # pyarrow counts from 1, without the header
+            return DataError(f"{self.name} was to be read as CSV, but is not: {why}; correct the file")
+        name, row = self.names[int(found[1])], int(found[2]) - 1  # pyarrow counts from 1, without the header
         error = NotANumberError(
-            f"features must be numbers, but column {self.names[column]!r} of {self.path.name} holds"
-            f" {found[3]!r} in row {row:,} (counted from 0); encode it as numbers, remove it, or make it the"
-            " target"
+            f"column {name!r} of {self.name} must hold numbers, but it holds {found[3]!r} in row {row:,}"
+            " (counted from 0); correct it, or leave it out with"
+            f" --drop {as_option(name)}"
         )
-        error.column = column
+        error.column = name
         return error
 
+    def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
+        """The file, with those of these columns read as text that hold something else than numbers in its
+        first batch, or in the `whole` of it.
+        """
+        left, found = [name for name in names if name not in self.text], set[str]()
+        for columns in replace(self, text=frozenset(self.names)).batches(left):
+            found |= {name for name in left if name not in found and not _all_numbers(columns[name])}
+            if not whole:
+                break
+        return self.reading_as_text(sorted(found))
 
-def _trimmed(column: Any) -> Any:
-    return pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+
+def _all_numbers(column: Any) -> bool:
+    try:
+        column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def no_text(name: str) -> DataError:
+    return DataError(f"{name} was to be read as CSV, but is no text in UTF-8; save it as UTF-8")
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            raise DataError(
+                f"{name} was to be read as CSV, but a line has more than {LONGEST_LINE / 2**20:,.0f} MiB;"
+                " name a file of lines"
+            )
+        yield line
 
 
 def csv_file(path: Path) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …"""
     with open_bytes(path) as file:
-        lines = iter(file.readline, b"")
-        fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
+        lines = _lines(file, path.name)
+        try:
+            fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
+        except UnicodeDecodeError:
+            raise no_text(path.name) from None
         offset, has_rows = file.tell(), any(line.strip() for line in lines)
     names = [name.strip() for name in fields]
     if len(names) == 1 and re.search("[;\t]", names[0]):
@@ -124,76 +183,26 @@ def csv_file(path: Path) -> CsvFile:
     if all(map(CSV_FIELD.fullmatch, names)) and re.search(r"\d", "".join(names)):
         names, offset, has_rows = [str(i) for i in range(len(fields))], 0, True
     if not has_rows:
-        raise no_rows(path)
-    return CsvFile(path, names, offset, dict.fromkeys(range(len(names)), pa.float64()))
+        raise no_rows(path.name)
+    check_names(path.name, names)
+    return CsvFile(path, tuple(names), offset)
 
 
-def read_csv(path: Path, target: str | None) -> Table:
-    """Fields separated by commas, below a line of names. A first line of nothing but numbers is a row, and
-    the columns are then called 0, 1, …
-
-    An empty field, NA, NaN or null is missing: NaN in a feature, refused in a target. There is no y without
-    `target`, whatever the columns are called.
-    """
-    file = csv_file(path)
-    features, position = split_columns(path, file.names, target)
-    try:
-        n_samples, spread, goal, labels = _survey_csv(file, features, position)
-    except NotANumberError as error:
-        if error.column != position:
-            raise
-        file = replace(file, types=file.types | {position: pa.string()})  # the target holds labels
-        n_samples, spread, goal, labels = _survey_csv(file, features, position)
-    wide = [features[j] for j in spread.wide()]
-    if position is not None and goal.wide().size:
-        wide.append(position)
-    _refuse_rounded(replace(file, types=dict.fromkeys(wide, pa.string())))
-    dtype = spread.dtype()
-    target_dtype = label_dtype(labels) if labels else None if position is None else goal.dtype()
-
-    def batches(_rows: int) -> Iterator[Batch]:
-        for columns in file.batches():
-            y = None if position is None else target_values(columns[position], labels)
-            yield side_by_side([columns[i] for i in features], dtype), y
-
-    return Table(
-        n_samples, len(features), dtype, target_dtype, labels, tuple(file.names[i] for i in features), batches
-    )
-
-
-def _survey_csv(
-    file: CsvFile, features: list[int], position: int | None
-) -> tuple[int, Spread, Spread, tuple[str, ...] | None]:
-    """Number of rows, spread of the features and of a numeric target, and labels of a target of strings."""
-    n_samples, spread, goal = 0, Spread(len(features)), Spread(1)
-    survey = TargetSurvey(
-        "the target" if position is None else f"column {file.names[position]!r} of {file.path.name}"
-    )
-    for columns in file.batches():
-        X = side_by_side([columns[i] for i in features], np.dtype(np.float64))
-        spread.add(X)
-        n_samples += len(X)
-        if position is not None:
-            survey.add(columns[position])
-            if not pa.types.is_string(file.types[position]):
-                goal.add(arrow_values(columns[position])[:, None])
-    return n_samples, spread, goal, survey.labels
-
-
-def _refuse_rounded(file: CsvFile) -> None:
-    """Read columns as text, and refuse a column of whole numbers that float64 has rounded.
+def refuse_rounded(file: CsvFile, names: Sequence[str]) -> None:
+    """Read columns of numbers as text, and refuse one of whole numbers that float64 has rounded.
 
     Where a number is written with a point or an exponent the column is one of floats, and float64 is its
     reading.
     """
-    found: dict[int, int] = {}
-    floats: set[int] = set()
-    for columns in file.batches() if file.types else ():
-        for i, column in columns.items():
+    found: dict[str, int] = {}
+    floats: set[str] = set()
+    for columns in file.reading_as_text(names).batches(names) if names else ():
+        for name, column in columns.items():
             text = column.drop_null()
             if not pc.all(pc.match_substring_regex(text, CSV_WHOLE), min_count=0).as_py():
-                floats.add(i)
-            elif i not in found and (value := first_rounded(map(int, text.to_pylist()))) is not None:
-                found[i] = value
-    for i in sorted(found.keys() - floats):
-        raise rounded(f"column {file.names[i]!r} of {file.path.name}", found[i])
+                floats.add(name)
+            elif name not in found and (value := first_rounded(map(int, text.to_pylist()))) is not None:
+                found[name] = value
+    for name in names:
+        if name in found and name not in floats:
+            raise rounded(f"column {name!r} of {file.name}", found[name])

@@ -1,51 +1,40 @@
-"""Data files into Zarr: a group with the array X (n_samples, n_features) and, for data with a target, y
-(n_samples,).
+"""Tables into Zarr: a group with the array X (n_samples, n_features) and, for data with a target, y
+(n_samples,), and the columns that are kept beside them.
 
-Every format is read as a `Table` (table.py), which a writer cuts into chunks. Text finds its dtypes in a
-first pass; Parquet and NumPy files keep theirs. Memory is bounded by a chunk and a batch, whatever the size
-of the file.
+Every source is read as a `Table` (table.py), which a writer cuts into chunks. A table of columns is read as
+Arrow arrays (source.py), whose schema is found in a first pass or followed; text finds its dtypes there, and
+other formats keep theirs. Memory is bounded by a chunk and a batch, whatever the size of the source.
 
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
-    X attributes       feature_names, from .csv and .parquet
+                       dcpred_schema: what the columns were, and how they became features
+                       dcpred_ids: the names of arrays that are kept beside X
+    X attributes       feature_names, where there are columns
     y attributes       labels, where the target is made of strings: sorted, and y holds positions in them
     dimension names    sample, feature: xarray.open_zarr opens the group
 """
 
-import csv
+import json
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import zarr
-
-from dcpred.datasets.csv_reader import read_csv
-from dcpred.datasets.not_finite import NotFinite, NotFiniteSurvey
-from dcpred.datasets.parquet_numpy import read_npy, read_npz, read_parquet
+from dcpred.datasets.containers import ZarrGroup
+from dcpred.datasets.not_finite import NotFinite
+from dcpred.datasets.opening import Reading, container_table, frame_table, open_table, reading_errors
 from dcpred.datasets.store_files import CLAIM, GROUP_FILE, local_source, new_data_set, temporary_folder
-from dcpred.datasets.svmlight import read_svmlight
-from dcpred.datasets.table import Batch, Table, damaged
-from dcpred_tasks.errors import DataError, ResourceError, SettingsError
-from dcpred_tasks.storage.addresses import check_writable
-from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
+from dcpred.datasets.table import Table
+from dcpred.datasets.writing import default_chunk_rows, write_table
+from dcpred_tasks.artifacts.data_schema import schema_to_follow
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema, read_columns
+from dcpred_tasks.storage.addresses import check_writable, is_remote
 from dcpred_tasks.storage.place import Folder, Place, open_place
-from dcpred_tasks.storage.zarr_arrays import DATA_DIMENSIONS, create_array
 
 DATASET_VERSION = 1
-CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression
-CHUNK_MULTIPLE = 1024  # rows: longer chunks are a multiple of it
-SVMLIGHT = (".svm", ".libsvm", ".svmlight")
-SUFFIXES = (".csv", *SVMLIGHT, ".parquet", ".npy", ".npz")
-COMPRESSED = (".gz", ".bz2")  # endings of compressed text
-DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
-# The formats that each option is for.
-OPTIONS = {"x": (".npz",), "y": (".npz",), "target": (".csv", ".parquet"), "features": SVMLIGHT}
+LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
 @dataclass(frozen=True)
@@ -64,53 +53,70 @@ class Imported:
     n_classes: int | None
     """Classes of a target of strings, else None."""
     not_finite: NotFinite
-    """Rows that training will refuse."""
+    """Rows with values that are not finite."""
+    schema: dict[str, Any] | None = None
+    """What the columns were; None for a matrix."""
+    ids: tuple[str, ...] = ()
+    """Arrays that are kept beside X."""
+    ignored: tuple[str, ...] = ()
+    """Columns that the schema that was followed does not know."""
+    unknown: dict[str, int] | None = None
+    """Rows by column whose category is not known by the schema that was followed; None where none was."""
 
 
 def import_data(
-    source: str,
-    dest: str,
+    source: Any,
+    dest: str | Path,
     *,
     x: str | None = None,
     y: str | None = None,
     target: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    gaps: Sequence[str] = (),
+    schema: str | Path | dict[str, Any] | None = None,
+    like: str | Path | None = None,
     chunk_rows: int | None = None,
     features: int | None = None,
+    dense_limit: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Imported:
-    """Write the file `source` to the new Zarr group `dest`, which appears when it is complete, or not at all.
+    """Write `source` to the new Zarr group `dest`, which appears when it is complete, or not at all.
 
-    x, y        names of arrays in an .npz file: X and y unless given, and y need not be there unless given
-    target      name of the column of a .csv or .parquet file that becomes y; without it there is no y
-    chunk_rows  rows of a chunk: about 8 MiB of X unless given, and never more than there are
-    features    of an svmlight file, where its rows do not use the last ones of the data it belongs to
-    progress    called with (rows written, rows in all)
+    source       a file, a directory of Parquet files or Zarr, or a frame of pandas, polars or pyarrow
+    x, y         names of arrays in a file or group of arrays: X and y unless given, and y need not be there
+                 unless given
+    target       name of the column that becomes y; without it there is no y
+    categorical  columns whose values are names, each of which gets a code
+    drop, ids    columns that are left out, and that are kept beside X under their names
+    gaps         texts that stand for a gap, in a .csv file beside what always does
+    schema       a file of a schema, or what it holds: it says of columns what they are, whole or in part
+    like         a model or data set whose encoding is followed: no category is added, no mean fitted anew
+    chunk_rows   rows of a chunk: about 8 MiB of X unless given, and never more than there are
+    features     of an svmlight file, where its rows do not use the last ones of the data it belongs to
+    dense_limit  bytes that a sparse source may take when it is written dense: 1 GiB unless given
+    progress     called with (rows written, rows in all)
 
     The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted.
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
+    dest = str(dest)
     check_writable(dest, "data")
     place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(
             f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk"
         )
-    _check_place(place)
-    with local_source(source) as path, _reading(path), temporary_folder(place) as scratch:
-        suffix = _check_source(path)
-        _check_options(path.name, suffix, {"x": x, "y": y, "target": target, "features": features})
-        if suffix in SVMLIGHT:
-            table = read_svmlight(path, features)
-        elif suffix in OPTIONS["target"]:
-            table = read_csv(path, target) if suffix == ".csv" else read_parquet(path, target)
-        else:
-            table = read_npy(path) if suffix == ".npy" else read_npz(path, x, y, scratch)
+    check_place(place)
+    reading = make_reading(x, y, target, categorical, drop, ids, gaps, schema, like, features, dense_limit)
+    with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
-        told = {"dcpred_dataset": DATASET_VERSION, "source": path.name}
+        told = {"dcpred_dataset": DATASET_VERSION, "source": name, **_told(table)}
         with new_data_set(place, told) as group:
-            not_finite = _write(table, group, path.name, rows, progress)
-            _check_place(place)
+            not_finite = write_table(table, group, name, rows, progress)
+            check_place(place)
     return Imported(
         path=dest,
         n_samples=table.n_samples,
@@ -121,19 +127,108 @@ def import_data(
         target_dtype=None if table.target_dtype is None else str(table.target_dtype),
         n_classes=None if table.labels is None else len(table.labels),
         not_finite=not_finite,
+        schema=None if table.schema is None else table.schema.document(),
+        ids=tuple(table.ids),
+        ignored=table.ignored,
+        unknown=None if like is None else table.unknown,
     )
 
 
-def default_chunk_rows(n_features: int, itemsize: int) -> int:
-    """Rows in about 8 MiB; whole multiples of 1,024 where they are more."""
-    rows = max(CHUNK_BYTES // (n_features * itemsize), 1)
-    return rows if rows < CHUNK_MULTIPLE else rows // CHUNK_MULTIPLE * CHUNK_MULTIPLE
+def find_schema(source: Any, **options: Any) -> Schema:
+    """The schema that `import_data` would find, by the same options; nothing is written. Raises
+    DataError.
+    """
+    given = {"x": None, "y": None, "target": None, "categorical": (), "drop": (), "ids": (), "gaps": ()}
+    given |= {"schema": None, "like": None, "features": None, "dense_limit": None}
+    reading = make_reading(**{**given, **options})
+    with temporary_folder(None) as scratch, opened(source, reading, scratch) as (table, name):
+        if table.schema is None:
+            raise DataError(
+                f"the schema of {name} was asked for, but it holds a matrix, which has no columns"
+            )
+        return table.schema
 
 
-# -- Before anything is read ---------------------------------------------------------------------------------
+def _told(table: Table) -> dict[str, Any]:
+    """What the attributes of the group say of columns."""
+    schema = {} if table.schema is None else {ATTRIBUTE: table.schema.document()}
+    return schema | ({IDS_ATTRIBUTE: list(table.ids)} if table.ids else {})
 
 
-def _check_place(place: Place) -> None:
+@contextmanager
+def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table, str]]:
+    """The rows of a source, and its name without a folder."""
+    if not isinstance(source, str | os.PathLike):
+        yield frame_table(source, reading), f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+    elif is_remote(str(source)) and str(source).rstrip("/").endswith(".zarr"):
+        name = str(source).rstrip("/").rpartition("/")[2]
+        yield container_table(ZarrGroup(name, str(source)), reading), name
+    else:
+        with local_source(str(source)) as path, reading_errors(path):
+            yield open_table(path, reading, scratch), path.name
+
+
+def make_reading(
+    x: str | None,
+    y: str | None,
+    target: str | None,
+    categorical: Sequence[str],
+    drop: Sequence[str],
+    ids: Sequence[str],
+    gaps: Sequence[str],
+    schema: str | Path | dict[str, Any] | None,
+    like: str | Path | None,
+    features: int | None,
+    dense_limit: int | None,
+) -> Reading:
+    """How a source is to be read. Raises DataError where options exclude each other."""
+    beside = {"categorical": categorical, "drop": drop, "schema": schema, "gap": gaps}
+    named = [name for name, value in beside.items() if value]
+    if like is not None and named:
+        raise DataError(
+            f"--{named[0]} was given beside --like {like}, whose schema says what every column is; leave one"
+            " of them out"
+        )
+    columns, texts = _given(schema) if schema is not None else ([], ())
+    return Reading(
+        x,
+        y,
+        target,
+        features,
+        tuple(categorical),
+        tuple(drop),
+        tuple(ids),
+        (*texts, *gaps),
+        {column.name: column for column in columns},
+        None if like is None else (schema_to_follow(like), str(like)),
+        dense_limit,
+    )
+
+
+def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+    if isinstance(schema, dict):
+        return read_columns(schema, "the import")
+    path = Path(schema)
+    if not path.is_file():
+        so = "is no file" if path.exists() else "does not exist"
+        raise DataError(f"a schema was to be read from {path}, but it {so}; check the path")
+    if path.stat().st_size > LARGEST_SCHEMA:
+        raise DataError(
+            f"a schema was to be read from {path}, but that has more than {LARGEST_SCHEMA / 2**20:.0f} MiB;"
+            " name a file of --show-schema"
+        )
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"a schema was to be read from {path}, but it is not valid JSON ({error}); write one with `dcpred"
+            " import SOURCE --show-schema`"
+        ) from None
+    return read_columns(value, path.name)
+
+
+def check_place(place: Place) -> None:
+    """Raise DataError where something lies at a place already."""
     if isinstance(place, Folder):
         taken = os.path.lexists(place.address)
     else:
@@ -143,119 +238,3 @@ def _check_place(place: Place) -> None:
         raise DataError(
             f"data were to be imported into {place.address}, but that exists; remove it or name another place"
         )
-
-
-def _check_source(path: Path) -> str:
-    """The suffix that names the format of a file that is there and not empty."""
-    name = Path(path.name.lower())
-    packed = name.suffix in COMPRESSED
-    suffix = Path(name.stem).suffix if packed else name.suffix
-    if suffix not in SUFFIXES or (packed and suffix not in (".csv", *SVMLIGHT)):
-        raise DataError(
-            f"{path} was to be imported, but its name has no known ending; name it {', '.join(SUFFIXES)}, and"
-            " if it is text and compressed, .gz or .bz2 after that"
-        )
-    if not path.is_file():
-        so = "is a directory" if path.is_dir() else "does not exist"
-        raise DataError(f"{path} was to be imported, but it {so}; name a file on this machine")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} was to be imported, but it is empty; name a file with data")
-    return suffix
-
-
-def _check_options(name: str, suffix: str, options: dict[str, str | int | None]) -> None:
-    advice = {
-        ".npy": "save X and y together with numpy.savez, and import the .npz file",
-        ".npz": "name its arrays with --x and --y",
-    } | dict.fromkeys(OPTIONS["target"], "name a column with --target")
-    for option, value in options.items():
-        if value is not None and suffix not in OPTIONS[option]:
-            do = advice.get(suffix, "leave it out: the label of each line becomes y")
-            kinds = " and ".join(OPTIONS[option])
-            raise DataError(f"--{option} {value} is for {kinds} files, but the source is {name}; {do}")
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What libraries raise about a file that is damaged or may not be read, in our words."""
-    try:
-        yield
-    except (OSError, *DAMAGE) as error:
-        number = getattr(error, "errno", None)  # errors of decompressors have none
-        if number in RESOURCE_ERRNOS:
-            raise ResourceError(f"reading {path} failed: {error}; get permission, then run again") from error
-        if number is not None:
-            raise
-        raise damaged(path, error) from error
-
-
-# -- Writing -------------------------------------------------------------------------------------------------
-
-
-def _write(
-    table: Table,
-    group: zarr.Group,
-    source: str,
-    chunk_rows: int,
-    progress: Callable[[int, int | None], None] | None,
-) -> NotFinite:
-    """Write all chunks; returns which rows were not finite."""
-    n = table.n_samples
-    X = _new_array(group, "X", (n, table.n_features), table.dtype, chunk_rows, "feature_names", table.names)
-    y = None
-    if table.target_dtype is not None:
-        y = _new_array(group, "y", (n,), table.target_dtype, chunk_rows, "labels", table.labels)
-    survey, done = NotFiniteSurvey(table.n_features, table.names), 0
-    for rows, targets in _chunks(table, chunk_rows):
-        start, done = done, done + len(rows)
-        if done > n:
-            break
-        X[start:done] = rows
-        if y is not None and targets is not None:
-            y[start:done] = targets
-        survey.add(start, rows, targets)
-        if progress is not None:
-            progress(done, n)
-    if done != n:
-        raise DataError(
-            f"{source} had {n:,} rows at first, and then not; import it when nothing writes to it"
-        )
-    return survey.found()
-
-
-def _new_array(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    chunk_rows: int,
-    attribute: str,
-    strings: tuple[str, ...] | None,
-) -> zarr.Array[Any]:
-    # A chunk of floats that is lost must not read as data.
-    fill_value = np.nan if dtype.kind == "f" else dtype.type(0)
-    attributes = None if strings is None else {attribute: list(strings)}
-    names = DATA_DIMENSIONS[: len(shape)]
-    return create_array(
-        group, name, shape, dtype, chunk_rows, fill_value=fill_value, attributes=attributes, dimensions=names
-    )
-
-
-def _chunks(table: Table, chunk_rows: int) -> Iterator[Batch]:
-    """Rows in chunks of `chunk_rows`, the last one shorter; each is overwritten by the next."""
-    X = np.empty((chunk_rows, table.n_features), table.dtype)
-    y = None if table.target_dtype is None else np.empty(chunk_rows, table.target_dtype)
-    held = 0
-    for rows, targets in table.batches(chunk_rows):
-        first = 0
-        while first < len(rows):
-            n = min(chunk_rows - held, len(rows) - first)
-            X[held : held + n] = rows[first : first + n]
-            if y is not None and targets is not None:
-                y[held : held + n] = targets[first : first + n]
-            held, first = held + n, first + n
-            if held == chunk_rows:
-                yield X, y
-                held = 0
-    if held:
-        yield X[:held], None if y is None else y[:held]

@@ -105,9 +105,9 @@ def _emptied(place: Place) -> bool:
 
 
 @contextmanager
-def temporary_folder(place: Place) -> Iterator[Path]:
+def temporary_folder(place: Place | None) -> Iterator[Path]:
     """A directory beside a folder that is to be, so that it shows early whether it can be written to; on a
-    store among temporary files. It is removed at the end.
+    store, or where nothing is to be, among temporary files. It is removed at the end.
     """
     if isinstance(place, Folder):
         beside = next(parent for parent in place.path.parents if parent.exists())

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
+from dcpred.datasets.sparse import DENSE_LIMIT, check_dense
 from dcpred.datasets.table import (
     Batch,
     Spread,
@@ -28,11 +29,12 @@ from dcpred_tasks.errors import DataError
 SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")
 
 
-def read_svmlight(path: Path, n_features: int | None = None) -> Table:
+def read_svmlight(path: Path, n_features: int | None = None, dense_limit: int = DENSE_LIMIT) -> Table:
     """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
 
     Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature,
-    unless n_features says that there are more.
+    unless n_features says that there are more. dense_limit: bytes that the rows may take when they are
+    written dense.
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
     n_values, first_index, last_index = 0, 1, 0
@@ -51,7 +53,7 @@ def read_svmlight(path: Path, n_features: int | None = None) -> Table:
             )
         n_values += X.nnz
     if survey.n_rows == 0:
-        raise no_rows(path)
+        raise no_rows(path.name)
     found = last_index + 1 - first_index
     if n_features is not None and n_features < found:
         raise DataError(
@@ -64,11 +66,12 @@ def read_svmlight(path: Path, n_features: int | None = None) -> Table:
         )
     if n_values < survey.n_rows * n_features:
         spread.add(np.zeros((1, 1)))  # a value that is not written is zero
+    check_dense(path.name, (survey.n_rows, n_features), n_values, spread.dtype().itemsize, dense_limit)
 
     def batches(rows: int) -> Iterator[Batch]:
         for X, y, _ in _svm_batches(path, zero_based=first_index == 0, n_features=n_features):
             for start in range(0, len(y), rows):
-                yield X[start : start + rows].toarray(), y[start : start + rows]
+                yield Batch(X[start : start + rows].toarray(), y[start : start + rows])
 
     return Table(survey.n_rows, n_features, spread.dtype(), goal.dtype(), None, None, batches)
 

@@ -1,12 +1,12 @@
-"""What every reader gives: a `Table`, the dtypes that hold its columns, and how a file is refused."""
+"""What every reader gives: a `Table`, the dtypes that hold its columns, and how a source is refused."""
 
 import bz2
 import difflib
 import gzip
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +15,29 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.schema import Schema
 
 EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
 MAX_LABELS = 2**16  # most different strings that can be classes
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
-Batch = tuple[NDArray[Any], NDArray[Any] | None]
+
+
+class Batch(NamedTuple):
+    """Some rows as they are to be written.
+
+    X    (n, n_features)
+    y    (n,); None without a target
+    ids  (n,) for each column that is kept beside X, by its name
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any] | None = None
+    ids: Mapping[str, NDArray[Any]] = {}
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds, known before anything is written."""
+    """What a source holds, known before anything is written."""
 
     n_samples: int
     n_features: int
@@ -37,8 +50,16 @@ class Table:
     names: tuple[str, ...] | None
     """Names of the features, if the file has them."""
     batches: Callable[[int], Iterator[Batch]]
-    """batches(rows) yields (X, y) from the first row to the last, in batches of any length; y is None without
-    a target. `rows` is how many the writer takes at once."""
+    """batches(rows) yields all rows from the first to the last, in batches of any length. `rows` is how many
+    the writer takes at once."""
+    schema: Schema | None = None
+    """What the columns are, where the source has columns."""
+    ids: Mapping[str, Any] = field(default_factory=dict)
+    """Dtypes of the columns that are kept beside X, by name; `str` for text."""
+    ignored: tuple[str, ...] = ()
+    """Columns that the schema to be followed does not know."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Rows by column whose category the schema does not know; filled while batches are read."""
 
 
 class Spread:
@@ -56,6 +77,16 @@ class Spread:
         if self.single:
             with np.errstate(over="ignore"):
                 self.single = bool(((X.astype(np.float32) == X) | np.isnan(X)).all())
+
+    def include(self, low: float, high: float, *, whole: bool = True, single: bool = True) -> None:
+        """Take in values that are told by their limits; `single`: float32 holds all of them."""
+        self.low, self.high = np.append(self.low, low), np.append(self.high, high)
+        self.whole, self.single = self.whole and whole, self.single and single
+
+    def join(self, other: "Spread") -> None:
+        """Take in the columns of another."""
+        self.low, self.high = np.append(self.low, other.low), np.append(self.high, other.high)
+        self.whole, self.single = self.whole and other.whole, self.single and other.single
 
     def wide(self) -> NDArray[np.intp]:
         """Columns with values that float64 may have rounded."""
@@ -135,10 +166,8 @@ def side_by_side(columns: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return X
 
 
-def split_columns(path: Path, names: list[str], target: str | None) -> tuple[list[int], int | None]:
-    """Where the features and the target are among the columns. Raises DataError where names do not tell the
-    columns apart, or `target` is not among them.
-    """
+def check_names(source: str, names: Sequence[str]) -> None:
+    """Raise DataError where names do not tell columns apart."""
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name == "" or name in seen:
@@ -147,22 +176,20 @@ def split_columns(path: Path, names: list[str], target: str | None) -> tuple[lis
                 if name
                 else f"column {i + 1} has none (an index that was written along?)"
             )
-            raise DataError(
-                f"each column of {path.name} needs its own name, but {so}; name it or leave it out"
-            )
+            raise DataError(f"each column of {source} needs its own name, but {so}; name it or leave it out")
         seen.add(name)
-    if target is not None and target not in seen:
-        near = difflib.get_close_matches(target, names, 1)
+
+
+def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> None:
+    """Raise DataError where the column `wanted` is not among those of a source.
+
+    what  what was to become of it, as "become y"
+    """
+    if wanted not in names:
+        near = difflib.get_close_matches(wanted, names, 1)
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
         do = f"did you mean {near[0]!r}? It has {shown}" if near else f"pass one of {shown}"
-        raise DataError(f"column {target!r} was to become y, but {path.name} has no such column; {do}")
-    position = None if target is None else names.index(target)
-    features = [i for i in range(len(names)) if i != position]
-    if not features:
-        raise DataError(
-            f"features were to be imported, but {path.name} has no column besides the target; add some"
-        )
-    return features, position
+        raise DataError(f"column {wanted!r} was to {what}, but {source} has no such column; {do}")
 
 
 def first_rounded(numbers: Iterable[int]) -> int | None:
@@ -177,8 +204,8 @@ def rounded(where: str, value: int) -> DataError:
     )
 
 
-def no_rows(path: Path) -> DataError:
-    return DataError(f"rows were to be imported from {path.name}, but it has none; name a file with rows")
+def no_rows(source: str) -> DataError:
+    return DataError(f"rows were to be imported from {source}, but it has none; name one with rows")
 
 
 def damaged(path: Path, error: Exception) -> DataError:

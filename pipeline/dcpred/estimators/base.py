@@ -14,28 +14,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dcpred.estimators import out_of_core
+from dcpred.estimators import lazy_tables, out_of_core, tables
+from dcpred.estimators.class_names import named
 from dcpred.training.forecast import watched_training
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
-from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.feature_names import Names
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse
+from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
+from dcpred_tasks.schema.column import Number
+from dcpred_tasks.schema.frames import encode_frame, is_frame
+from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
 from dcpred_tasks.storage.addresses import storage_options as given_options
+from dcpred_tasks.storage.zarr_arrays import array_address
 from dcpred_tasks.task_bodies.predict_block import check_scored
-from dcpred_tasks.training.categories import features_named, numbered
+from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 
+DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
 PLAIN_SETTINGS: dict[str, object] = {
     "scaling": "learned",
@@ -49,9 +58,17 @@ PLAIN_SETTINGS: dict[str, object] = {
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
 
+    schema_: Schema
+    _of_frame = False  # whether X was a frame whose columns were encoded
+
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset({"n_jobs", "directory", "class_weight", "budget", "verbose"})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
@@ -78,8 +95,63 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 f"n_jobs was set to {n_jobs!r}, but it is a number of threads; set it to 1 or more, to -1 for"
                 " one on each core, or leave it out for one"
             )
+        schema = self._encoding()
+        if schema is not None and self._of_frame:
+            return self._beside_codes(make_settings(values), schema)
         known = getattr(self, "feature_names_in_", None) if names is None else names
-        return numbered(make_settings(values), known, n_features)
+        settings = numbered(make_settings(values), known, n_features)
+        return settings if schema is None else with_codes(settings, schema.coded)
+
+    def _beside_codes(self, settings: Settings, schema: Schema) -> Settings:
+        """Settings that name features of X, where the columns of the frame were named."""
+        names = [column.name for column in schema.sources]
+        plain = {names.index(c.name): span.start for c, span in schema.spans if isinstance(c, Number)}
+        return with_codes(numbered(settings, names, len(names)), schema.coded, plain)
+
+    def _encoding(self) -> Schema | None:
+        """The schema that frames are encoded by; None where X is numbers as it is."""
+        schema = getattr(self, "schema_", None)
+        return None if schema is None or (schema.plain and not self._of_frame) else schema
+
+    def _encoded(self, X: Any, y: Any, labels: Names | None) -> Any:
+        """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
+        what a Zarr array of a data set was encoded by.
+        """
+        self._of_frame = False
+        if hasattr(self, "schema_"):
+            del self.schema_
+        if is_sparse(X):
+            check_dense(X)
+            return X.toarray()
+        address = array_address(X) if isinstance(X, zarr.Array) else None
+        found = None if address is None else schema_of_array(address)
+        if found is not None:
+            self.schema_ = found
+        lazy = lazy_tables.needs_schema(X)
+        if not lazy and not tables.needs_schema(X):
+            return X
+        names = feature_names(X)
+        if names is None:
+            raise DataError(
+                "the columns of X hold text, dates or categories, and are only numbered; name them by strings"
+            )
+        setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
+        columns = [names[column] for column in named_columns(setting)]
+        learn = lazy_tables.learn_frame if lazy else tables.learn_frame
+        self.schema_, rows = learn(X, lambda: self._target(y, labels), columns)
+        self._of_frame = True
+        return rows
+
+    def _target(self, y: Any, labels: Names | None) -> tables.Target:
+        """The target in memory: numbers and None, or numbers of classes and their names."""
+        values = column_or_1d(*out_of_core.computed(y))
+        missing = values != values if values.dtype.kind in "fO" else np.zeros(len(values), bool)
+        if missing.any():
+            raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        if self._task == "regression":
+            return np.asarray(values, np.float64), None
+        classes, numbers = np.unique(named(values, labels), return_inverse=True)
+        return numbers, classes.tolist()
 
     def _fit_rows(
         self,
@@ -107,12 +179,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             settings, scaling = self._choice(X, target, both, settings)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
-            features_named(getattr(self, "feature_names_in_", None)),
+            features_named(self._feature_names()),
         ):
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )
         self._remember(settings)
+
+    def _feature_names(self) -> Sequence[str] | None:
+        schema = self._encoding()
+        return getattr(self, "feature_names_in_", None) if schema is None else schema.features
 
     def _names_settings(self) -> bool:
         return out_of_core.names_settings(self)
@@ -160,16 +236,45 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+        self._keep_columns()
+
+    def _keep_columns(self) -> None:
+        """The columns of a frame that was encoded are the features that scikit-learn knows of. Where features
+        have names, and nothing was encoded, the schema is of numbers.
+        """
+        schema = self._encoding()
+        if schema is None and not hasattr(self, "schema_") and hasattr(self, "feature_names_in_"):
+            self.schema_ = numbers_schema(self.feature_names_in_.tolist())
+        if schema is not None and self._of_frame:
+            self.feature_names_in_ = np.array([column.name for column in schema.sources], dtype=object)
+            self.n_features_in_ = len(self.feature_names_in_)
 
     def _values(self, X: Any, early: bool = False) -> Any:
         """Decision values (n_samples, n_outputs) of rows, lazy where X is; NaN in rows without a score."""
         check_is_fitted(self, "model_")
+        if is_sparse(X):
+            return np.concatenate([self._values(strip, early) for strip in dense_strips(X)])
+        schema = self._encoding()
+        if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
+            return self._of_columns(X, schema, early)
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
         if out_of_core.is_out_of_core(rows):
             return out_of_core.decision(self.model_, rows, early)
         rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
         return decision
+
+    def _of_columns(self, X: Any, schema: Schema, early: bool) -> Any:
+        """Decision values of the rows of a frame as the one that was trained on."""
+        if is_a(X, DASK_FRAME):
+            return out_of_core.decision(self.model_, lazy_tables.encoded(X, schema), early)
+        out_of_core.check_kind(X, "X")
+        if not is_frame(X):
+            raise DataError(
+                f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
+                " pass a frame with the columns of model.feature_names_in_"
+            )
+        return score_rows(self.model_, encode_frame(schema, X), early=early)[0]
 
     def _scored(self, X: Any, early: bool = False) -> Any:
         """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""
@@ -186,8 +291,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions()}
-        if hasattr(self, "feature_names_in_"):
-            provenance["feature_names"] = self.feature_names_in_.tolist()
+        names = self._feature_names()
+        if names is not None:
+            provenance["feature_names"] = list(names)
         with given_options(check_options(storage_options or {})):
             check_writable(path, "a model's files")
-            return write_model(path, self.model_, self.settings_, provenance)
+            return write_model(path, self.model_, self.settings_, provenance, getattr(self, "schema_", None))

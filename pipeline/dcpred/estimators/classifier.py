@@ -11,7 +11,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from dcpred.estimators import out_of_core
+from dcpred.estimators import lazy_tables, out_of_core
 from dcpred.estimators.base import DCPredBase
 from dcpred.estimators.class_names import check_class_weight, class_names, named
 from dcpred_tasks.errors import DataError
@@ -63,9 +63,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: with learned scaling those features
-        of 3 to 256 different whole numbers whose columns let rows that are held out do better. none: no
-        feature.
+        frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
+        but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
+        let rows that are held out do better; it may stand beside features. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -145,6 +145,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     classes_ : ndarray (n_classes,)
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
+    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
@@ -238,11 +239,16 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         """X (n_samples, n_features), y (n_samples,) labels of any kind: in memory, or X a Dask collection or
         Zarr array.
 
+        A frame may hold text, categories, booleans and dates: what its columns are is learned, and kept as
+        schema_. A sparse matrix is made dense where memory allows it.
+
         Names of features are kept as feature_names_in_: of the columns of a frame, of the labels of the
         second dimension of an xarray.DataArray, or those that an attribute `feature_names` lists. Classes
         have the names that an attribute `labels` of a Zarr or xarray y lists.
         """
-        labels = class_names(y)
+        y, labels = lazy_tables.numbered_labels(y)
+        labels = labels or class_names(y)
+        X = self._encoded(X, y, labels)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
@@ -258,6 +264,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self.classes_ = np.array(self.model_.classes)
             return self
         X, y = validate_data(self, X, named(y, labels), dtype="numeric")
+        self._keep_columns()
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

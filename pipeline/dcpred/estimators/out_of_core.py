@@ -47,7 +47,7 @@ def training_data(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Na
     """
     given = {"X": X, "y": y, "sample_weight": sample_weight}
     for name, data in given.items():
-        _check_kind(data, name)
+        check_kind(data, name)
         if is_lazy(data) and not (is_lazy(X) or isinstance(X, zarr.Array)):
             kind = "an xarray.DataArray that is not yet read" if is_unread(data) else "a Dask collection"
             raise DataError(
@@ -64,11 +64,11 @@ def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
     training. Nothing is computed. Raises DataError for other Dask collections, and for names that are not
     those of training.
     """
-    _check_kind(X, "X")
+    check_kind(X, "X")
     return _array(in_training_order(X, trained), "X", lengths=False)
 
 
-def _check_kind(data: Any, name: str) -> None:
+def check_kind(data: Any, name: str) -> None:
     """Raise DataError for what is not one table, and for Dask collections that are no arrays."""
     check_one_table(data, name)
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")

@@ -51,9 +51,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. auto: with learned scaling those features
-        of 3 to 256 different whole numbers whose columns let rows that are held out do better. none: no
-        feature.
+        frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
+        but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
+        let rows that are held out do better; it may stand beside features. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -128,6 +128,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     ----------
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
+    schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
@@ -213,15 +214,17 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
-        Names of features are kept as in DCPredClassifier.
+        Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier.
         """
         check_numbers(y)
+        X = self._encoded(X, y, None)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return self
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
+        self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), ())

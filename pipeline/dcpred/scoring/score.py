@@ -26,6 +26,7 @@ from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
 from dcpred.scoring.preflight import check_apart, check_place, output_bytes
 from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
 from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
@@ -65,6 +66,7 @@ def plan_run(
     outputs = check_outputs(outputs, model.task)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
+    check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to score; pass data with rows")

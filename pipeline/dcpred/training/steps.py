@@ -13,6 +13,7 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
 from dcpred.training.forecast import forecast_training
 from dcpred.training.leaf_plan import leaf_groups
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, DcpredError
@@ -164,7 +165,8 @@ class Training:
         features = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
         if isinstance(features, list):
             provenance["feature_names"] = features
-        report.hash = write_model(path, model, settings_dict(stored), provenance)
+        schema = schema_of_array(self.job.x)
+        report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
         return report
 
     def _timed(self, name: str, step: Callable[[], Any]) -> Any:

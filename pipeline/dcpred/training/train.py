@@ -27,16 +27,18 @@ from dcpred.training.leaf_plan import leaf_bytes
 from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.version import __version__
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.training.categories import features_named, numbered
+from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
 
 
@@ -68,7 +70,7 @@ def train(
     )
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
-    settings = numbered(settings, named_features(x), n_features)
+    settings = numbered_for(settings, x)
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
@@ -169,6 +171,22 @@ def check_training_data(
             " classes"
         )
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
+
+
+def numbered_for(settings: Settings, x: str) -> Settings:
+    """Settings that name features of X by numbers, with those that its data set says are codes. Raises
+    SettingsError for a feature that X does not have, DataError where the schema of the data set is damaged.
+    """
+    n_features, schema = zarr_arrays.open_array(x).shape[1], schema_of_array(x)
+    settings = numbered(settings, named_features(x), n_features)
+    if schema is None:
+        return settings
+    if len(schema.features) != n_features:
+        raise DataError(
+            f"X at {x} has {n_features:,} features, but the schema beside it tells of"
+            f" {len(schema.features):,}; import the data again, or remove the attribute {SCHEMA_ATTRIBUTE}"
+        )
+    return with_codes(settings, schema.coded)
 
 
 def named_features(x: str) -> list[str] | None:

@@ -1,12 +1,17 @@
-"""Plots, where matplotlib is installed."""
+"""The picture of a frontier, where matplotlib is installed."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dcpred.pages.charts import frontier
+from dcpred.pages.svg import PAPER, drawing
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.storage.atomic_files import resource_errors
 
 KINDS = (".png", ".svg", ".pdf")
+PIXELS = (560, 360)  # CSS pixels
 
 
 def check_plot(path: Path | None) -> None:
@@ -30,25 +35,20 @@ def check_plot(path: Path | None) -> None:
 
 def draw_frontier(report: dict[str, Any], path: Path) -> None:
     """The frontier of a TuneReport: accuracy (or RMSE) on held-out rows against predicted cost."""
-    import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to import
+    with drawing(*PIXELS) as figure, resource_errors(path):
+        paint_frontier(report["frontier"], report["chosen"], figure.add_subplot())
+        figure.savefig(path, dpi=160, facecolor=PAPER)
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    points, chosen = report["frontier"], report["chosen"]
-    name = "rmse" if "rmse" in chosen else "accuracy"
-    factor = 1.0 if name == "rmse" else 100.0
-    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    cost = [p["cost_ratio"] for p in points]
-    axes.step(
-        cost, [factor * p[name] for p in points], where="post", marker="o", label="least error at a cost"
-    )
-    axes.plot(
-        chosen["cost_ratio"], factor * chosen[name], "s", markersize=11, fillstyle="none", label="chosen"
-    )
-    axes.set_xlabel("predicted cost, linear predictions per row")
-    axes.set_ylabel("RMSE on held-out rows" if name == "rmse" else "accuracy on held-out rows, %")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+def judged(point: dict[str, Any]) -> float | None:
+    """The accuracy of a point in percent, or its RMSE; None where nothing was judged."""
+    value = point["rmse" if "rmse" in point else "accuracy"]
+    return None if value is None else float(value) * (1.0 if "rmse" in point else 100.0)
+
+
+def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axes: Any) -> None:
+    """Draw on axes of matplotlib."""
+    drawn = [(float(p["cost_ratio"]), value) for p in points if (value := judged(p)) is not None]
+    frontier(axes, drawn, (float(chosen["cost_ratio"]), judged(chosen)))
+    axes.set_xlabel("predicted cost, linear predictions a row")
+    axes.set_ylabel("RMSE on held-out rows" if "rmse" in chosen else "accuracy on held-out rows, %")

@@ -32,6 +32,7 @@ from dcpred.training.train import (
     check_training_data,
     fingerprints,
     named_features,
+    numbered_for,
     train,
     training_hash,
 )
@@ -49,7 +50,7 @@ from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
-from dcpred_tasks.training.categories import features_named, numbered
+from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 # Settings that a search leaves as they are.
@@ -203,7 +204,7 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
-    start = numbered(start, named_features(x), zarr_arrays.open_array(x).shape[1])
+    start = numbered_for(start, x)
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
@@ -215,14 +216,7 @@ def _choice(
             shutil.rmtree(scratch, ignore_errors=True)
         found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
         return found, None, scaling
-    unfinished = model.with_name(f"{model.name}.scratch")
-    check_free(unfinished)
-    for there in (model, unfinished):
-        if there.exists():
-            raise PlanConflictError(
-                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
-                " data, settings or budget; remove it or name another place"
-            )
+    _check_no_other(model)
     _check_own(scratch)
     check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
@@ -265,6 +259,18 @@ def _choice(
             write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, survey, sample), scaling
+
+
+def _check_no_other(model: Path) -> None:
+    """Raises PlanConflictError where a model, or work at one, is there already."""
+    unfinished = model.with_name(f"{model.name}.scratch")
+    check_free(unfinished)
+    for there in (model, unfinished):
+        if there.exists():
+            raise PlanConflictError(
+                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
+                " data, settings or budget; remove it or name another place"
+            )
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:

@@ -17,7 +17,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from dcpred_tasks.artifacts.model_layout import (
     check_sizes,
     named_dimensions,
 )
+from dcpred_tasks.artifacts.model_schema import read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
@@ -52,6 +53,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below, is_remote
@@ -64,8 +66,8 @@ from dcpred_tasks.storage.store_requests import StoreError, at_once
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features; a model with neither is written in version 2, for readers of that. Version 4 has machines of other
-# systems, and is written for these alone.
-VERSION = 4
+# systems, and is written for these alone; version 5 has a schema that encodes features.
+VERSION = 5
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -102,6 +104,11 @@ class Artifact:
         # No hash covers the provenance, so that anything may stand there.
         names = self.provenance.get("feature_names") if isinstance(self.provenance, dict) else None
         return tuple(str(name) for name in names) if isinstance(names, list) else None
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the columns were that the model was trained on, None where the data did not say."""
+        return read_model_schema(self.body, self.provenance, self.path)
 
     def model(self, *, support: bool = False) -> Model:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
@@ -163,7 +170,11 @@ class Artifact:
 
 
 def write_model(
-    path: str | Path, model: Model, settings: Mapping[str, Any], provenance: Mapping[str, Any]
+    path: str | Path,
+    model: Model,
+    settings: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    schema: Schema | None = None,
 ) -> str:
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
@@ -171,25 +182,27 @@ def write_model(
     attempt has, and model.json, which names them, is created last. Raises DataError where another model is.
     """
     arrays = _arrays(model)
+    encoding, naming = schema_documents(schema)
     body = {
         "task": model.task,
         "classes": list(model.classes),
-        "kernel": _kernel_dict(model.kernel),
-        "local_kernel": _kernel_dict(model.local_kernel),
+        "kernel": asdict(model.kernel),
+        "local_kernel": asdict(model.local_kernel),
         "triangle_bound": model.triangle_bound,
         "settings": dict(settings),
         "arrays": _declared(arrays),
         **({} if model.machines is None else {"machine": model.machines.name}),
+        **encoding,
     }
     model_hash = digest_json(body)
     test = make_self_test(model)
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     told = {
         "format": FORMAT,
-        "version": VERSION if "machine" in body else 3 if set(SINCE_3) & set(arrays) else 2,
+        "version": 5 if encoding else 4 if "machine" in body else 3 if set(SINCE_3) & set(arrays) else 2,
         "hash": model_hash,
         "model": body,
-        "provenance": dict(provenance),
+        "provenance": {**provenance, **naming},
         "self_test": _declared(tests),
     }
     place = open_place(path)
@@ -384,7 +397,3 @@ def _altered(path: str, how: str) -> ModelFormatError:
         f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it"
         " again"
     )
-
-
-def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
-    return {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
@@ -181,6 +182,24 @@ class Bucket:
             except OSError:
                 time.sleep(WAIT_SECONDS)
         self._put(name, data, "overwrite")
+
+    def send(self, name: str, path: Path) -> None:
+        """Write the bytes of a file, which may be larger than memory, whatever stands there: in parts, of
+        which nobody sees any before the last has come.
+        """
+        large = path.stat().st_size > PART_BYTES
+        put = partial(obstore().put, self.store, self._key(name), path, use_multipart=large)
+        for attempt in range(ATTEMPTS):
+            try:
+                request(put, self._at(name))
+                return
+            except FileNotFoundError as error:
+                self.check_there()
+                raise StoreError(str(error)) from None
+            except StoreError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            time.sleep(WAIT_SECONDS)
 
     def duplicate(self, name: str, new: str) -> None:
         """By the store itself, whatever stands under the new name. Nobody but the caller writes there."""

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import Status
+from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.schema.frames import encode_frame
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.
@@ -50,6 +52,13 @@ def _refuse(bad: NDArray[np.intp]) -> None:
             f" decision_function, which gives NaN there (status {int(Status.NON_FINITE_FEATURE)} in scored"
             " arrays)"
         )
+
+
+def encoded_block(frame: Any, schema: Schema) -> FloatArray:
+    """Rows of features, float64 (n_samples, n_features), of one of the frames that make a table. Raises
+    DataError for columns that are not those of the schema, or hold other values.
+    """
+    return encode_frame(schema, frame)
 
 
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:

@@ -1,11 +1,11 @@
-"""Which features are coded (model/coding.py): those that the setting `categorical` names, or with "auto"
+"""Which features are coded (model/coding.py): those that the setting `categorical` names, and with "auto"
 those whose values look like codes, where machines of rows that are held out tell that it pays
-(coding_choice.py).
+(coding_choice.py). Features that a schema says are codes are named beside what was set.
 """
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.coding_choice import worth_coding
 from dcpred_tasks.training.feature_list import as_text, parts
-from dcpred_tasks.training.settings import CATEGORICAL, Settings
+from dcpred_tasks.training.settings import AUTO, CATEGORICAL, NONE, Settings
 
 MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
@@ -59,11 +59,14 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
     """
     if settings.categorical in CATEGORICAL:
         return settings
+    of_others = False  # whether other features are looked at, too
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
     for part, quoted in parts(settings.categorical):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
-        if part in places and (span is None or span[2]):
+        if part == AUTO and (AUTO not in places or not quoted):
+            of_others = True
+        elif part in places and (span is None or span[2]):
             wanted.add(places[part])
         elif span:
             first, last = int(span[1]), int(span[2] or span[1])
@@ -85,9 +88,41 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
                 f"{_nearest(part, (*places, *CATEGORICAL))}; write auto, none, or numbers of features such as"
                 " 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
-    if n_features is not None:
+    if n_features is not None and wanted:
         _check_there(max(wanted), n_features)
-    return replace(settings, categorical=as_text(sorted(wanted)))
+    return replace(settings, categorical=_text(wanted, of_others))
+
+
+def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
+    """Settings that are numbered, with features that a schema says are codes among those that are coded; none
+    stays none.
+
+    places  the feature of each column that is one as it is, where settings number columns of a table: other
+            columns that they name are left out
+    """
+    if settings.categorical == NONE or (not coded and places is None):
+        return settings
+    named, of_others = _parsed(settings)
+    own = named if places is None else [places[column] for column in named if column in places]
+    return replace(settings, categorical=_text({*own, *coded}, of_others) or AUTO)
+
+
+def named_columns(settings: Settings) -> list[int]:
+    """The numbers, ascending, that settings which are numbered name."""
+    return [] if settings.categorical == NONE else _parsed(settings)[0]
+
+
+def _text(features: Iterable[int], of_others: bool) -> str:
+    told = as_text(sorted(features)) if features else ""
+    return ",".join([*([AUTO] if of_others else []), *([told] if told else [])])
+
+
+def _parsed(settings: Settings) -> tuple[list[int], bool]:
+    """The features that settings which are numbered name, ascending, and whether others are looked at."""
+    found = [part for part, _ in parts(settings.categorical) if part not in CATEGORICAL]
+    spans = [(int(part.split("-")[0]), int(part.split("-")[-1])) for part in found]
+    named = sorted({feature for first, last in spans for feature in range(first, last + 1)})
+    return named, AUTO in {part for part, _ in parts(settings.categorical)}
 
 
 def _check_there(last: int, n_features: int) -> None:
@@ -117,23 +152,25 @@ def choose_coding(
 
     Raises SettingsError for a feature that cannot be coded.
     """
-    if settings.categorical == "none":
+    if settings.categorical == NONE:
         return None
-    if settings.categorical != "auto":
-        return _named(sample, settings)
-    if settings.scaling not in LEARNED:
-        return None
-    codes = _candidates(sample)
-    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed) if codes else []
-    return coded_columns(sample.shape[1], {f: codes[f] for f in found})
+    features, of_others = _parsed(numbered(settings, None))
+    named = _named(sample, features, alone=not of_others)
+    if not of_others or settings.scaling not in LEARNED:
+        return coded_columns(sample.shape[1], named)
+    codes = _candidates(sample, set(features))
+    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, named) if codes else []
+    return coded_columns(sample.shape[1], named | {f: codes[f] for f in found})
 
 
-def _named(sample: NDArray[np.generic], settings: Settings) -> Coding | None:
-    features = [
-        f
-        for part, _ in parts(numbered(settings, None).categorical)
-        for f in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
-    ]
+def _named(
+    sample: NDArray[np.generic], features: Sequence[int], *, alone: bool
+) -> dict[int, NDArray[np.generic]]:
+    """The values of features that were named that have a column. Raises SettingsError for one that cannot be
+    coded; where it was named `alone`, that a feature has a single code is told, too.
+    """
+    if not features:
+        return {}
     _check_there(features[-1], sample.shape[1])
     codes = {}
     for feature in features:
@@ -143,12 +180,12 @@ def _named(sample: NDArray[np.generic], settings: Settings) -> Coding | None:
             raise UncodedError(feature, wrong)
         if len(own := _with_columns(values, counts)):
             codes[feature] = own
-        elif len(features) == 1:  # In a span, some features may be constant in few rows.
+        elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), len(sample) - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
             raise UncodedError(feature, why)
-    return coded_columns(sample.shape[1], codes)
+    return codes
 
 
 def _not_codes(values: NDArray[np.generic]) -> str:
@@ -173,11 +210,12 @@ def _number(value: np.generic) -> str:
     return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
 
 
-def _candidates(sample: NDArray[np.generic]) -> dict[int, NDArray[np.generic]]:
-    """The features that look like codes, and the values of each that would have a column: those of few values
-    come first, as long as the columns of all are not too many.
+def _candidates(sample: NDArray[np.generic], named: set[int]) -> dict[int, NDArray[np.generic]]:
+    """The features that look like codes and were not named, and the values of each that would have a column:
+    those of few values come first, as long as the columns of all are not too many.
     """
-    few = {f: values for f in range(sample.shape[1]) if (values := _few(sample[:FIRST_ROWS, f])) is not None}
+    looked_at = [f for f in range(sample.shape[1]) if f not in named]
+    few = {f: values for f in looked_at if (values := _few(sample[:FIRST_ROWS, f])) is not None}
     codes, left = {}, MOST_COLUMNS
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:

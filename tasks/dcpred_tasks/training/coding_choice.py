@@ -11,6 +11,7 @@ other as well as by columns of their own, at less cost.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +46,13 @@ class _Judge:
     rows: IntArray  # The first `n_fit` of these train, the others judge.
     n_fit: int
     ridges: tuple[float, ...] = RIDGES
+    always: frozenset[int] = frozenset()  # features that are coded in any case
 
     def losses(self, coded: Iterable[int] = (), wide: Iterable[int] = (), factor: float = 1.0) -> FloatArray:
         """Weighted losses of the rows that judge, at the width and the ridge that suit them best, with some
         candidates coded and `factor` on squared differences of some features.
         """
-        of, far, n = frozenset(coded), frozenset(wide), self.n_fit
+        of, far, n = frozenset(coded) | self.always, frozenset(wide), self.n_fit
         blocks = [
             (self.coded[f] if f in of else column)[self.rows] * np.sqrt(factor if f in far else 1.0)
             for f, column in self.plain.items()
@@ -88,13 +90,15 @@ def worth_coding(
     codes: Mapping[int, NDArray[np.generic]],
     task: str,
     seed: int,
+    always: Mapping[int, NDArray[np.generic]] = MappingProxyType({}),
 ) -> list[int]:
-    """The features, ascending, that had better be coded.
+    """The features, ascending, that had better be coded, beside those that are in any case.
 
     sample  (n, n_features), real and finite
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
     codes   the values of each candidate that would have a column
+    always  those of each feature that is coded in any case
     """
     drawn = np.random.default_rng(seed).permutation(len(sample))[: 2 * sum(DECISION)]
     X = sample[drawn]
@@ -105,13 +109,15 @@ def worth_coding(
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
         return []
     plain = {int(f): rows.U[:, f : f + 1] for f in np.flatnonzero(low < high)}
-    coded = {f: _columns(X[index, f], own) for f, own in codes.items() if f in plain}
+    coded = {f: _columns(X[index, f], own) for f, own in {**codes, **always}.items() if f in plain}
 
     def judge(n_fit: int, n_held: int, ridges: tuple[float, ...] = RIDGES) -> _Judge:
         n_fit, last = min(n_fit, len(rows.y) // 2), np.arange(len(rows.y))[-n_fit - n_held :]
-        return _Judge(plain, coded, _outputs(rows.y, task), rows.weight, last, n_fit, ridges)
+        outputs = _outputs(rows.y, task)
+        return _Judge(plain, coded, outputs, rows.weight, last, n_fit, ridges, frozenset(always) & set(coded))
 
-    found = _looked_for(judge(*LOOK) if len(coded) <= MANY else judge(*BRIEF_LOOK, RIDGES[:1]))
+    few = len(coded.keys() - always.keys()) <= MANY
+    found = _looked_for(judge(*LOOK) if few else judge(*BRIEF_LOOK, RIDGES[:1]))
     return sorted(found) if found and _pays(judge(*DECISION), found) else []
 
 
@@ -119,7 +125,7 @@ def _looked_for(judge: _Judge) -> list[int]:
     """The features of the set that loses least. Candidates come in the order of what each of them loses
     alone; of a few, those leave again without which little is lost.
     """
-    alone = {f: judge.loss([f]) for f in judge.coded}
+    alone = {f: judge.loss([f]) for f in judge.coded if f not in judge.always}
     order = sorted(alone, key=alone.__getitem__)
     sizes = set(range(2, len(order) + 1))
     if len(order) > MANY:

@@ -18,7 +18,7 @@ from dcpred_tasks.training.task_settings import of_other_task
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic")
-CATEGORICAL = ("auto", "none")
+CATEGORICAL = AUTO, NONE = "auto", "none"
 T = TypeVar("T")
 
 
@@ -70,9 +70,9 @@ class Settings:
     categorical: str = _setting(
         "auto",
         "Features whose values are codes and not amounts: each becomes a column for every value but the most"
-        " frequent one, rare ones and those that no training row has. auto: with learned scaling those"
-        " features of 3 to 256 different whole numbers whose columns let rows that are held out do better."
-        " none: no feature.",
+        " frequent one, rare ones and those that no training row has. Categories of tables are coded in any"
+        " case but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose"
+        " columns let rows that are held out do better; it may stand beside features. none: no feature.",
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
     )

@@ -1,0 +1,100 @@
+"""An evaluation as a person reads it, at most 80 characters wide."""
+
+from typing import Any
+
+from dcpred.cli.rendering import rows
+
+CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
+PAIRS_SHOWN = 5
+NAME_COLUMNS = 24  # longer names of classes are cut
+QUALITIES = (
+    *("accuracy", "early_accuracy", "balanced_accuracy", "auc", "average_precision"),
+    *("log_loss", "calibration_error", "rmse", "r2", "early_rmse", "early_r2", "mae"),
+)
+TOLD = ("0.05", "0.25", "0.5", "0.75", "0.95")  # quantiles of residuals, of those that are kept
+
+
+def evaluated(r: dict[str, Any]) -> str:
+    """Facts in two columns, then classes or residuals."""
+    left_out = f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""
+    pairs = [("rows", f"{r['n_samples']:,}{left_out}")]
+    for name in QUALITIES:
+        if r.get(name) is not None:
+            shown = f"{100 * r[name]:.2f} %" if "accuracy" in name else f"{r[name]:.6g}"
+            pairs.append((name, shown + _means(r, name)))
+    blocks = [rows(pairs + _cost(r)), *_classes(r), *_confusions(r), *_residuals(r)]
+    return "\n\n".join(blocks)
+
+
+def _means(r: dict[str, Any], name: str) -> str:
+    """What a number is of, where its name does not say."""
+    if name not in ("auc", "average_precision"):
+        return ""
+    if len(r["classes"]) > 2:
+        return "  (each class against the rest, in the mean)"
+    return f"  (class {short(r['classes'][1]['class'])})" if name == "average_precision" else ""
+
+
+def _cost(r: dict[str, Any]) -> list[tuple[str, str]]:
+    if "cost_ratio" not in r:
+        return []
+    ratio = f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"
+    if r["beside_other_work"]:
+        least, most = r["least_cost_ratio"], r["most_cost_ratio"]
+        ratio = f"measured beside other work: between {least:.1f} and {most:.1f}"
+    linear, cached = r["linear_us_per_row"], r["cached_linear_us_per_row"]
+    return [
+        ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
+        ("linear_us_per_row", f"{linear:.4f}  (in cache {cached:.4f})"),
+        ("cost_ratio", ratio),
+    ]
+
+
+def _classes(r: dict[str, Any]) -> list[str]:
+    """A table of classes in their order, or of those with the least recall."""
+    classes = [one for one in r.get("classes", ()) if one["rows"] or one["predicted"]]
+    if not classes:
+        return []
+    shown, head = classes, ""
+    if len(classes) > CLASSES_SHOWN:
+        shown = sorted(classes, key=lambda one: (one["recall"] is None, one["recall"]))[:CLASSES_SHOWN]
+        head = f"the {CLASSES_SHOWN} of {len(classes):,} classes with the least recall\n"
+    names = [short(one["class"]) for one in shown]
+    width = max(len("class"), *map(len, names))
+    lines = [f"{'class':<{width}}  {'rows':>11}  {'recall':>8}  {'precision':>9}"]
+    lines += [
+        f"{name:<{width}}  {one['rows']:>11,}  {_percent(one['recall']):>8}  {_percent(one['precision']):>9}"
+        for name, one in zip(names, shown, strict=True)
+    ]
+    return [head + "\n".join(lines)]
+
+
+def _confusions(r: dict[str, Any]) -> list[str]:
+    pairs = (r.get("confusions") or [])[:PAIRS_SHOWN]
+    if not pairs or len(r["classes"]) == 2:
+        return []
+    lines = [
+        f"  {one['rows']:>9,}  {short(one['class'])} taken for {short(one['taken_for'])}" for one in pairs
+    ]
+    return ["\n".join(["most often wrong, in rows", *lines])]
+
+
+def _residuals(r: dict[str, Any]) -> list[str]:
+    found = r.get("residual_quantiles")
+    if found is None:
+        return []
+    cells = [f"{found[share]:.4g}" for share in TOLD]
+    heads = [f"{100 * float(share):g} %" for share in TOLD]
+    width = max(map(len, [*cells, *heads]))
+    lines = ["  ".join(f"{cell:>{width}}" for cell in line) for line in (heads, cells)]
+    return ["\n".join(["residuals (target less prediction), by share of rows below", *lines])]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f} %"
+
+
+def short(name: object) -> str:
+    """The name of a class on one line, cut where it is long."""
+    text = "".join(c if c.isprintable() else "�" for c in str(name))
+    return text if len(text) <= NAME_COLUMNS else f"{text[: NAME_COLUMNS - 1]}…"

@@ -1,0 +1,86 @@
+"""dcpred export"""
+
+import csv
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dcpred.cli.evaluation_rendering import short
+from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.cli.rendering import rows
+from dcpred.execution.progress import reporter
+from dcpred.results.export import export
+
+
+@click.command("export")
+@click.argument("scores", type=ADDRESS)
+@click.argument("out", type=ADDRESS)
+@click.option(
+    "--with",
+    "beside",
+    multiple=True,
+    metavar="[DATA:]NAMES",
+    help=(
+        "Columns to stand before the scores, with commas: one-dimensional arrays of the data set DATA, or"
+        " features by name [DATA: what was scored; without --with and --columns the ids that import kept, or"
+        " row numbers]; may be repeated."
+    ),
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="COMPARISON",
+    help="Rows that meet it, as 'status!=1', 'label==oak', 'decision<0'; may be repeated: all have to hold.",
+)
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    help="Columns of the scores, with commas; beside those there are: row, status_name [default: all].",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Also of an unfinished run: rows that are not scored yet have status 0 and no values.",
+)
+@json_option
+@reports_errors
+@storage_option
+def export_command(
+    scores: str | Path,
+    out: str | Path,
+    beside: tuple[str, ...],
+    only: tuple[str, ...],
+    columns: str | None,
+    partial: bool,
+    as_json: bool,
+) -> None:
+    """Write SCORES, the output of a run, as the table OUT: .parquet, .csv, .feather, .arrow or .zarr.
+
+    Rows keep their order. Classes have their names, several outputs become a column each (decision_CLASS),
+    and a row without a score has a status and no values. OUT appears whole or not at all.
+    """
+    names = None if columns is None else [name.strip() for name in next(csv.reader([columns]), [])]
+    result = export(scores, out, beside=beside, only=only, columns=names, partial=partial, say=reporter())
+    emit(asdict(result), as_json, _written)
+
+
+def _written(r: dict[str, Any]) -> str:
+    some = "" if r["n_written"] == r["n_rows"] else f" of {r['n_rows']:,}"
+    return rows(
+        [
+            ("table", r["out"]),
+            ("rows", f"{r['n_written']:,}{some}" + ("" if r["finished"] else "; the run is not finished")),
+            ("columns", _listed(r["columns"])),
+        ]
+    )
+
+
+def _listed(names: list[str]) -> str:
+    """The first names, as far as they fit on a line of 80 characters."""
+    shown = [short(name) for name in names]
+    while len(", ".join(shown)) > 55 and len(shown) > 1:
+        shown.pop()
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")

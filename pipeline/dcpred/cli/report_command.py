@@ -1,0 +1,45 @@
+"""dcpred report"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dcpred.cli.options import ADDRESS, PATH, emit, json_option, reports_errors, storage_option
+from dcpred.cli.rendering import rows
+from dcpred.execution.progress import reporter
+from dcpred.pages.page import check_free
+from dcpred.pages.text import size
+from dcpred.reports.report import report
+
+
+@click.command("report")
+@click.argument("path", type=ADDRESS)
+@click.option(
+    "--data",
+    metavar="DATA",
+    help="Data set with answers, to judge a model by, or the scores of a run, which are of its rows.",
+)
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@click.option(
+    "--out", type=PATH, default="report.html", show_default=True, metavar="FILE", help="Where it is written."
+)
+@json_option
+@reports_errors
+@storage_option
+def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path, as_json: bool) -> None:
+    """Make one page of HTML, with pictures, of what lies at PATH.
+
+    PATH is a model, what `dcpred evaluate --json` wrote, what a search found (MODEL.tuned.json), the output
+    of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and no
+    network; an earlier report at FILE is replaced.
+    """
+    check_free(out)
+    made = report(path, data=data, x=x, y=y, say=reporter())
+    made.save(out)
+    emit({"report": str(out), "title": made.title, "bytes": out.stat().st_size}, as_json, _written)
+
+
+def _written(r: dict[str, Any]) -> str:
+    return rows([("report", f"{r['report']}  ({size(r['bytes'])})"), ("title", r["title"])])

@@ -1,0 +1,78 @@
+"""A schema as a person reads it: what each column is, and what it becomes."""
+
+from typing import Any
+
+from dcpred.execution.progress import counted
+
+SHOWN = 30  # columns that are shown one by one
+NAMES = 2  # categories of a column that are shown
+IGNORED_SHOWN = 5
+WIDEST, LONGEST = 24, 8  # letters of the name of a column, and of a category
+
+
+def schema_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """A heading with the kinds, and a line for each column that is no number, the first SHOWN of them."""
+    columns = document["columns"]
+    kinds: dict[str, int] = {}
+    for column in columns:
+        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
+    told = ", ".join(_many(kind, n) for kind, n in kinds.items())
+    others = [column for column in columns if column["kind"] not in ("number", "target")]
+    lines = [("columns", told)]
+    if not others:
+        return lines
+    width = min(max(len(column["name"]) for column in others[:SHOWN]), WIDEST)
+    lines += [("", f"{_short(column['name']):<{width}}  {_becomes(column)}") for column in others[:SHOWN]]
+    return lines + ([("", f"and {len(others) - SHOWN:,} more")] if len(others) > SHOWN else [])
+
+
+def followed_lines(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """What of an imported source the schema that was followed does not know."""
+    names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
+    more = len(r["ignored"]) - len(names)
+    told = [("ignored", f"columns not known: {', '.join(names)}" + (f" and {more:,} more" if more else ""))]
+    return (told if names else []) + [
+        ("never seen", f"categories of {_short(name)} in {counted(n, 'row', 'rows')}, taken as others")
+        for name, n in (r["unknown"] or {}).items()
+    ]
+
+
+def _many(kind: str, n: int) -> str:
+    words = {
+        "number": ("number", "numbers"),
+        "boolean": ("boolean", "booleans"),
+        "category": ("category", "categories"),
+        "date": ("date", "dates"),
+        "id": ("id", "ids"),
+        "target": ("target", "targets"),
+        "dropped": ("left out", "left out"),
+    }
+    return counted(n, *words[kind])
+
+
+def _short(name: str, most: int = WIDEST) -> str:
+    """A name on a terminal: what cannot be printed, as an escape sequence, is replaced."""
+    shown = "".join(letter if letter.isprintable() else "�" for letter in name)
+    return shown if len(shown) <= most else f"{shown[: most - 2]} …"
+
+
+def _becomes(column: dict[str, Any]) -> str:
+    kind = column["kind"]
+    if kind == "boolean":
+        return "0 and 1, a gap NaN"
+    if kind == "date":
+        return f"{', '.join(column['parts'])}, a gap NaN"
+    if kind == "category":
+        return _category(column)
+    return {"id": "kept beside X", "dropped": "left out"}[str(kind)]
+
+
+def _category(column: dict[str, Any]) -> str:
+    categories = column["categories"]
+    if column["encoding"] == "means":
+        each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
+        return f"mean targets of {counted(len(categories), 'category', 'categories')}{each}"
+    shown = [f"{_short(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
+    more = ["…"] if len(categories) > NAMES else []
+    last = len(categories)
+    return f"codes {', '.join([*shown, *more, f'others {last}', f'a gap {last + 1}'])}"

@@ -1,0 +1,101 @@
+"""What a comparison found as a table, in CSV and Markdown, and which points no cheaper one beats."""
+
+import csv
+import io
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dcpred_tasks.storage.atomic_files import replace_bytes
+
+if TYPE_CHECKING:
+    from dcpred.comparison.compare import CompareReport, Result
+
+
+def write_tables(report: "CompareReport", folder: Path) -> None:
+    """Write table.csv and table.md."""
+    text = io.StringIO()
+    names = [f.name for f in fields(report.results[0])]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(one) for one in report.results)
+    replace_bytes(folder / "table.csv", text.getvalue().encode())
+    replace_bytes(folder / "table.md", markdown(report).encode())
+
+
+def heads(report: "CompareReport") -> list[str]:
+    quality = "accuracy, %" if report.task == "classification" else "RMSE"
+    return [
+        "system",
+        "with",
+        quality,
+        "cost",
+        "µs a row",
+        "training, s",
+        "KiB",
+        "agrees with exact",
+        "multiplications",
+    ]
+
+
+def cells(report: "CompareReport", one: "Result") -> list[str]:
+    """A line of the table, in words."""
+    if one.status != "done":
+        why = f"{one.status}: {one.why}" if one.why else one.status
+        return [one.system, one.what, why, *[""] * 6]
+    percent = report.task == "classification"
+    return [
+        one.system,
+        one.what,
+        _number(one.quality, 100.0 if percent else 1.0, 4),
+        _number(one.cost_ratio, 1.0, 3),
+        _number(one.us_per_row, 1.0, 3),
+        _number(one.seconds, 1.0, 3),
+        _number(one.bytes, 1 / 1024, 3),
+        _number(one.agreement, 1.0, 4),
+        _number(one.multiplications, 1.0, 3),
+    ]
+
+
+def markdown(report: "CompareReport") -> str:
+    """The table with its head."""
+    lines = [" | ".join(["", *heads(report), ""]).strip(), "|" + "---|" * len(heads(report))]
+    lines += [" | ".join(["", *cells(report, one), ""]).strip() for one in report.results]
+    return f"{said(report)}\n\n" + "\n".join(lines) + "\n"
+
+
+def frontier(report: "CompareReport") -> list["Result"]:
+    """Points that no cheaper one beats, by cost."""
+    done = [one for one in report.results if one.status == "done"]
+    return unbeaten(done, report.task == "classification")
+
+
+def unbeaten(points: list["Result"], more_is_better: bool) -> list["Result"]:
+    """Points that no cheaper one of them beats, by cost."""
+    sign = 1.0 if more_is_better else -1.0
+    best: list[Result] = []
+    for one in sorted(points, key=lambda one: (one.cost_ratio or 0.0, -sign * (one.quality or 0.0))):
+        if not best or sign * (one.quality or 0.0) > sign * (best[-1].quality or 0.0):
+            best.append(one)
+    return best
+
+
+def said(report: "CompareReport") -> str:
+    """What was compared, in a few sentences."""
+    shared = ", ".join(f"{name} {_short(value)}" for name, value in report.shared.items())
+    return (
+        f"{report.n_rows:,} training rows and {report.n_test_rows:,} test rows of {report.n_features:,}"
+        f" features. Kernel machines share {shared}, which suit the exact machine on held-out training rows."
+        " Cost is the time of a row in linear predictions, one thread."
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _number(value: float | None, factor: float, digits: int) -> str:
+    if value is None:
+        return "–"
+    scaled = value * factor
+    return f"{scaled:,.0f}" if abs(scaled) >= 10 ** (digits - 1) else f"{scaled:.{digits}g}"

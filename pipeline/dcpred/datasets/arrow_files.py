@@ -1,0 +1,232 @@
+"""Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dcpred.datasets.source import Columns, is_text_or_levels
+from dcpred.datasets.table import check_names, damaged, no_rows
+from dcpred_tasks.errors import DataError
+
+BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
+PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")
+IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # in place of a value that is missing
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+IGNORED = ("_", ".")  # beginnings of names of files that writers of folders leave beside their rows
+
+
+def batch_rows(n_columns: int) -> int:
+    return max(BATCH_VALUES // max(n_columns, 1), 1)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A Parquet file, and the values that its folder names tell."""
+
+    path: Path
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Rows of one Parquet file, or of several of the same columns. Memory grows with the row groups."""
+
+    name: str
+    types: Mapping[str, Any]
+    parts: tuple[_Part, ...]
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        for part in self.parts:
+            stored = [name for name in names if name not in part.told]
+            with pq.ParquetFile(part.path) as file:
+                for batch in file.iter_batches(batch_rows(len(names)), columns=stored, use_threads=False):
+                    held = {name: _as(batch.column(name), self.types[name]) for name in stored}
+                    for name in part.told.keys() & set(names):
+                        held[name] = pa.repeat(part.told[name], len(batch)).cast(self.types[name])
+                    yield {name: held[name] for name in names}
+
+
+def _as(column: Any, kind: Any) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+def read_parquet(path: Path) -> ParquetRows:
+    """A Parquet file, or a folder of such files, below folders named `column=value` or not. An index that
+    pandas stored is no column.
+    """
+    if path.is_dir():
+        return _folder(path)
+    n_rows, schema = _schema(path)
+    if n_rows == 0:
+        raise no_rows(path.name)
+    return ParquetRows(path.name, dict(zip(schema.names, schema.types, strict=True)), (_Part(path),))
+
+
+def _schema(path: Path) -> tuple[int, Any]:
+    """The number of rows, and names and types of the columns."""
+    with pq.ParquetFile(path) as file:
+        n_rows, schema = file.metadata.num_rows, file.schema_arrow
+    check_names(path.name, schema.names)
+    index = [
+        name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)
+    ]
+    return n_rows, pa.schema([field for field in schema if field.name not in index])
+
+
+def _folder(path: Path) -> ParquetRows:
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in PARQUET and not _is_ignored(file.relative_to(path))
+    )
+    if not files:
+        raise DataError(
+            f"{path} was to be imported, but it is a directory without a .parquet file in it; name a file, or"
+            " a directory of Parquet files"
+        )
+    read = [_schema(file) for file in files]
+    first = read[0][1]
+    for file, (_, schema) in zip(files, read, strict=True):
+        for one, other, where in ((schema, first, file), (first, schema, files[0])):
+            for name in one.names:
+                if name not in other.names:
+                    at = files[0] if where is file else file
+                    raise DataError(
+                        f"the files in {path.name} must have the same columns, but {name!r} is in"
+                        f" {where.relative_to(path)} and not in {at.relative_to(path)}; add it, or import the"
+                        " files one by one"
+                    )
+    if not sum(n for n, _ in read):
+        raise no_rows(path.name)
+    told = _told(path, files)
+    types = _common_types(path, files, [schema for _, schema in read]) | {
+        name: _type_of([each[name] for each in told]) for name in told[0]
+    }
+    clash = set(told[0]) & set(first.names)
+    if clash:
+        raise DataError(
+            f"column {sorted(clash)[0]!r} is in the files of {path.name} and in the names of its folders;"
+            " rename one of them"
+        )
+    parts = tuple(_Part(file, values) for file, values in zip(files, told, strict=True))
+    return ParquetRows(path.name, types, parts)
+
+
+def _is_ignored(relative: Path) -> bool:
+    return any(part.startswith(IGNORED) for part in relative.parts)
+
+
+def _common_types(path: Path, files: Sequence[Path], schemas: Sequence[Any]) -> dict[str, Any]:
+    """For each column a type that holds the values of all files."""
+    found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
+    for file, schema in zip(files, schemas, strict=True):
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            if is_text_or_levels(kind) and is_text_or_levels(found[name]) and kind != found[name]:
+                found[name] = pa.string()
+                continue
+            both = [pa.schema([(name, found[name])]), pa.schema([(name, kind)])]
+            try:
+                found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
+            except (pa.ArrowTypeError, pa.ArrowInvalid):
+                raise DataError(
+                    f"the files in {path.name} must have the same columns, but {name!r} is {found[name]} in"
+                    f" {files[0].relative_to(path)} and {kind} in {file.relative_to(path)}; convert one of"
+                    " them"
+                ) from None
+    return found
+
+
+def _told(path: Path, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """What the names of folders say of each file: whole numbers where all of a column are, else text."""
+    found = [
+        {
+            unquote(name): unquote(value)
+            for name, _, value in map(_split, file.relative_to(path).parts[:-1])
+            if name
+        }
+        for file in files
+    ]
+    for file, told in zip(files, found, strict=True):
+        if told.keys() != found[0].keys():
+            raise DataError(
+                f"all files of {path.name} must lie below folders of the same columns, but"
+                f" {files[0].relative_to(path)} and {file.relative_to(path)} do not; move one of them"
+            )
+    whole = {
+        name: all(WHOLE.fullmatch(told[name]) or told[name] == HIVE_NULL for told in found)
+        for name in found[0]
+    }
+    return [
+        {
+            name: None if value == HIVE_NULL else int(value) if whole[name] else value
+            for name, value in told.items()
+        }
+        for told in found
+    ]
+
+
+def _split(folder: str) -> tuple[str, str, str]:
+    """Name and value of a folder that is called `name=value`; an empty name for another."""
+    name, equals, value = folder.partition("=")
+    return (name, equals, value) if equals else ("", "", "")
+
+
+def _type_of(values: Sequence[Any]) -> Any:
+    return pa.array(values).type
+
+
+@dataclass(frozen=True)
+class IpcRows:
+    """Rows of a Feather file, or of Arrow's IPC file or stream: batch by batch."""
+
+    name: str
+    types: Mapping[str, Any]
+    path: Path
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        rows = batch_rows(len(names))
+        for batch in _record_batches(self.path):
+            for start in range(0, len(batch), rows):
+                part = batch.slice(start, rows)
+                yield {name: part.column(name) for name in names}
+
+
+def read_ipc(path: Path) -> IpcRows:
+    """A Feather file of version 2, which is Arrow's IPC file, or a stream of Arrow's IPC."""
+    with path.open("rb") as file:
+        if file.read(len(FEATHER_1)) == FEATHER_1:
+            raise DataError(
+                f"{path.name} was to be imported, but it is of Feather version 1; write it again, as"
+                " pandas.DataFrame.to_feather does"
+            )
+    n_rows, types = 0, None
+    for batch in _record_batches(path):
+        n_rows += len(batch)
+        types = batch.schema if types is None else types
+    if types is None or n_rows == 0:
+        raise no_rows(path.name)
+    check_names(path.name, types.names)
+    return IpcRows(path.name, dict(zip(types.names, types.types, strict=True)), path)
+
+
+def _record_batches(path: Path) -> Iterator[Any]:
+    with pa.memory_map(str(path)) as mapped:
+        is_file = mapped.read(len(IPC_FILE)) == IPC_FILE
+        mapped.seek(0)
+        try:
+            reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
+            with reader:
+                numbers = range(reader.num_record_batches) if is_file else ()
+                for batch in map(reader.get_batch, numbers) if is_file else reader:
+                    # Offsets of text are believed otherwise, wherever they lead.
+                    batch.validate(full=True)
+                    yield batch
+        except (pa.ArrowInvalid, OSError) as error:
+            raise damaged(path, error) from error

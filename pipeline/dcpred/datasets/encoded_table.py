@@ -1,0 +1,182 @@
+"""A source of columns as a `Table` (table.py): its schema found or followed, and its rows encoded by it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred.datasets.source import Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
+from dcpred.datasets.survey_pass import Found, find_columns
+from dcpred.datasets.table import Batch, Table, arrow_values, check_names, check_there, target_values
+from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, Number, Target
+from dcpred_tasks.schema.inference import Wishes, means_levels
+from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.training.target_means import Fitted, averaged, fit_means, is_seen
+
+NAMED = 5  # most columns that a message names
+
+
+def encoded_table(source: Source, wishes: Wishes) -> Table:
+    """The table of a source whose schema is found, as far as wishes do not say it. Raises DataError where a
+    column that was named is not there, or what a column is cannot be told.
+    """
+    names = list(source.types)
+    check_names(source.name, names)
+    for name, wish in wishes.given.items():
+        check_there(source.name, names, name, _purpose(wish))
+    source, found = find_columns(source, wishes)
+    fitted = _fit_means(source, wishes, found)
+    columns = tuple(fitted[c.name].column if isinstance(c, Asked) else c for c in found.columns)
+    return _table(source, _schema(source, columns, wishes.gap_texts), found, fitted)
+
+
+def table_like(
+    source: Source, schema: Schema, like: str, ids: Sequence[str] = (), target: str | None = None
+) -> Table:
+    """The table of a source encoded as a schema says: columns may come in any order, further ones are left
+    out, and what its target and ids are is taken along where it is there.
+
+    like    what the schema is of, for messages
+    ids     columns to keep beside X in place of those of the schema
+    target  the column that becomes y, in place of that of the schema
+    Raises DataError where a column that becomes a feature is not there, or holds other values.
+    """
+    names = list(source.types)
+    check_names(source.name, names)
+    features = {column.name for column in schema.sources}
+    asked = {name: "be kept beside X" for name in ids} | ({target: "become y"} if target else {})
+    for name, what in asked.items():
+        check_there(source.name, names, name, what)
+        if name in features:
+            raise DataError(
+                f"column {name!r} of {source.name} was to {what}, but {like} has it as a feature; name"
+                " another"
+            )
+    missing = [name for name in (column.name for column in schema.sources) if name not in set(names)]
+    if missing:
+        shown = ", ".join(map(repr, missing[:NAMED]))
+        more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
+        raise DataError(
+            f"{source.name} was to be encoded like {like}, but it lacks the"
+            f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, or rename it"
+        )
+    kept = [Id(name) for name in ids or schema.ids if name in set(names)]
+    taken = features | {column.name for column in kept}
+    goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
+    own = (*schema.sources, *goal, *kept)
+    ignored = [name for name in names if name not in {column.name for column in own}]
+    given: dict[str, Column | Asked] = {column.name: column for column in own}
+    wishes = Wishes(
+        goal[0].name if goal else None,
+        given | {name: Dropped(name) for name in ignored},
+        schema.gap_texts,
+    )
+    read, found = find_columns(source, wishes)
+    table = _table(read, _schema(source, own, schema.gap_texts), found, {})
+    known = {column.name for column in schema.columns}
+    return replace(table, ignored=tuple(name for name in ignored if name not in known))
+
+
+def _purpose(wish: Column | Asked) -> str:
+    if isinstance(wish, Target):
+        return "become y"
+    if isinstance(wish, Id):
+        return "be kept beside X"
+    return "be left out" if isinstance(wish, Dropped) else f"be a {wish.kind}"
+
+
+def _schema(source: Source, columns: Sequence[Column], gap_texts: Sequence[str]) -> Schema:
+    try:
+        return Schema(tuple(columns), tuple(gap_texts))
+    except ValueError as error:
+        raise DataError(
+            f"{source.name} was to be imported, but {error}; rename columns, or leave some out with --drop"
+        ) from None
+
+
+def _table(source: Source, schema: Schema, found: Found, fitted: Mapping[str, Fitted]) -> Table:
+    encoder = _Encoder(source, schema, found, fitted)
+    return Table(
+        n_samples=found.n_rows,
+        n_features=len(schema.features),
+        dtype=found.dtype,
+        target_dtype=found.target_dtype,
+        labels=found.labels,
+        names=schema.features,
+        batches=encoder.batches,
+        schema=schema,
+        ids={name: one.dtype for name, one in found.ids.items()},
+        unknown=encoder.unknown,
+    )
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """The rows of a source, as a schema says. Rows that encoders of means saw are encoded by their folds."""
+
+    source: Source
+    schema: Schema
+    found: Found
+    fitted: Mapping[str, Fitted]
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def batches(self, _rows: int) -> Iterator[Batch]:
+        self.unknown.clear()
+        target, first = self.schema.target, 0
+        names = [column.name for column in self.schema.columns if not isinstance(column, Dropped)]
+        for columns in self.source.batches(names):
+            n = len(next(iter(columns.values())))
+            numbers = np.arange(first, first + n)
+            X = np.empty((n, len(self.schema.features)), self.found.dtype)
+            for column, span in self.schema.spans:
+                X[:, span] = self._encoded(column, columns[column.name], numbers)
+            y = None if target is None else _target(columns[target], self.found.labels)
+            yield Batch(X, y, {name: one.values(columns[name]) for name, one in self.found.ids.items()})
+            first += n
+
+    def _encoded(self, column: Column, values: Any, numbers: IntArray) -> NDArray[Any]:
+        if isinstance(column, Number | Boolean) and is_plain_number(values.type):
+            return arrow_values(values)[:, None]
+        cells = arrow_cells(values, column.name, self.source.name, self.schema.gap_texts)
+        if not isinstance(column, Category):
+            return column.encode(cells)
+        positions = column.positions(cells)
+        n_unknown = int((positions == column.other).sum())
+        if n_unknown:
+            self.unknown[column.name] = self.unknown.get(column.name, 0) + n_unknown
+        if column.name in self.fitted:
+            return self.fitted[column.name].encode(positions, numbers)
+        return column.at(positions)
+
+
+def _target(column: Any, labels: tuple[str, ...] | None) -> NDArray[Any]:
+    return target_values(as_text(column) if is_text_or_levels(column.type) else column, labels)
+
+
+def _fit_means(source: Source, wishes: Wishes, found: Found) -> dict[str, Fitted]:
+    """Fit the means that were asked for, in a pass over the columns that become such and the target."""
+    asked = {c.name: means_levels(found.surveys[c.name]) for c in found.columns if isinstance(c, Asked)}
+    if not asked:
+        return {}
+    assert wishes.target is not None
+    known = {name: Category(name, levels) for name, levels in asked.items()}
+    positions: dict[str, list[IntArray]] = {name: [] for name in asked}
+    rows, targets, first = list[IntArray](), list[NDArray[Any]](), 0
+    for columns in source.batches([*asked, wishes.target]):
+        numbers = np.arange(first, first + len(columns[wishes.target]))
+        first += len(numbers)
+        seen = is_seen(numbers, found.n_rows)
+        rows.append(numbers[seen])
+        targets.append(_target(columns[wishes.target], found.labels)[seen])
+        for name, column in known.items():
+            cells = arrow_cells(columns[name], name, source.name, wishes.gap_texts)
+            positions[name].append(column.positions(cells)[seen].astype(np.int32))
+    what = averaged(np.concatenate(targets), found.labels, f"{wishes.target!r}")
+    return {
+        name: fit_means(name, asked[name], np.concatenate(positions[name]), np.concatenate(rows), what)
+        for name in asked
+    }

@@ -1,0 +1,87 @@
+"""Frames of pandas, polars and pyarrow as sources (source.py)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dcpred.datasets.arrow_files import batch_rows
+from dcpred.datasets.source import Columns
+from dcpred.datasets.table import check_names, no_rows
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import is_a
+from dcpred_tasks.schema.frames import FRAMES, column_names, is_frame
+
+NAME = "the frame"
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """Rows of a frame that is in memory."""
+
+    frame: Any
+    types: Mapping[str, Any]
+    name: str = NAME
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        rows = batch_rows(len(names))
+        for start in range(0, len(self.frame), rows):
+            yield {name: _column(self.frame, name, self.types[name], start, rows) for name in names}
+
+
+def read_frame(frame: Any) -> FrameRows:
+    """A frame whose columns are named by strings, or numbered. The index of a pandas frame is no column."""
+    if is_a(frame, "polars.LazyFrame"):
+        raise DataError(
+            "the frame is a polars LazyFrame, which is read only when it is collected; pass frame.collect()"
+        )
+    if not is_frame(frame):
+        raise DataError(
+            f"data were to be imported from {type(frame).__module__}.{type(frame).__name__}; pass the name"
+            f" of a file, or a frame of {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
+        )
+    names = column_names(frame)
+    if names == list(range(len(names))):
+        names = [str(name) for name in names]
+        frame = frame.set_axis(names, axis=1)
+    others = [name for name in names if not isinstance(name, str)]
+    if others:
+        raise DataError(
+            f"the columns of the frame must be named by strings, but one is {others[0]!r}; rename it, as by"
+            " frame.columns = frame.columns.astype(str)"
+        )
+    check_names(NAME, names)
+    if len(frame) == 0:
+        raise no_rows(NAME)
+    return FrameRows(frame, {name: _type(frame, name) for name in names})
+
+
+def _type(frame: Any, name: str) -> Any:
+    """The Arrow type of all values of a column."""
+    if is_a(frame, "pyarrow.Table"):
+        return frame.schema.field(name).type
+    if is_a(frame, "polars.DataFrame"):
+        return frame.select(name).head(1).to_arrow().schema.field(0).type
+    series = frame[name]
+    # Only what Python's objects are has to be found out from all of them.
+    return _of_pandas(series if series.dtype == object else series.iloc[:1], name, None).type
+
+
+def _column(frame: Any, name: str, kind: Any, start: int, rows: int) -> Any:
+    if is_a(frame, "pandas.DataFrame"):
+        return _of_pandas(frame[name].iloc[start : start + rows], name, kind)
+    part = frame.slice(start, rows)
+    table = part if is_a(frame, "pyarrow.Table") else part.select(name).to_arrow()
+    return table.column(name).combine_chunks()
+
+
+def _of_pandas(series: Any, name: str, kind: Any) -> Any:
+    try:
+        found = pa.array(series, type=kind, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"column {name!r} of {NAME} holds values of several kinds, or such as no table has"
+            f" ({str(error).splitlines()[0]}); make them numbers, text, dates or booleans"
+        ) from None
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

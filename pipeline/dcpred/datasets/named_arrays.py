@@ -1,0 +1,254 @@
+"""Named arrays (containers.py) as a matrix with a target, or as a table whose columns they are.
+
+An array of one dimension, or of one column, is a column. Values are decoded as the conventions of climate and
+forecast metadata (CF) say, by which xarray writes them: times since a date, packed numbers, gaps.
+"""
+
+import base64
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dcpred.datasets.arrow_files import batch_rows
+from dcpred.datasets.containers import Container, NamedArray
+from dcpred.datasets.source import Columns
+from dcpred.datasets.table import no_rows
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.cells import as_date
+
+SINCE = re.compile(r"\s*(\w+)\s+since\s+(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T ]+(\S.*?))?\s*", re.ASCII)
+CLOCK = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.0*)?)?\s*(Z|UTC)?", re.ASCII)
+MICROSECONDS = {
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+    "nanosecond": 1e-3,
+}
+SHORT = {"d": "day", "h": "hour", "hr": "hour", "min": "minute", "s": "second", "sec": "second"}
+SHORT |= {"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+NO_TIME = np.iinfo(np.int64).min  # how NumPy, and xarray after it, write that there is none
+LARGEST_STEP = 2**62  # microseconds that can be added to a date
+CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+GAPS = ("_FillValue", "missing_value")
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows of a table whose columns are arrays."""
+
+    container: Container
+    types: Mapping[str, Any]
+    n_rows: int
+
+    @property
+    def name(self) -> str:
+        return self.container.name
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        step = batch_rows(len(names))
+        with self.container.opened() as arrays:
+            for start in range(0, self.n_rows, step):
+                rows = slice(start, start + step)
+                yield {name: _column(arrays[name], name, self.name, rows) for name in names}
+
+
+def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str, str | None] | None:
+    """The names of the arrays that are X and y; None where the arrays are columns of a table. Raises
+    DataError where an array that was named is not there, or where there are several that may be X.
+    """
+    with container.opened() as arrays:
+        for option, name in (("x", x), ("y", y)):
+            if name is not None and name not in arrays:
+                raise DataError(
+                    f"array {name!r} was to become {option}, but {container.name} holds"
+                    f" {_listed(list(arrays))}; pass --{option} with the name of one of them"
+                )
+        wide = [name for name, array in _own(arrays).items() if len(array.shape) == 2 and array.shape[1] > 1]
+        chosen = x or ("X" if "X" in arrays and len(arrays["X"].shape) == 2 else None)
+        if chosen is None and wide:
+            if len(wide) > 1 or y is not None:
+                raise DataError(
+                    f"{container.name} holds the matrices {_listed(wide)}, and it is not said which is X;"
+                    " name it with --x, and the target with --y"
+                )
+            chosen = wide[0]
+        if chosen is None:
+            return None
+        return chosen, y or ("y" if "y" in arrays else None)
+
+
+def read_columns(container: Container) -> ArrayRows:
+    """The table whose columns are the arrays of a container. Raises DataError where they are none."""
+    with container.opened() as arrays:
+        own = _own(arrays)
+        columns = {name: array for name, array in own.items() if _is_column(array)}
+        others = [name for name, array in own.items() if len(array.shape) > 1 and name not in columns]
+        if others:
+            raise DataError(
+                f"array {others[0]!r} of {container.name} has shape {arrays[others[0]].shape}, which is no"
+                " column; name it with --x if it is the matrix of features"
+            )
+        lengths = {name: array.shape[0] for name, array in columns.items()}
+        if not lengths:
+            raise DataError(
+                f"columns were to be imported from {container.name}, but it holds {_listed(list(arrays))},"
+                " none of one dimension; name a matrix with --x"
+            )
+        first, n_rows = next(iter(lengths.items()))
+        for name, length in lengths.items():
+            if length != n_rows:
+                raise DataError(
+                    f"the columns of {container.name} must have one length, but {first!r} has {n_rows:,}"
+                    f" values and {name!r} {length:,}; bring them to one length, or write them apart"
+                )
+        if n_rows == 0:
+            raise no_rows(container.name)
+        types = {n: _column(array, n, container.name, slice(0, 1)).type for n, array in columns.items()}
+    return ArrayRows(container, types, n_rows)
+
+
+def _own(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
+    """Those that lie in no group below: others are taken only by name."""
+    return {name: array for name, array in arrays.items() if "/" not in name}
+
+
+def _is_column(array: NamedArray) -> bool:
+    return not array.is_index and (len(array.shape) == 1 or (len(array.shape) == 2 and array.shape[1] == 1))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
+    return shown or "no arrays"
+
+
+# -- Values --------------------------------------------------------------------------------------------------
+
+
+def _column(array: NamedArray, name: str, source: str, rows: slice) -> Any:
+    """Rows of a column as an Arrow array."""
+    raw = array[rows]
+    return arrow_array(raw[:, 0] if raw.ndim == 2 else raw, array.attributes, f"array {name!r} of {source}")
+
+
+def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str) -> Any:
+    """Values as an Arrow array, decoded as their attributes say. Raises DataError for what they cannot be."""
+    kind = values.dtype.kind
+    if kind in "OTSU":
+        return _texts(values, where)
+    if kind in "Mm":
+        return pa.array(values)
+    if kind not in "biuf" or (kind == "f" and values.dtype.itemsize > 8):
+        raise DataError(
+            f"{where} was to be a column, but its dtype is {values.dtype}; convert it to numbers, text,"
+            " dates or booleans"
+        )
+    values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("=")))
+    gap = _gaps(values, attributes)
+    units = attributes.get("units")
+    if isinstance(units, bytes):
+        units = units.decode("utf-8", "replace")
+    if isinstance(units, str) and SINCE.fullmatch(units):
+        return pa.array(_times(values, gap, units, attributes, where))
+    if str(attributes.get("dtype")) == "bool" and kind in "iu":
+        return pa.array(values != 0, mask=gap)
+    factor, offset = (_number(attributes.get(key)) for key in ("scale_factor", "add_offset"))
+    if factor is not None or offset is not None:
+        values = values.astype(np.float64) * (1.0 if factor is None else factor) + (offset or 0.0)
+    return pa.array(values, mask=gap)
+
+
+def _texts(values: NDArray[Any], where: str) -> Any:
+    plain = [_text(value, where) for value in values.astype(object).tolist()]
+    return pa.array(plain, pa.string())
+
+
+def _text(value: Any, where: str) -> str | None:
+    if value is None or value != value:
+        return None
+    if isinstance(value, bytes):
+        value = value.decode("utf-8")
+    if value == "":
+        return None  # such arrays have no other way to say that there is nothing
+    if not isinstance(value, str):
+        raise DataError(
+            f"{where} was to be a column, but it holds {type(value).__name__} such as {str(value)[:60]!r};"
+            " make it text or numbers"
+        )
+    return value
+
+
+def _gaps(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.bool_]:
+    gap = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    for key in GAPS:
+        marker = _number(attributes.get(key))
+        if marker is not None:
+            gap |= values == marker
+    return gap
+
+
+def _number(value: Any) -> Any:
+    """A number among attributes, whatever form it is kept in; None for none. xarray keeps floats in Zarr 3 as
+    their eight bytes in base 64.
+    """
+    if isinstance(value, str):
+        try:
+            found = base64.b64decode(value, validate=True)
+        except ValueError:
+            return None
+        return struct.unpack("<d", found)[0] if len(found) == 8 else None
+    number = np.asarray(value).ravel() if value is not None else np.empty(0)
+    return number[0] if number.size == 1 and number.dtype.kind in "iuf" else None
+
+
+def _times(
+    values: NDArray[Any], gap: NDArray[np.bool_], units: str, attributes: Mapping[str, Any], where: str
+) -> NDArray[Any]:
+    """datetime64[us] of times since a date."""
+    if values.dtype == np.int64:
+        gap |= values == NO_TIME
+    calendar = attributes.get("calendar", CALENDARS[0])
+    calendar = calendar.decode() if isinstance(calendar, bytes) else str(calendar)
+    unit, since = _unit(units), _since(units)
+    if calendar not in CALENDARS or unit is None or since is None:
+        raise DataError(
+            f"{where} holds times as {units!r} of the calendar {calendar!r}, which cannot be told as dates;"
+            " convert them to a standard calendar, or leave the column out"
+        )
+    steps = np.where(gap, 0, values)
+    if (np.abs(steps.astype(np.float64) * unit) > LARGEST_STEP).any():
+        raise DataError(
+            f"{where} holds times as {units!r} that are too far away to be dates; correct them, or leave the"
+            " column out"
+        )
+    whole = (
+        steps.astype(np.int64) * int(unit) if steps.dtype.kind != "f" and unit >= 1 else np.rint(steps * unit)
+    )
+    found = since + whole.astype(np.int64).astype("timedelta64[us]")
+    found[gap] = np.datetime64("NaT")
+    return np.asarray(found)
+
+
+def _unit(units: str) -> float | None:
+    match = SINCE.fullmatch(units)
+    word = match[1].lower() if match else ""
+    return MICROSECONDS.get(SHORT.get(word, word.removesuffix("s")))
+
+
+def _since(units: str) -> np.datetime64 | None:
+    match = SINCE.fullmatch(units)
+    if match is None:
+        return None
+    clock = CLOCK.fullmatch(match[5] or "00:00")
+    if clock is None:
+        return None
+    date = "-".join((match[2].zfill(4), match[3].zfill(2), match[4].zfill(2)))
+    return as_date(f"{date}T{clock[1].zfill(2)}:{clock[2].zfill(2)}:{(clock[3] or '0').zfill(2)}")

@@ -1,0 +1,152 @@
+"""Readers of files of NumPy, .npy and .npz. Each gives a `Table` (table.py)."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense
+from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, label_dtype, target_values
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.compact_model import check_matrix
+from dcpred_tasks.storage.atomic_files import resource_errors
+
+SURVEY_ROWS = 2**20  # rows of y surveyed at once
+Names = tuple[str, ...] | None
+
+
+def read_npy(path: Path) -> Table:
+    """One matrix, memory-mapped."""
+    with path.open("rb") as file:
+        check_features(path.name, *_header(path.name, file))
+    try:
+        X = np.load(path, mmap_mode="r")
+    except ValueError as error:
+        raise damaged(path, error) from None
+    return matrix_table(lambda: nullcontext((X, None)), "")
+
+
+def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limit: int) -> Table:
+    """Two arrays, unpacked in the directory `scratch` and memory-mapped, so that any memory order will do; or
+    a sparse matrix of SciPy, which has a target where an array y lies beside its own.
+
+    dense_limit  bytes that a sparse matrix may take when it is written dense
+    """
+    with zipfile.ZipFile(path) as archive:
+        held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        is_sparse = x is None and set(held) >= SPARSE
+        chosen = {"x": "data" if is_sparse else x or "X", "y": y or ("y" if "y" in held else None)}
+        where = {option: f"array {name!r} of {path.name}" for option, name in chosen.items()}
+        for option, name in chosen.items():
+            if name is not None and name not in held:
+                raise DataError(
+                    f"array {name!r} was to become {option}, but {path.name} holds"
+                    f" {', '.join(held) or 'no arrays'}; pass --{option} with the name of one of them"
+                )
+        if is_sparse:
+            X: Any = SparseFile(path, archive, scratch)
+            check_dense(path.name, X.shape, X.n_values, X.dtype.itemsize, dense_limit)
+        else:
+            with archive.open(f"{chosen['x']}.npy") as file:
+                shape = check_features(where["x"], *_header(where["x"], file))
+        if chosen["y"] is not None:
+            n_samples = X.shape[0] if is_sparse else shape
+            with archive.open(f"{chosen['y']}.npy") as file:
+                check_target(where["y"], n_samples, *_header(where["y"], file))
+        with resource_errors(scratch):
+            files = [
+                None
+                if name is None or (is_sparse and option == "x")
+                else archive.extract(f"{name}.npy", scratch)
+                for option, name in chosen.items()
+            ]
+    try:
+        X = X if is_sparse else np.load(str(files[0]), mmap_mode="r")
+        target = np.load(files[1], mmap_mode="r") if files[1] else None
+    except ValueError as error:
+        raise damaged(path, error) from None
+    return matrix_table(lambda: nullcontext((X, target)), where["y"])
+
+
+def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of an array that NumPy saved."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(file)
+    except ValueError as error:
+        raise DataError(
+            f"{where} was to be read as a NumPy array, but is none ({error}); save it again"
+        ) from None
+    return shape, dtype
+
+
+def check_features(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """The number of rows of what can be X. Raises DataError for what cannot."""
+    try:
+        check_matrix(shape, dtype)
+    except DataError as error:
+        raise DataError(f"{where} was to become X: {error}") from None
+    if 0 in shape or dtype.itemsize > 8:
+        so = f"its shape is {shape}" if 0 in shape else f"its dtype is {dtype}"
+        raise DataError(
+            f"{where} was to become X, but {so}; it needs rows, features and at most 64 bits per number"
+        )
+    return shape[0]
+
+
+def check_target(where: str, n_samples: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biufUST" or (dtype.kind == "f" and dtype.itemsize > 8):
+        raise DataError(
+            f"{where} was to become y, but its dtype is {dtype}; convert it to real numbers or strings"
+        )
+    if shape != (n_samples,):
+        raise DataError(
+            f"{where} was to become y, one value for each of the {n_samples:,} rows of X, but its shape is"
+            f" {shape}; pass another or reshape it"
+        )
+
+
+# -- A matrix and a target, whatever holds them --------------------------------------------------------------
+
+Opened = Callable[[], AbstractContextManager[tuple[Any, Any]]]
+
+
+def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Names = None) -> Table:
+    """A matrix X and its target, or None, while they are open: arrays that are sliced by rows.
+
+    y_where  what the target is called in messages
+    names    of the features
+    labels   of the classes that y numbers
+    """
+    with opened() as (X, y):
+        shape, dtype = X.shape, np.dtype(X.dtype).newbyteorder("=")
+        y_dtype = None if y is None or y.dtype.kind in "OT" else np.dtype(y.dtype).newbyteorder("=")
+        survey = TargetSurvey(y_where)
+        for start in range(0, shape[0], SURVEY_ROWS) if y is not None else ():
+            survey.add(_as_arrow(y[start : start + SURVEY_ROWS]))
+    found = survey.labels
+
+    def batches(rows: int) -> Iterator[Batch]:
+        with opened() as (X, y):
+            for start in range(0, shape[0], rows):
+                here = slice(start, start + rows)
+                target = None if y is None else target_values(_as_arrow(y[here]), found)
+                yield Batch(np.asarray(X[here]), target)
+
+    target_dtype = label_dtype(found) if found else y_dtype
+    return Table(shape[0], shape[1], dtype, target_dtype, found or labels, names, batches)
+
+
+def _as_arrow(values: NDArray[Any]) -> Any:
+    if values.dtype.kind in "OT":
+        return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
+    text = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    return pa.array(np.asarray(text, text.dtype.newbyteorder("=")))

@@ -1,0 +1,226 @@
+"""What a source is, told from its name and its first bytes, and its rows as a `Table` (table.py)."""
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dcpred.datasets.arrow_files import FEATHER, PARQUET, read_ipc, read_parquet
+from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, container
+from dcpred.datasets.csv_reader import csv_file
+from dcpred.datasets.encoded_table import encoded_table, table_like
+from dcpred.datasets.frame_source import read_frame
+from dcpred.datasets.named_arrays import find_matrix, read_columns
+from dcpred.datasets.numpy_files import (
+    check_features,
+    check_target,
+    matrix_table,
+    read_npy,
+    read_npz,
+)
+from dcpred.datasets.source import Source
+from dcpred.datasets.sparse import DENSE_LIMIT
+from dcpred.datasets.svmlight import read_svmlight
+from dcpred.datasets.table import Table, damaged
+from dcpred_tasks.errors import DataError, ResourceError
+from dcpred_tasks.schema.column import Column
+from dcpred_tasks.schema.inference import wishes
+from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
+
+CSV, SVMLIGHT, ZARR = (".csv",), (".svm", ".libsvm", ".svmlight"), (".zarr",)
+COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns
+CONTAINERS = (*ZARR, *HDF5, *NETCDF)
+SUFFIXES = (*COLUMNS, ".npy", ".npz", *SVMLIGHT, *CONTAINERS)
+COMPRESSED = (".gz", ".bz2")  # endings of compressed text
+OTHERS = {
+    ".xls": "save it as .csv or .parquet",
+    ".xlsx": "save it as .csv or .parquet",
+    ".tsv": "write it with commas, as .csv, or as .parquet",
+    ".json": "write it as .csv or .parquet",
+    ".jsonl": "write it as .csv or .parquet",
+    ".pkl": "load it, and save it as .parquet",
+    ".orc": "write it as .parquet",
+}
+METADATA = ("zarr.json", ".zgroup", ".zarray")  # files that a directory of Zarr has one of
+DAMAGE = (pa.ArrowInvalid, csv.Error, UnicodeDecodeError, zipfile.BadZipFile, zlib.error, EOFError)
+# The formats that each option is for.
+OPTIONS = {
+    "x": (".npz", *CONTAINERS),
+    "y": (".npz", *CONTAINERS),
+    "features": SVMLIGHT,
+    "dense_limit": (".npz", *SVMLIGHT),
+    **dict.fromkeys(
+        ("target", "like", "schema", "categorical", "drop", "id", "gap"), (*COLUMNS, *CONTAINERS)
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is to be read, as `import_data` is told.
+
+    given      columns of a schema that was made by hand, with its texts of gaps
+    like       the schema to follow, and the address of what has it
+    """
+
+    x: str | None = None
+    y: str | None = None
+    target: str | None = None
+    features: int | None = None
+    categorical: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    given: Mapping[str, Column | Asked] = field(default_factory=dict)
+    like: tuple[Schema, str] | None = None
+    dense_limit: int | None = None
+
+    @property
+    def named(self) -> dict[str, object]:
+        """The options that were given, by their names on the command line."""
+        told = {
+            "x": self.x,
+            "y": self.y,
+            "target": self.target,
+            "features": self.features,
+            "categorical": ",".join(self.categorical),
+            "drop": ",".join(self.drop),
+            "id": ",".join(self.ids),
+            "gap": ",".join(self.gaps),
+            "schema": "FILE" if self.given else None,
+            "like": self.like[1] if self.like else None,
+            "dense_limit": self.dense_limit,
+        }
+        return {name: value for name, value in told.items() if value not in (None, "")}
+
+
+def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
+    """The rows of a file, or of a directory of Parquet files or Zarr. Raises DataError."""
+    suffix = check_source(path)
+    _check_options(path.name, suffix, reading.named)
+    if suffix in SVMLIGHT:
+        return read_svmlight(path, reading.features, reading.dense_limit or DENSE_LIMIT)
+    if suffix == ".npy":
+        return read_npy(path)
+    if suffix == ".npz":
+        return read_npz(path, reading.x, reading.y, scratch, reading.dense_limit or DENSE_LIMIT)
+    if suffix in CONTAINERS:
+        held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
+        return container_table(held, reading)
+    if suffix in CSV:
+        return _encoded(csv_file(path), reading)
+    return _encoded(read_parquet(path) if suffix in PARQUET else read_ipc(path), reading)
+
+
+def frame_table(frame: Any, reading: Reading) -> Table:
+    """The rows of a frame of pandas, polars or pyarrow. Raises DataError."""
+    for name, value in reading.named.items():
+        if ".parquet" not in OPTIONS[name]:
+            raise DataError(f"{name} {value} was given with a frame, which has columns; leave it out")
+    return _encoded(read_frame(frame), reading)
+
+
+def _encoded(source: Source, reading: Reading) -> Table:
+    if reading.like is not None:
+        schema, like = reading.like
+        return table_like(source, schema, like, reading.ids, reading.target)
+    asked = wishes(
+        reading.target, reading.categorical, reading.drop, reading.ids, reading.given, reading.gaps
+    )
+    return encoded_table(source, asked)
+
+
+def container_table(held: Container, reading: Reading) -> Table:
+    """Named arrays: a matrix with its target, or a table whose columns they are."""
+    matrix = find_matrix(held, reading.x, reading.y)
+    if matrix is None:
+        return _encoded(read_columns(held), reading)
+    own = {name: v for name, v in reading.named.items() if name not in ("x", "y")}
+    if own:
+        name, value = next(iter(own.items()))
+        raise DataError(
+            f"--{name} {value} is for columns, but {held.name} holds the matrix {matrix[0]!r}; leave it out,"
+            " and name the arrays with --x and --y"
+        )
+    x, y = matrix
+    with held.opened() as arrays:
+        n_samples = check_features(f"array {x!r} of {held.name}", arrays[x].shape, arrays[x].dtype)
+        names = _strings(arrays[x].attributes.get("feature_names"))
+        labels = None
+        if y is not None:
+            check_target(f"array {y!r} of {held.name}", n_samples, arrays[y].shape, arrays[y].dtype)
+            labels = _strings(arrays[y].attributes.get("labels"))
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Any, Any]]:
+        with held.opened() as arrays:
+            yield arrays[x], None if y is None else arrays[y]
+
+    return matrix_table(opened, f"array {y!r} of {held.name}", names, labels)
+
+
+def _strings(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
+
+
+# -- Before anything is read ---------------------------------------------------------------------------------
+
+
+def check_source(path: Path) -> str:
+    """The suffix that names the format of a source that is there and not empty."""
+    if path.is_dir():
+        return ".zarr" if any((path / name).exists() for name in METADATA) else _of_directory(path)
+    name = Path(path.name.lower())
+    packed = name.suffix in COMPRESSED
+    suffix = Path(name.stem).suffix if packed else name.suffix
+    if suffix not in SUFFIXES or (packed and suffix not in (*CSV, *SVMLIGHT)):
+        do = OTHERS.get(
+            suffix, f"name it {', '.join(SUFFIXES)}, and if it is text and compressed, .gz or .bz2 after that"
+        )
+        raise DataError(f"{path} was to be imported, but its name has no known ending; {do}")
+    if not path.is_file() or suffix in ZARR:
+        so = "is a file" if path.is_file() else "does not exist"
+        raise DataError(f"{path} was to be imported, but it {so}; name a file on this machine")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} was to be imported, but it is empty; name a file with data")
+    return suffix
+
+
+def _of_directory(path: Path) -> str:
+    if path.suffix.lower() in ZARR:
+        raise DataError(f"{path} was to be imported, but it holds no Zarr group or array; name another")
+    return ".parquet"
+
+
+def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> None:
+    advice = {
+        ".npy": "save X and y together with numpy.savez, and import the .npz file",
+        ".npz": "name its arrays with --x and --y",
+    } | dict.fromkeys(COLUMNS, "name a column with --target")
+    for option, value in options.items():
+        if suffix not in OPTIONS[option]:
+            do = advice.get(suffix, "leave it out: the label of each line becomes y")
+            kinds = " and ".join(OPTIONS[option])
+            option = option.replace("_", "-")
+            raise DataError(f"--{option} {value} is for {kinds} files, but the source is {name}; {do}")
+
+
+@contextmanager
+def reading_errors(path: Path) -> Iterator[None]:
+    """What libraries raise about a file that is damaged or may not be read, in our words."""
+    try:
+        yield
+    except (OSError, *DAMAGE) as error:
+        number = getattr(error, "errno", None)  # errors of decompressors have none
+        if number in RESOURCE_ERRNOS:
+            raise ResourceError(f"reading {path} failed: {error}; get permission, then run again") from error
+        if number is not None:
+            raise
+        raise damaged(path, error) from error

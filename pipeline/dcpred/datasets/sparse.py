@@ -1,0 +1,106 @@
+"""Sparse matrices: they are read piece by piece, and written dense, since kernels of scaled rows see all
+features. What that takes is told before it is spent.
+"""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from dcpred.datasets.table import damaged
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.atomic_files import resource_errors
+
+SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
+DENSE_LIMIT = 2**30  # bytes
+SPARSE_SHARE = 0.1  # share of values from which on rows are as good as dense
+GIB, MIB = 2**30, 2**20
+
+
+def check_dense(name: str, shape: tuple[int, int], n_values: int, itemsize: int, limit: int) -> None:
+    """Raise DataError where dense rows would take more bytes than the limit, and few of them are values.
+
+    n_values  values that are written; all others are zero
+    """
+    n_rows, n_features = shape
+    size, share = n_rows * n_features * itemsize, n_values / (n_rows * n_features)
+    if size > limit and share < SPARSE_SHARE:
+        raise DataError(
+            f"{name} is sparse ({100 * share:.2g} % of it are values), and its {n_rows:,} rows of"
+            f" {n_features:,} features take {_bytes(size)} when they are dense, more than the limit of"
+            f" {_bytes(limit)}, and about four times as much in training; choose or project features first"
+            " (as sklearn.feature_selection and sklearn.decomposition.TruncatedSVD do), or raise"
+            " --dense-limit"
+        )
+
+
+def _bytes(size: int) -> str:
+    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / MIB:,.1f} MiB"
+
+
+class SparseFile:
+    """A matrix in the format CSR, as scipy.sparse.save_npz writes it, whose arrays were unpacked: rows are
+    made dense as they are asked for. Raises DataError where it is none.
+    """
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
+        held = {name.removesuffix(".npy") for name in archive.namelist()}
+        self.path, self.archive, self.scratch = path, archive, scratch
+        kind = self._small("format").item()
+        told = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+        if told != "csr" or not {"indices", "indptr"} <= held:
+            raise DataError(
+                f"{path.name} holds a sparse matrix of the format {told}, whose rows cannot be read one by"
+                " one; write it again by scipy.sparse.save_npz(file, X.tocsr())"
+            )
+        shape = self._small("shape")
+        if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 1).any():
+            raise DataError(f"{path.name} was to become X, but its shape is {shape.tolist()}; write it again")
+        self.shape = int(shape[0]), int(shape[1])
+        self.data, self.indices, self.indptr = (self._array(name) for name in ("data", "indices", "indptr"))
+        self.dtype, self.n_values = self.data.dtype, len(self.data)
+        self._check()
+
+    def _small(self, name: str) -> NDArray[Any]:
+        with self.archive.open(f"{name}.npy") as file:
+            return np.atleast_1d(np.lib.format.read_array(file, allow_pickle=False))
+
+    def _array(self, name: str) -> NDArray[Any]:
+        with resource_errors(self.scratch):
+            file = Path(self.archive.extract(f"{name}.npy", self.scratch))
+        try:
+            array: NDArray[Any] = np.load(file, mmap_mode="r")
+        except ValueError as error:
+            raise damaged(self.path, error) from None
+        return array
+
+    def _check(self) -> None:
+        ends = self.indptr
+        sound = (
+            all(a.ndim == 1 for a in (self.data, self.indices, ends))
+            and self.data.dtype.kind in "biuf"
+            and self.data.dtype.itemsize <= 8
+            and all(a.dtype.kind in "iu" for a in (self.indices, ends))
+            and len(ends) == self.shape[0] + 1
+            and int(ends[0]) == 0
+            and int(ends[-1]) == len(self.indices) == len(self.data)
+            and bool((np.diff(ends) >= 0).all())
+        )
+        if not sound:
+            raise damaged(
+                self.path, ValueError("its arrays are not those of a sparse matrix of real numbers")
+            )
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        ends = self.indptr[rows.start : min(rows.stop, self.shape[0]) + 1].astype(np.int64)
+        at = slice(int(ends[0]), int(ends[-1]))
+        columns = np.asarray(self.indices[at], np.int64)
+        if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
+            raise damaged(
+                self.path, ValueError(f"a row has a feature beyond the {self.shape[1]:,} there are")
+            )
+        kept = csr_array((self.data[at], columns, ends - ends[0]), shape=(len(ends) - 1, self.shape[1]))
+        return np.asarray(kept.toarray())

@@ -1,0 +1,270 @@
+"""The first pass over a table: what its columns are, how many rows it has, and which dtype holds them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
+from dcpred.datasets.id_columns import IdColumn, id_columns
+from dcpred.datasets.source import Columns, Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
+from dcpred.datasets.table import (
+    EXACT_LIMIT,
+    Spread,
+    TargetSurvey,
+    arrow_values,
+    first_rounded,
+    label_dtype,
+    no_rows,
+    rounded,
+    side_by_side,
+)
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.column import Boolean, Codes, Column, Date, Dropped, Id, Number, Target
+from dcpred_tasks.schema.inference import Wishes, find_column
+from dcpred_tasks.schema.schema import Asked
+from dcpred_tasks.schema.survey import ColumnSurvey
+
+LARGEST_SINGLE = 2**24  # float32 holds every whole number up to it
+SECONDS_OF_DAY = 86_400
+NAMED = 5  # most further columns that a refusal names
+
+
+@dataclass
+class Found:
+    """What the first pass found.
+
+    columns  in their order; an Asked where means of the target are to be fitted
+    """
+
+    n_rows: int
+    columns: list[Column | Asked]
+    dtype: np.dtype[Any]
+    surveys: dict[str, ColumnSurvey]
+    target_dtype: np.dtype[Any] | None = None
+    labels: tuple[str, ...] | None = None
+    ids: dict[str, IdColumn] = field(default_factory=dict)
+
+
+def find_columns(source: Source, wishes: Wishes) -> tuple[Source, Found]:
+    """Survey a source. A CSV file comes back as one that reads as text what holds other things than numbers.
+
+    Raises DataError for what cannot be imported exactly, or is ambiguous.
+    """
+    if not isinstance(source, CsvFile):
+        return source, _Pass(source, wishes).run()
+    text = [n for n in source.names if not isinstance(wishes.of(n), Number | Target | Dropped | None)]
+    ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
+    source = CsvFile(source.path, source.names, source.offset, frozenset(text), ids, wishes.gap_texts)
+    free = [name for name in source.names if wishes.of(name) is None or name == wishes.target]
+    # Where a column is no number, its first rows mostly tell; or one look at all of them does.
+    for whole in (False, True):
+        try:
+            return source, _Pass(source, wishes).run()
+        except NotANumberError as error:
+            if error.column not in free:
+                raise
+        source = source.looked_at(free, whole=whole)
+    return source, _Pass(source, wishes).run()
+
+
+class _Pass:
+    """One look at all rows of a source."""
+
+    def __init__(self, source: Source, wishes: Wishes) -> None:
+        self.source, self.wishes = source, wishes
+        self.n_rows, of_text = 0, isinstance(source, CsvFile)
+        self.names = [name for name in source.types if not isinstance(wishes.of(name), Dropped)]
+        self.ids = id_columns([n for n in self.names if isinstance(wishes.of(n), Id)], source.name)
+        features = [name for name in self.names if name not in self.ids and name != wishes.target]
+        self.numbers = [name for name in features if self._is_number(name)]
+        self.surveys = {
+            name: ColumnSurvey(name, counts_numbers=wishes.of(name) is not None)
+            for name in features
+            if name not in set(self.numbers)
+        }
+        self.values = _NumbersOfText(self.numbers) if of_text else _TypedNumbers(source, self.numbers)
+        self.spreads = {
+            name: Spread(len(wish.features))
+            for name in self.surveys
+            if isinstance(wish := wishes.of(name), Column)
+        }
+        """Of the features of columns that were given."""
+        self.goal = Spread(1)
+        self.target = TargetSurvey(f"column {wishes.target!r} of {source.name}")
+        if not features:
+            raise DataError(
+                f"features were to be imported, but {source.name} has no column besides the target and what"
+                " is kept beside X or left out; add some"
+            )
+
+    def _is_number(self, name: str) -> bool:
+        """Whether values are taken as they are."""
+        wish, kind = self.wishes.of(name), self.source.types[name]
+        if isinstance(wish, Boolean):
+            return bool(pa.types.is_boolean(kind))
+        return (wish is None or isinstance(wish, Number)) and is_plain_number(kind)
+
+    def run(self) -> Found:
+        for columns in self.source.batches(self.names):
+            self._add(columns)
+        if self.n_rows == 0:
+            raise no_rows(self.source.name)
+        told, wide = self._columns(), self.values.wide()
+        dtype = self.values.dtype(self._encoded(told))
+        found = Found(self.n_rows, told, dtype, self.surveys, ids=self.ids)
+        if self.wishes.target is not None:
+            found.labels, found.target_dtype = self.target.labels, self._target_dtype()
+            wide += [self.wishes.target] if self.goal.wide().size else []
+        if isinstance(self.source, CsvFile):
+            refuse_rounded(self.source, wide)
+        return found
+
+    def _add(self, columns: Columns) -> None:
+        self.n_rows += len(next(iter(columns.values())))
+        self.values.add(columns)
+        for name, survey in self.surveys.items():
+            cells = arrow_cells(columns[name], name, self.source.name, self.wishes.gap_texts)
+            survey.add(cells)
+            if name in self.spreads:
+                self.spreads[name].add(given(self.wishes, name).encode(cells))
+        for name, one in self.ids.items():
+            one.add(columns[name])
+        if self.wishes.target is not None:
+            self._add_target(columns[self.wishes.target], self.wishes.target)
+
+    def _add_target(self, column: Any, name: str) -> None:
+        of_text = is_text_or_levels(column.type)
+        if not of_text and not is_plain_number(column.type):
+            raise DataError(
+                f"column {name!r} of {self.source.name} was to become y, but its type is {column.type};"
+                " convert it to numbers or text"
+            )
+        self.target.add(as_text(column) if of_text else column)
+        if not of_text and isinstance(self.source, CsvFile):
+            self.goal.add(arrow_values(column)[:, None])
+
+    def _target_dtype(self) -> np.dtype[Any]:
+        if self.target.labels:
+            return label_dtype(self.target.labels)
+        if isinstance(self.source, CsvFile):
+            return self.goal.dtype()
+        kept: np.dtype[Any] = np.dtype(self.source.types[str(self.wishes.target)].to_pandas_dtype())
+        return kept
+
+    def _columns(self) -> list[Column | Asked]:
+        """What all columns are. Raises the DataError of the first that cannot be told, with the names of
+        others.
+        """
+        told, refusals = list[Column | Asked](), dict[str, DataError]()
+        for name in self.source.types:
+            try:
+                told.append(self._column(name))
+            except DataError as error:
+                refusals[name] = error
+        if refusals:
+            (_, first), *others = refusals.items()
+            names = ", ".join(repr(name) for name, _ in others[:NAMED])
+            more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+            raise DataError(f"{first} (and {names}{more} likewise)" if others else str(first))
+        return told
+
+    def _column(self, name: str) -> Column | Asked:
+        wish = self.wishes.of(name)
+        if isinstance(wish, Column):
+            return wish
+        if name in self.surveys:
+            has_target = self.wishes.target is not None
+            return find_column(self.surveys[name], wish, has_target=has_target, source=self.source.name)
+        return Boolean(name) if pa.types.is_boolean(self.source.types[name]) else Number(name)
+
+    def _encoded(self, columns: list[Column | Asked]) -> Spread:
+        """Of all features that are no numbers as they are."""
+        found = Spread(0)
+        for column in columns:
+            if column.name in self.spreads:
+                found.join(self.spreads[column.name])
+            if isinstance(column, Codes):
+                found.include(0, column.gap)
+            elif column.name in self.surveys and column.name not in self.spreads:
+                _include(found, column, self.surveys[column.name])
+        return found
+
+
+def given(wishes: Wishes, name: str) -> Column:
+    wish = wishes.of(name)
+    assert isinstance(wish, Column)
+    return wish
+
+
+def _include(found: Spread, column: Column | Asked, survey: ColumnSurvey) -> None:
+    """Take in what a column becomes that was found from its values."""
+    whole = survey.n_gaps == 0
+    if isinstance(column, Boolean):
+        found.include(0, 1, whole=whole)
+    elif isinstance(column, Date):
+        days = min(survey.first_day, 0), max(survey.last_day, SECONDS_OF_DAY)
+        single = max(-days[0], days[1]) < LARGEST_SINGLE
+        found.include(*days, whole=whole and not survey.fine, single=single and not survey.fine)
+    elif isinstance(column, Number):
+        found.include(0, 0, whole=False, single=survey.n_values == 0)  # decimals, or nothing at all
+    else:
+        found.include(0, 0, whole=False)  # means are of single precision
+
+
+class _NumbersOfText:
+    """Columns of numbers whose dtype is found from their values."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.spread = names, Spread(len(names))
+
+    def add(self, columns: Columns) -> None:
+        if self.names:
+            self.spread.add(side_by_side([columns[name] for name in self.names], np.dtype(np.float64)))
+
+    def wide(self) -> list[str]:
+        """Columns with whole numbers that may have been rounded."""
+        return [self.names[i] for i in self.spread.wide()]
+
+    def dtype(self, encoded: Spread) -> np.dtype[Any]:
+        """The smallest dtype for these and for other features."""
+        both = Spread(0)
+        both.join(self.spread)
+        both.join(encoded)
+        return both.dtype()
+
+
+class _TypedNumbers:
+    """Columns of numbers that keep their dtype."""
+
+    def __init__(self, source: Source, names: Sequence[str]) -> None:
+        self.source, self.names = source, names
+        self.has_nulls = False
+        self.inexact: list[tuple[str, int]] = []
+        """A column with an integer that float64 would round."""
+
+    def add(self, columns: Columns) -> None:
+        for name in self.names:
+            column = columns[name]
+            if pa.types.is_floating(column.type):
+                continue
+            self.has_nulls = self.has_nulls or column.null_count > 0
+            values = arrow_values(column.drop_null())
+            wide = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)]
+            value = None if self.inexact else first_rounded(wide.tolist())
+            if value is not None:
+                self.inexact.append((f"column {name!r} of {self.source.name}", value))
+
+    def wide(self) -> list[str]:
+        return []
+
+    def dtype(self, encoded: Spread) -> np.dtype[Any]:
+        dtypes = [np.dtype(self.source.types[name].to_pandas_dtype()) for name in self.names]
+        dtype = np.result_type(*dtypes, *([encoded.dtype()] if encoded.low.size else []))
+        if self.has_nulls and dtype.kind != "f":
+            dtype = np.result_type(dtype, np.float32)
+        if dtype.kind == "f" and self.inexact:
+            raise rounded(*self.inexact[0])
+        return dtype

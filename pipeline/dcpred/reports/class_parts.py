@@ -1,0 +1,232 @@
+"""What a page says of how classes are told apart, from what an evaluation found."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dcpred.pages import charts
+from dcpred.pages.page import Cell, Picture, Section, Table
+from dcpred.pages.svg import FIRST, INK, MUTED, SECOND
+from dcpred.pages.text import number, percent, plain
+
+MATRIX_CLASSES = 12  # most classes whose matrix is a table; of more it is drawn
+DRAWN_CLASSES = 24  # most classes in the picture of recalls: those with the least
+LISTED_PAIRS = 10
+CURVES = 3  # curves that are named; others of several classes stay pale
+# Where all curves have a larger area than the first, their corner is shown from the second on.
+NEARLY_ALL, NEAR = 0.98, 0.8
+
+
+def class_sections(r: dict[str, Any]) -> list[Section]:
+    """Sections of an evaluation of classes."""
+    matrix = r.get("confusion_matrix")
+    names = [plain(one["class"]) for one in r["classes"]]
+    parts: list[Picture | Table] = []
+    if matrix is not None and len(names) <= MATRIX_CLASSES:
+        parts.append(_matrix_table(names, matrix))
+    elif matrix is not None:
+        parts.append(_matrix_picture(names, np.array(matrix)))
+    pairs = (r.get("confusions") or [])[:LISTED_PAIRS]
+    if pairs and len(names) > 2:
+        parts.append(_pairs_table(pairs, {one["class"]: one["rows"] for one in r["classes"]}))
+    parts.append(_recall(r["classes"]))
+    text = (
+        "Recall is the share of a class's rows that are taken for it; precision is the share of the rows"
+        " taken for a class that are of it."
+    )
+    return [Section("Classes", text, parts=parts), _ranking(r), _reliability(r)]
+
+
+def _pairs_table(pairs: list[dict[str, Any]], of: dict[Any, int]) -> Table:
+    lines = [
+        [
+            plain(one["class"]),
+            plain(one["taken_for"]),
+            f"{one['rows']:,}",
+            percent(one["rows"] / of[one["class"]], 2),
+        ]
+        for one in pairs
+    ]
+    heads = ["class", "taken for", "rows", "of its rows"]
+    return Table(heads, lines, "What is most often taken for something else", texts=2)
+
+
+def _matrix_table(names: list[str], matrix: list[list[int]]) -> Table:
+    """Lines are classes, columns what they are taken for; the ground shows the share of the line."""
+    lines: list[list[str | Cell]] = []
+    for name, row in zip(names, matrix, strict=True):
+        total = max(sum(row), 1)
+        lines.append([name, *(Cell(f"{n:,}", n / total, pale=n == 0) for n in row)])
+    text = "A line for each class, by the class that its rows are taken for; right ones on the diagonal."
+    return Table(["class", *names], lines, "Confusion matrix", text, dense=True)
+
+
+def _matrix_picture(names: list[str], matrix: Any) -> Picture:
+    """Right rows are left out, so that wrong ones are seen."""
+    total = matrix.sum(axis=1)
+    share = 100 * matrix / np.maximum(total, 1)[:, None]
+    np.fill_diagonal(share, 0.0)
+    n = len(names)
+    right = float(np.trace(matrix) / max(matrix.sum(), 1))
+
+    def paint(axes: Any) -> None:
+        at, of = np.nonzero(share > 0)
+        axes.scatter(of, at, s=np.clip(8 * share[at, of], 3, 120), color=SECOND, marker="s", linewidths=0)
+        axes.plot([-0.5, n - 0.5], [-0.5, n - 0.5], color=MUTED, linewidth=0.8)
+        axes.set_xlim(-0.5, n - 0.5)
+        axes.set_ylim(n - 0.5, -0.5)
+        step = -(-n // 30)
+        ticks = range(0, n, step)
+        letters = 3 if n > 15 else 6
+        axes.set_xticks(ticks, [charts.short(names[i], letters) for i in ticks], fontsize=8)
+        axes.set_yticks(ticks, [charts.short(names[i], 10) for i in ticks], fontsize=8)
+        axes.set_xlabel("taken for")
+        axes.set_ylabel("class")
+        axes.set_aspect("equal")
+
+    worst = np.unravel_index(share.argmax(), share.shape)
+    text = (
+        "Each square is a class (downwards) taken for another (to the right); the larger, the greater the"
+        f" share of the class. {percent(right)} of all rows are right and lie on the line. The largest is"
+        f" {names[worst[0]]} taken for {names[worst[1]]}: {share.max():.1f} % of its rows."
+    )
+    table = Table(
+        ["class", "rows", "right", "most often taken for", "rows"],
+        [
+            [
+                names[i],
+                f"{int(total[i]):,}",
+                percent(float(matrix[i, i] / max(total[i], 1)), 2),
+                names[int(share[i].argmax())] if share[i].any() else "–",
+                f"{int(matrix[i, share[i].argmax()]):,}" if share[i].any() else "–",
+            ]
+            for i in range(n)
+        ],
+    )
+    return charts.picture("What is taken for what", text, paint, size=(400, 380), table=table)
+
+
+def _recall(classes: list[dict[str, Any]]) -> Picture:
+    """Dots, for shares near 1 differ too little as bars."""
+    known = [one for one in classes if one["recall"] is not None]
+    shown = known
+    if len(known) > DRAWN_CLASSES:
+        shown = sorted(known, key=lambda one: one["recall"])[:DRAWN_CLASSES]
+    least = min(shown, key=lambda one: one["recall"])
+    best = max(shown, key=lambda one: one["recall"])
+
+    def paint(axes: Any) -> None:
+        at = np.arange(len(shown))
+        recall = [100 * one["recall"] for one in shown]
+        precision = [np.nan if one["precision"] is None else 100 * one["precision"] for one in shown]
+        axes.plot(precision, at, "o", fillstyle="none", color=SECOND, markersize=7, label="precision")
+        axes.plot(recall, at, "o", color=FIRST, markersize=5, label="recall")
+        axes.set_yticks(at, [charts.short(one["class"], 14) for one in shown])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_xlabel("%")
+        axes.figure.legend(
+            loc="outside upper left", ncols=2, frameon=False, borderpad=0, handletextpad=0.2, labelcolor=INK
+        )
+
+    some = "" if shown is known else f" The {DRAWN_CLASSES} of {len(known):,} classes with the least recall."
+    text = (
+        "Recall (filled) and precision (open) of each class. The least recall is"
+        f" {percent(least['recall'])}, of {plain(least['class'])}; the greatest {percent(best['recall'])},"
+        f" of {plain(best['class'])}.{some}"
+    )
+    table = Table(
+        ["class", "rows", "recall", "precision", "AUC"],
+        [
+            [
+                plain(one["class"]),
+                f"{one['rows']:,}",
+                percent(one["recall"], 2),
+                percent(one["precision"], 2),
+                number(one.get("auc")),
+            ]
+            for one in classes
+        ],
+    )
+    size = (360, min(charts.bars_height(len(shown)), 560))
+    return charts.picture("Recall and precision", text, paint, size=size, table=table)
+
+
+def _ranking(r: dict[str, Any]) -> Section:
+    """The curves: of two classes one, of several those that are told apart the worst by name."""
+    found = r.get("curves") or []
+    if not found:
+        return Section("Ranking")
+    which = f"Class {plain(found[0]['class'])} against the other."
+    if len(r["classes"]) > 2:
+        more = f", {len(found) - CURVES} more pale." if len(found) > CURVES else "."
+        which = f"Each class against all others; those that are told apart the worst by name{more}"
+    table = Table(
+        ["class", "AUC", "average precision"],
+        [[plain(one["class"]), number(one["auc"], 5), number(one["average_precision"], 5)] for one in found],
+    )
+    mean = " in the mean" if len(r["classes"]) > 2 else ""
+    parts = []
+    for title, curve, corner, area, value in (
+        ("ROC", "roc", "upper left", "AUC", r["auc"]),
+        (
+            "Precision against recall",
+            "precision_recall",
+            "upper right",
+            "average precision",
+            r["average_precision"],
+        ),
+    ):
+        near = min(one["auc"] if curve == "roc" else one["average_precision"] for one in found) > NEARLY_ALL
+        shown = f" Only that corner is shown, from {NEAR} on." if near else ""
+        text = f"{which} The nearer to the {corner} corner, the better; {area} {number(value)}{mean}.{shown}"
+        paint = partial(_paint_curves, found, curve, near, len(r["classes"]) > 2)
+        parts.append(charts.picture(title, text, paint, size=(360, 320), table=table))
+    text = "How well decision values put rows of a class before others, whatever the threshold."
+    return Section("Ranking", text, parts=parts)
+
+
+def _paint_curves(found: list[dict[str, Any]], curve: str, near: bool, several: bool, axes: Any) -> None:
+    """near  whether all is in the best corner, of which alone then is drawn"""
+    is_roc = curve == "roc"
+    for one in found[CURVES:]:
+        charts.context(axes, one[curve]["x"], one[curve]["y"])
+    for one, (colour, dashes, _) in zip(found[:CURVES], charts.LOOKS, strict=False):
+        x, y = one[curve]["x"], one[curve]["y"]
+        axes.plot(x, y, color=colour, linestyle=dashes, label=charts.short(one["class"]))
+    within = (0.0, 1.0, 0.0, 1.0)
+    if near:
+        within = (0.0, round(1 - NEAR, 3), NEAR, 1.0) if is_roc else (NEAR, 1.0, NEAR, 1.0)
+    names = ("false positive rate", "true positive rate (recall)") if is_roc else ("recall", "precision")
+    charts.unit_square(axes, *names, within)
+    if is_roc:
+        charts.context(axes, [0, 1], [0, 1])
+    if several:
+        axes.legend(loc="lower right" if is_roc else "lower left", frameon=False)
+
+
+def _reliability(r: dict[str, Any]) -> Section:
+    bins = r.get("reliability")
+    if not bins:
+        return Section("Probabilities")
+    stated, so = [one["mean_probability"] for one in bins], [one["share"] for one in bins]
+    of = "the second class" if len(r["classes"]) == 2 else "the class that is predicted"
+
+    def paint(axes: Any) -> None:
+        charts.context(axes, [0, 1], [0, 1])
+        axes.plot(stated, so, color=FIRST, marker="o")
+        charts.unit_square(axes, "stated probability", "share of rows that are so")
+
+    text = (
+        f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line what is stated is so; off"
+        f" it by {percent(r['calibration_error'], 2)} in the mean. Log-loss {number(r['log_loss'])}."
+    )
+    table = Table(
+        ["stated", "is so", "rows"],
+        [
+            [percent(s, 2), percent(o, 2), f"{one['rows']:,}"]
+            for s, o, one in zip(stated, so, bins, strict=True)
+        ],
+    )
+    drawn = charts.picture("Reliability", text, paint, size=(360, 320), table=table)
+    return Section("Probabilities", "Whether probabilities can be taken at their word.", parts=[drawn])

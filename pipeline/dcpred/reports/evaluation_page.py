@@ -1,0 +1,185 @@
+"""What a page says of an evaluation: as a page of its own, or as a part of that of a model or a run."""
+
+from typing import Any
+
+import numpy as np
+
+from dcpred.pages import charts
+from dcpred.pages.page import Page, Picture, Section, Table
+from dcpred.pages.svg import FIRST, INK
+from dcpred.pages.text import counted, number, percent
+from dcpred.reports.class_parts import class_sections
+from dcpred.reports.names import last_name
+
+LISTED_LEAVES = 10
+ENDS = ("0.05", "0.95")  # quantiles between which nine of ten rows lie
+
+
+def evaluation_page(r: dict[str, Any]) -> Page:
+    """The page of what `dcpred evaluate --json` wrote."""
+    model, data = last_name(r.get("model", "model")), last_name(r.get("data", "data"))
+    return Page(
+        title=f"{model} on {data}",
+        lead=f"An evaluation on {counted(r['n_samples'], 'row', 'rows')} whose answer is known.",
+        facts=evaluation_facts(r),
+        sections=evaluation_sections(r),
+        warnings=_warnings(r),
+    )
+
+
+def _warnings(r: dict[str, Any]) -> list[str]:
+    if not r["n_bad"]:
+        return []
+    return [f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out."]
+
+
+def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """What matters most, first."""
+    found = [("rows", f"{r['n_samples'] - r['n_bad']:,}")]
+    if "accuracy" in r:
+        found += [
+            ("accuracy", percent(r["accuracy"], 2)),
+            ("balanced accuracy", percent(r["balanced_accuracy"], 2)),
+        ]
+        found += [
+            (name, number(r[key], 4))
+            for name, key in (
+                ("AUC", "auc"),
+                ("average precision", "average_precision"),
+                ("log-loss", "log_loss"),
+            )
+            if r.get(key) is not None
+        ]
+        if r.get("calibration_error") is not None:
+            found.append(("calibration error", percent(r["calibration_error"], 2)))
+    else:
+        found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
+    found += _early(r)
+    if r.get("cost_ratio") is not None:
+        found.append(("cost, linear predictions", _cost(r)))
+        found.append(("time of a row", f"{number(r['us_per_row'], 3)} µs"))
+    return found
+
+
+def _cost(r: dict[str, Any]) -> str:
+    """A range where other work disturbed the measurement."""
+    if not r.get("beside_other_work"):
+        return number(r["cost_ratio"], 3)
+    return f"{number(r['least_cost_ratio'], 3)} to {number(r['most_cost_ratio'], 3)}"
+
+
+def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the local machines would do, where that was asked for."""
+    if r.get("early_accuracy") is not None:
+        return [("local machines", percent(r["early_accuracy"], 2))]
+    return [("RMSE of local machines", number(r["early_rmse"]))] if r.get("early_rmse") is not None else []
+
+
+def evaluation_sections(r: dict[str, Any]) -> list[Section]:
+    found = class_sections(r) if "accuracy" in r else [_residuals(r)]
+    return [*found, _leaves(r)]
+
+
+def _residuals(r: dict[str, Any]) -> Section:
+    told = r["residual_quantiles"]
+    low, high = (told[share] for share in ENDS)
+    lines = [[percent(float(share), 0), number(value)] for share, value in told.items()]
+    table = Table(["share of rows", "have a residual up to"], lines)
+    pictures = [_histogram(r, low, high, table)]
+    if len(r["residuals_by_prediction"]) > 1:
+        pictures.append(_by_prediction(r["residuals_by_prediction"]))
+    text = (
+        f"A residual is the target less the prediction. Nine of ten lie between {number(low)} and"
+        f" {number(high)}; the median is {number(told['0.5'])}."
+    )
+    return Section("Residuals", text, parts=pictures)
+
+
+def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Picture:
+    bars = r["residual_histogram"]
+
+    def paint(axes: Any) -> None:
+        charts.histogram(axes, bars["edges"], bars["rows"])
+        axes.axvline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
+        axes.set_xlabel("residual")
+
+    text = (
+        "Rows by residual; the dotted line is none. The bars at both ends hold what lies beyond, a"
+        f" hundredth of the rows. 5 % of rows are below {number(low)}, 5 % above {number(high)}."
+    )
+    return charts.picture("How far off", text, paint, table=table)
+
+
+def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
+    x = [one["mean_prediction"] for one in ranges]
+    low, middle, high = ([one["residuals"][share] for one in ranges] for share in ("0.05", "0.5", "0.95"))
+
+    def paint(axes: Any) -> None:
+        charts.band(axes, x, low, middle, high)
+        axes.axhline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
+        axes.set_xlabel("prediction")
+        axes.set_ylabel("residual")
+
+    widths = np.array(high) - np.array(low)
+    text = (
+        "The median residual (dots) of rows by their prediction, and the band in which nine of ten lie. It is"
+        f" {number(float(widths.min()), 3)} wide at the narrowest and {number(float(widths.max()), 3)} at the"
+        " widest."
+    )
+    table = Table(
+        ["prediction", "rows", "5 %", "median", "95 %"],
+        [
+            [number(p), f"{one['rows']:,}", number(lo), number(m), number(hi)]
+            for p, one, lo, m, hi in zip(x, ranges, low, middle, high, strict=True)
+        ],
+    )
+    return charts.picture("Residuals by prediction", text, paint, table=table)
+
+
+def _leaves(r: dict[str, Any]) -> Section:
+    """Where the model is wrong, if it has more than one leaf."""
+    found = r.get("leaves")
+    if not found or len(found["leaf"]) < 2:
+        return Section("Leaves")
+    rows, error = np.array(found["rows"], float), np.array(found["error"], float)
+    trained = np.array(found["training_rows"], float)
+    share = "accuracy" in r
+    shown = 100 * error if share else error
+    lost = error * rows if share else error**2 * rows
+    worst = np.argsort(-lost, kind="stable")[:LISTED_LEAVES]
+    worst = worst[lost[worst] > 0]
+
+    def paint(axes: Any) -> None:
+        size = np.clip(120 * rows / rows.max(), 4, 120)
+        axes.scatter(trained, shown, s=size, color=FIRST, alpha=0.5, linewidths=0.8, edgecolors=FIRST)
+        charts.log_x(axes)
+        axes.set_xlabel("training rows of the leaf")
+        axes.set_ylabel("wrong rows, %" if share else "RMSE")
+        axes.set_ylim(bottom=0)
+
+    total = lost.sum()
+    most = f"{percent(float(lost[worst].sum() / total), 0)} of the error" if total else "no error"
+    text = (
+        f"Each dot is a leaf, the larger the more rows it got here. The {len(worst)} leaves that add most to"
+        f" the error make {most}, with {percent(float(rows[worst].sum() / rows.sum()), 0)} of the rows."
+    )
+    table = Table(
+        ["leaf", "rows", "training rows", "wrong" if share else "RMSE", "of all errors"],
+        [
+            [
+                f"{found['leaf'][i]:,}",
+                f"{int(rows[i]):,}",
+                f"{int(trained[i]):,}",
+                percent(float(error[i])) if share else number(float(error[i])),
+                percent(float(lost[i] / total)) if total else "–",
+            ]
+            for i in worst
+        ],
+        "The leaves that add most to the error",
+    )
+    drawn = charts.picture("Errors of leaves", text, paint)
+    return Section(
+        "Where it is wrong",
+        "A leaf is a region of the data with a small model of its own.",
+        parts=[drawn, table] if len(worst) else [drawn],
+    )

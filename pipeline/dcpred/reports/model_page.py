@@ -1,0 +1,261 @@
+"""The page of a model: its leaves, what it looks at, what a row costs, how it was made."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from dcpred.inspection import inspect_path
+from dcpred.pages import charts
+from dcpred.pages.page import Page, Picture, Section, Table
+from dcpred.pages.svg import FIRST
+from dcpred.pages.text import counted, number, percent, plain, size
+from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections
+from dcpred.reports.names import last_name, without_places
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.training.settings import Settings
+
+DRAWN_FEATURES = 15
+LISTED_FEATURES = 500
+LEAF_BARS = 20
+LEAST_SHARE = 0.0005  # the least share of squared distances that is drawn
+# Parts of the cost of a row.
+PARTS = {
+    "convert": "scaling the row",
+    "descend": "walk down the tree",
+    "landmarks": "landmarks",
+    "outputs": "outputs",
+}
+
+
+def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Section]) -> Page:
+    """address    of a model
+    evaluated  what `evaluate` says of it, where data were given
+    search     sections of the search that its settings come from, where that is known
+    """
+    told = inspect_path(address)
+    artifact = open_artifact(address)
+    model = artifact.model()
+    names = artifact.feature_names
+    facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(told)]
+    return Page(
+        title=f"Model {last_name(address)}",
+        lead=_lead(told, evaluated),
+        facts=facts,
+        sections=[
+            *(evaluation_sections(evaluated) if evaluated else ()),
+            _made_of(told, model, names),
+            *search,
+            settings_section(told["settings"]),
+            _history(told, address),
+        ],
+    )
+
+
+def _lead(told: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
+    n = told["rows_per_leaf"]["total"]
+    classes = told["classes"]
+    what = "predicts numbers"
+    if classes:
+        named = ", ".join(plain(one, 40) for one in classes[:5])
+        what = f"tells {len(classes):,} classes apart: {named}" + (" and others" if len(classes) > 5 else "")
+    quality = ""
+    if evaluated is not None:
+        bad = f", without {evaluated['n_bad']:,} that are not finite" if evaluated["n_bad"] else ""
+        rows = counted(evaluated["n_samples"], "row", "rows")
+        quality = f" Its quality is that on {rows} of {last_name(evaluated['data'])}{bad}."
+    return f"It {what}, and was trained on {counted(n, 'row', 'rows')}.{quality}"
+
+
+def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("features", f"{told['n_features']:,}"),
+        ("leaves", f"{told['n_leaves']:,}"),
+        ("landmarks", f"{told['n_landmarks']:,}"),
+        ("predicted cost, linear predictions", number(told["predicted_cost"]["cost_ratio"], 3)),
+        ("size", size(told["compact_bytes"])),
+    ]
+
+
+def _made_of(told: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
+    """Leaves, what distances are made of, what a row costs."""
+    facts = [
+        ("kernel", plain(told["kernel"]["name"])),
+        ("landmarks of a leaf", _range(told["landmarks_per_leaf"])),
+        ("products", f"{told['n_products']:,}"),
+        ("constant leaves", f"{told['n_constant_leaves']:,}"),
+        ("depth of the tree", f"{told['tree_depth']:,}"),
+    ]
+    text = f"A tree sends each row to one of {model.n_leaves:,} leaves, which have small models of their own."
+    if model.n_leaves < 2:
+        text = "All rows are in one leaf."
+    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in told["shrunk"])])
+    parts = [_sizes(told["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
+    parts += [part for part in (_features(model, names), _cost(told)) if part is not None]
+    return Section("What it is made of", text, facts, parts)
+
+
+def _range(told: dict[str, Any]) -> str:
+    least, most = told["min"], told["max"]
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
+    edges = np.geomspace(max(sizes[0], 1), max(sizes[-1], sizes[0] + 1) + 1, min(LEAF_BARS, len(sizes)) + 1)
+    counts = np.histogram(np.maximum(sizes, 1), edges)[0]
+
+    def paint(axes: Any) -> None:
+        charts.histogram(axes, edges, counts)
+        charts.log_x(axes)
+        axes.set_xlabel("training rows of a leaf")
+        axes.set_ylabel("leaves")
+
+    text = (
+        f"Training rows of the leaves: {rows['min']:,} in the smallest, {rows['max']:,} in the largest,"
+        f" {number(rows['median'])} in the median."
+    )
+    shares = np.array([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1])
+    told = [sizes[min(int(share * len(sizes)), len(sizes) - 1)] for share in shares]
+    table = Table(
+        ["share of leaves", "have rows up to"],
+        [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, told, strict=True)],
+    )
+    return charts.picture("Sizes of leaves", text, paint, table=table)
+
+
+def feature_shares(model: Model) -> FloatArray:
+    """What each feature makes of the expected squared distance of two rows, (n_features,): factor² × variance
+    of the training rows, in the mean over leaves by their rows; 0 for coded features.
+    """
+    shares = np.zeros(model.n_features)
+    if model.reference is None:
+        return shares
+    factors = model.factors**2
+    weights = model.leaf_rows if len(factors) > 1 else np.ones(1)
+    squared = np.average(factors, axis=0, weights=weights)
+    coding = model.scaling.coding
+    source = model.scaling.source
+    for column, feature in enumerate(source):
+        if coding is None or not coding.is_coded[feature]:
+            shares[feature] += squared[column] * model.reference.sd[feature] ** 2
+    total = shares.sum()
+    return np.asarray(shares / total if total > 0 else shares)
+
+
+def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
+    shares = feature_shares(model)
+    order = np.argsort(-shares, kind="stable")
+    shown = [int(j) for j in order[:DRAWN_FEATURES] if shares[j] >= LEAST_SHARE]
+    if not shown:
+        return None
+
+    def called(feature: int) -> str:
+        return plain(names[feature]) if names else f"feature {feature}"
+
+    def paint(axes: Any) -> None:
+        values = [100 * float(shares[j]) for j in shown]
+        charts.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
+        axes.set_xlabel("share of squared distances, %")
+
+    coded = model.scaling.coding
+    unused = int((shares == 0).sum()) - (len(coded.features) if coded else 0)
+    text = (
+        f"The model compares rows by their distance in scaled features. {called(shown[0])} makes"
+        f" {percent(float(shares[shown[0]]))} of its square in the mean, so that it decides most which rows"
+        " are near; it does not say in which direction a prediction moves."
+    )
+    if unused:
+        text += f" {counted(unused, 'feature has', 'features have')} no part in it."
+    if coded:
+        text += f" {counted(len(coded.features), 'coded feature is', 'coded features are')} left out."
+    reference = model.reference
+    assert reference is not None
+    lines = [
+        [
+            called(j),
+            percent(float(shares[j]), 2),
+            number(float(reference.mean[j])),
+            number(float(reference.sd[j])),
+        ]
+        for j in map(int, order[:LISTED_FEATURES])
+    ]
+    table = Table(["feature", "share", "mean", "standard deviation"], lines)
+    height = charts.bars_height(len(shown))
+    return charts.picture("What distances are made of", text, paint, size=(360, height), table=table)
+
+
+def _cost(told: dict[str, Any]) -> Picture:
+    cost = told["predicted_cost"]
+    values = [float(cost[part]) for part in PARTS]
+
+    def paint(axes: Any) -> None:
+        charts.bars(axes, list(PARTS.values()), values, [f"{v:.1f}" for v in values])
+        axes.set_xlabel("linear predictions")
+
+    most = list(PARTS.values())[int(np.argmax(values))]
+    text = (
+        f"As predicted from the arrays of the model: {number(cost['cost_ratio'], 3)} times as long as a"
+        f" linear prediction x @ w of the same row. The largest part is: {most}."
+    )
+    lines = [[name, f"{v:.1f}"] for name, v in zip(PARTS.values(), values, strict=True)]
+    table = Table(["part", "linear predictions"], lines)
+    return charts.picture("Cost of a row", text, paint, size=(360, charts.bars_height(4)), table=table)
+
+
+def settings_section(settings: dict[str, Any]) -> Section:
+    """Settings that have another value than the default; all others may be opened."""
+    defaults = {f.name: f.default for f in fields(Settings)}
+    lines = [
+        [plain(name), plain(_shown(value)), plain(_shown(defaults.get(name, "–")))]
+        for name, value in settings.items()
+    ]
+    other = [line for line in lines if line[1] != line[2]]
+    heads = ["setting", "value", "default"]
+    tables = [Table(heads, other, "Other values than the default", texts=3, wraps=True)] if other else []
+    text = "" if other else "All settings have their defaults."
+    folded = [("All settings", Table(heads, lines, texts=3, wraps=True))]
+    return Section("Settings", text, parts=tables, folded=folded)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _history(told: dict[str, Any], address: str) -> Section:
+    """When and how it was trained, as far as its provenance tells, which anybody may have written."""
+    provenance = _object(told["provenance"])
+    took = _object(_object(provenance.get("report")).get("seconds"))
+    seconds = {plain(step): float(s) for step, s in took.items() if isinstance(s, int | float)}
+    parts: list[Picture | Table] = []
+    if seconds:
+        parts.append(seconds_picture("Training", seconds))
+    versions = provenance.get("versions")
+    if isinstance(versions, dict):
+        lines = [[plain(name), without_places(version, address)] for name, version in versions.items()]
+        parts.append(Table(["package", "version"], lines, "Trained with", texts=2))
+    parts.append(Table(["of", "hash"], [["model", plain(told["hash"])]], "Hash", texts=2))
+    return Section("History", parts=parts)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
+    """How long the steps of something took."""
+    total = sum(seconds.values())
+    longest = max(seconds, key=lambda step: seconds[step])
+
+    def paint(axes: Any) -> None:
+        values = list(seconds.values())
+        charts.bars(axes, list(seconds), values, [f"{v:,.1f}" for v in values], FIRST)
+        axes.set_xlabel("seconds")
+
+    text = f"{what} took {number(total)} seconds, {number(seconds[longest])} of them for {longest}."
+    table = Table(["step", "seconds"], [[step, f"{took:,.2f}"] for step, took in seconds.items()])
+    size_ = (360, charts.bars_height(len(seconds)))
+    return charts.picture(f"Time of {what.lower()}", text, paint, size=size_, table=table)

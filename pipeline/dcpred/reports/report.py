@@ -1,0 +1,166 @@
+"""`dcpred report`: what lies at a path as one page of HTML."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dcpred.comparison.compare import ASKED, read_comparison
+from dcpred.comparison.page import comparison_page
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.pages.page import Page, Report, Section, check_packages, render
+from dcpred.refresh.overview import root_status
+from dcpred.reports.evaluation_page import evaluation_page
+from dcpred.reports.model_page import model_page
+from dcpred.reports.names import last_name
+from dcpred.reports.root_page import RUNS_SHOWN, root_page
+from dcpred.reports.run_evaluation import evaluate_run
+from dcpred.reports.run_page import open_run, run_page
+from dcpred.reports.search_page import search_page, search_sections
+from dcpred.runs.latest import RUNS, SETTINGS, run_meant
+from dcpred.runs.ledger import PLAN
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE
+from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
+from dcpred_tasks.storage.addresses import storage_options as given_options
+from dcpred_tasks.storage.atomic_files import decoded
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.plain_files import read_plain
+from dcpred_tasks.storage.zarr_arrays import find_array
+
+TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
+MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
+# What a value of another kind than is expected ends in.
+ODD = (
+    AttributeError,
+    FileNotFoundError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    ZeroDivisionError,
+)
+
+
+def report(
+    path: str | Path,
+    *,
+    data: str | Path | None = None,
+    x: str = "X",
+    y: str = "y",
+    storage_options: Mapping[str, str | bool | float] | None = None,
+    say: Reporter = SILENT,
+) -> Report:
+    """One page that needs no other file, of what lies at a path; a notebook shows it, and `save` writes it.
+
+    path  a model; what `dcpred evaluate --json` or a search (MODEL.tuned.json) wrote; an output of scoring,
+          or the root of a refresh; the folder of a comparison
+    data  a data set whose answers are known: a model is judged by it, and the scores of a run, which must be
+          of its rows
+    x, y  names of its arrays
+
+    Raises DataError where nothing of these is there, or it is damaged; SettingsError where jinja2 or
+    matplotlib are missing; and what opening it raises.
+    """
+    check_packages("a report", "report")
+    with given_options(check_options(storage_options or {})):
+        return render(_page(path, None if data is None else str(data), x, y, say))
+
+
+def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> Page:
+    if not is_remote(path) and Path(local_path(path)).is_file():
+        if data is not None:
+            raise DataError(
+                f"a report of {path} was asked for with data, but it is one file, whose numbers are there"
+                " already; leave out the data"
+            )
+        return _of_file(Path(local_path(path)))
+    place = open_place(run_meant(path))
+    if place.read(MODEL_FILE) is not None:
+        return _of_model(place.address, data, x, y, say)
+    if place.read(PLAN) is not None:
+        return _of_run(place.address, data, y, say)
+    if place.read(SETTINGS) is not None:
+        return _of_root(place.address, data, y, say)
+    if data is None and place.read(ASKED) is not None and not is_remote(path):
+        with _readable(place.address, "dcpred compare"):
+            return comparison_page(read_comparison(Path(place.address)))
+    so = "holds none of these" if place.is_there() else "does not exist"
+    raise DataError(
+        f"a model, an evaluation (--json), a search, a run or a comparison was asked for at {path}, but it"
+        f" {so}; check the path"
+    )
+
+
+def _of_file(path: Path) -> Page:
+    """Of an evaluation or a search."""
+    if path.stat().st_size > MOST_BYTES:
+        raise DataError(
+            f"a report of {path} was asked for, but it has {path.stat().st_size:,} bytes; check the path"
+        )
+    try:
+        told = decoded(read_plain(path)[0], path)
+    except ValueError as error:
+        raise DataError(
+            f"a report of {path} was asked for, but it cannot be read ({error}); check the path"
+        ) from None
+    if "n_samples" in told:
+        with _readable(path, "dcpred evaluate --json"):
+            return evaluation_page(told)
+    if "found" in told:
+        with _readable(path, "a search"):
+            return search_page(path.name.removesuffix(TUNED), told["found"])
+    raise DataError(
+        f"a report of {path} was asked for, but it is neither what `dcpred evaluate --json` writes nor what"
+        " a search keeps; name one of these"
+    )
+
+
+@contextmanager
+def _readable(path: str | Path, author: str) -> Iterator[None]:
+    """What was written by somebody else ends in a sentence."""
+    try:
+        yield
+    except ODD as error:
+        if isinstance(error, DcpredError):
+            raise
+        raise DataError(
+            f"a report of {path} was asked for, but it does not hold what {author} writes"
+            f" ({type(error).__name__}: {error}); make it again"
+        ) from None
+
+
+def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
+    evaluated = None
+    if data is not None:
+        evaluated = evaluate(address, find_array(data, x), find_array(data, y), say=say)
+    return model_page(address, evaluated, _search_of(address))
+
+
+def _search_of(address: str) -> list[Section]:
+    """What the search for a model found, where that lies beside it and can be read."""
+    if is_remote(address):
+        return []
+    path = Path(address).with_name(f"{last_name(address)}{TUNED}")
+    try:
+        return search_sections(decoded(read_plain(path)[0], path)["found"])
+    except (OSError, *ODD):
+        return []
+
+
+def _of_run(address: str, data: str | None, y: str, say: Reporter) -> Page:
+    with _readable(address, "dcpred score"):
+        run = open_run(address)
+        evaluated = None if data is None else evaluate_run(run, find_array(data, y), say)
+        return run_page(run, evaluated)
+
+
+def _of_root(address: str, data: str | None, y: str, say: Reporter) -> Page:
+    status = root_status(address, RUNS_SHOWN)
+    latest = None
+    if status.latest:
+        place = open_place(below(address, RUNS, status.latest))
+        if place.read(PLAN) is not None:
+            latest = _of_run(place.address, data, y, say)
+    return root_page(status, latest)

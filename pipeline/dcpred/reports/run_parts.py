@@ -1,0 +1,270 @@
+"""Pictures of a run: labels, decision values and drift over its rows, and the work of its workers."""
+
+from typing import Any
+
+import numpy as np
+
+from dcpred.pages import charts
+from dcpred.pages.charts import Line
+from dcpred.pages.page import Picture, Section, Table
+from dcpred.pages.text import counted, number, percent, plain, size
+from dcpred.reports.run_records import PHASES, Gathered, Group
+from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
+from dcpred_tasks.scoring.statistics import decision_edges
+
+DRAWN_CLASSES = 6
+DRAWN_WORKERS, LISTED_WORKERS = 20, 200
+SHARES = np.array([0.05, 0.5, 0.95])
+
+
+def labels(found: Gathered, classes: list[str]) -> Section:
+    """Which classes rows were given, in all and over the rows."""
+    total = found.total("labels")
+    if total is None or len(total) != len(classes) or not total.sum():
+        return Section("Labels")
+    order = np.argsort(-total, kind="stable")
+    table = Table(
+        ["class", "rows", "share"],
+        [[plain(classes[i]), f"{int(total[i]):,}", percent(float(total[i] / total.sum()), 2)] for i in order],
+        "Labels" if len(classes) <= 2 * DRAWN_CLASSES else "",
+    )
+    groups = [g for g in found.groups if "labels" in g.sums and g.sums["labels"].sum()]
+    parts: list[Picture | Table] = []
+    if len(groups) > 1:
+        parts.append(_labels_over_rows(groups, [int(i) for i in order[:DRAWN_CLASSES]], classes))
+    if len(classes) <= 2 * DRAWN_CLASSES:
+        return Section("Labels", parts=[*parts, table])
+    return Section("Labels", parts=parts, folded=[(f"Rows of all {len(classes):,} classes", table)])
+
+
+def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str]) -> Picture:
+    shares = np.array([g.sums["labels"] / g.sums["labels"].sum() for g in groups])
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        charts.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
+        axes.set_xlabel("row")
+        axes.set_ylabel("share of labels, %")
+        charts.thousands_x(axes)
+
+    spread = shares.max(axis=0) - shares.min(axis=0)
+    most = max(drawn, key=lambda i: float(spread[i]))
+    some = f" The {len(drawn)} most frequent classes." if len(drawn) < len(classes) else ""
+    text = (
+        f"The share of each class in {len(groups)} successive parts of the rows. The share of"
+        f" {plain(classes[most])} changes most: between {percent(float(shares[:, most].min()))} and"
+        f" {percent(float(shares[:, most].max()))}.{some}"
+    )
+    table = Table(
+        ["rows from", *(plain(classes[i]) for i in drawn)],
+        [
+            [f"{g.first:,}", *(percent(float(row[i])) for i in drawn)]
+            for g, row in zip(groups, shares, strict=True)
+        ],
+    )
+    return charts.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
+
+
+def decisions(found: Gathered, model: Model | None) -> Section:
+    """Decision values of two classes, or predicted numbers: in all and over the rows."""
+    total = found.total("decision")
+    if model is None or total is None or model.n_outputs > 1 or not total.sum():
+        return Section("Decision values")
+    edges = decision_edges(model)
+    if len(total) != len(edges) + 1:
+        return Section("Decision values")
+    what = "predictions" if model.task == "regression" else "decision values"
+    parts = [_histogram(what, edges, total)]
+    groups = [g for g in found.groups if "decision" in g.sums and g.sums["decision"].sum()]
+    if len(groups) > 1:
+        parts.append(_over_rows(what, edges, groups))
+    text = "" if model.task == "regression" else "Below 0 a row is given the first class, above 0 the second."
+    return Section(what.capitalize(), text, parts=parts)
+
+
+def bin_quantiles(edges: FloatArray, counts: IntArray, shares: FloatArray) -> FloatArray:
+    """Values below which a share of the rows lies, from a histogram whose first and last bin are open: within
+    a bin rows are taken to lie evenly, and those of an open one at its edge.
+    """
+    left = np.concatenate([edges[:1], edges])
+    right = np.concatenate([edges, edges[-1:]])
+    below = np.concatenate([[0], np.cumsum(counts)])
+    wanted = shares * below[-1]
+    at = np.clip(np.searchsorted(below, wanted, side="left") - 1, 0, len(counts) - 1)
+    within = (wanted - below[at]) / np.maximum(counts[at], 1)
+    return np.asarray(left[at] + np.clip(within, 0, 1) * (right[at] - left[at]))
+
+
+def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
+    used = np.flatnonzero(counts)
+    first, last = max(used[0] - 1, 0), min(used[-1] + 1, len(counts) - 1)
+    inner = np.clip(np.arange(first, last + 1), 1, len(counts) - 2)
+    bars = np.bincount(inner - inner[0], weights=counts[first : last + 1]).astype(int)
+    ends = edges[inner[0] - 1 : inner[0] + len(bars)]
+    density = bars / np.diff(ends)
+
+    def paint(axes: Any) -> None:
+        charts.histogram(axes, ends, density)
+        axes.set_yticks([])
+        axes.set_ylabel("density of rows")
+        axes.set_xlabel(what[:-1])
+
+    low, middle, high = bin_quantiles(edges, counts, SHARES)
+    text = (
+        f"How often each of the {what} is. The median is {number(float(middle), 3)}; nine of ten rows lie"
+        f" between {number(float(low), 3)} and {number(float(high), 3)}."
+    )
+    lines = [
+        [f"{number(float(a))} to {number(float(b))}", f"{n:,}"]
+        for a, b, n in zip(ends[:-1], ends[1:], bars, strict=True)
+        if n
+    ]
+    return charts.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
+
+
+def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
+    told = np.array([bin_quantiles(edges, g.sums["decision"], SHARES) for g in groups])
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        charts.band(axes, x, told[:, 0], told[:, 1], told[:, 2])
+        charts.thousands_x(axes)
+        axes.set_xlabel("row")
+        axes.set_ylabel(what[:-1])
+
+    text = (
+        f"The median (dots) in {len(groups)} successive parts of the rows, and the band in which nine of ten"
+        f" lie. The median goes from {number(float(told[:, 1].min()), 3)} to"
+        f" {number(float(told[:, 1].max()), 3)}."
+    )
+    table = Table(
+        ["rows from", "5 %", "median", "95 %"],
+        [[f"{g.first:,}", *(number(float(v)) for v in row)] for g, row in zip(groups, told, strict=True)],
+    )
+    return charts.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
+
+
+def drift(
+    found: Gathered, told: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
+) -> Section:
+    """How far rows are from those of training: over the rows by leaves, in all by features."""
+    parts: list[Picture | Table] = []
+    if model is not None and model.n_leaves > 1:
+        groups = _judged(found, model.n_leaves)
+        if len(groups) > 1:
+            parts.append(_stability(groups, model))
+    features = (told or {}).get("features")
+    if features and features["top"]:
+        parts.append(_moved(features, names))
+    if not parts:
+        return Section("Drift")
+    large = bool((told or {}).get("large"))
+    text = f"How far the rows are from those of training: {'far' if large else 'not far'}, as a whole."
+    leaves = (told or {}).get("leaves")
+    if leaves:
+        text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
+    return Section("Drift", text, parts=parts)
+
+
+def _judged(found: Gathered, n_leaves: int) -> list[Group]:
+    """Groups put together until rows enough are sampled of each; the last ones may be too few."""
+    judged: list[Group] = []
+    for group in found.groups:
+        rows = group.sums.get("leaf_rows")
+        if rows is None or len(rows) != n_leaves:
+            continue
+        if not judged or judged[-1].sums["leaf_rows"].sum() >= LEAST_ROWS:
+            judged.append(Group(group.first, group.stop, sums={"leaf_rows": rows}))
+        else:
+            judged[-1].stop = group.stop
+            judged[-1].sums["leaf_rows"] = judged[-1].sums["leaf_rows"] + rows
+    return [group for group in judged if group.sums["leaf_rows"].sum() >= LEAST_ROWS]
+
+
+def _stability(groups: list[Group], model: Model) -> Picture:
+    psi = [leaf_occupancy(model.leaf_rows, g.sums["leaf_rows"]).psi for g in groups]
+    x = [g.middle for g in groups]
+
+    def paint(axes: Any) -> None:
+        charts.lines(axes, [Line("", x, psi)])
+        axes.set_ylim(0, max(max(psi) * 1.15, 1.3 * LARGE_PSI))
+        charts.threshold(axes, LARGE_PSI, "large")
+        charts.thousands_x(axes)
+        axes.set_xlabel("row")
+        axes.set_ylabel("stability index")
+
+    beyond = sum(one > LARGE_PSI for one in psi)
+    text = (
+        f"Whether rows fall into leaves as training rows did, in {len(psi)} successive parts of the rows."
+        f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
+        f" is {number(max(psi), 3)}. Few sampled rows alone make it larger than 0."
+    )
+    table = Table(
+        ["rows from", "stability index"],
+        [[f"{g.first:,}", number(one, 3)] for g, one in zip(groups, psi, strict=True)],
+    )
+    return charts.picture("Drift over the rows", text, paint, table=table)
+
+
+def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
+    lines = [
+        [
+            plain(names[one["feature"]]) if names and one["feature"] < len(names) else f"{one['feature']}",
+            "another constant" if one["shift"] is None else f"{one['shift']:+.2f}".replace("-", "−"),
+            number(one["mean"]),
+            number(one["training_mean"]),
+        ]
+        for one in features["top"]
+    ]
+    far = counted(features["n_large"], "feature has", "features have")
+    text = f"By the difference of the means, in standard deviations; {far} moved far ({LARGE_SHIFT} or more)."
+    return Table(["feature", "moved by", "mean", "in training"], lines, "Features that moved most", text)
+
+
+def workers(found: Gathered) -> Section:
+    """Rows per second of each worker. They have numbers here: their machines are nobody's business."""
+    known = [one for one in found.workers.values() if one.rows]
+    if not known:
+        return Section("Workers")
+    rates = [one.rate for one in known]
+    total = {phase: sum(one.seconds[phase] for one in known) for phase in PHASES}
+    spent = sum(total.values())
+    heads = ["worker", "blocks", "rows", "rows/s", *(f"{phase}, s" for phase in PHASES), "memory"]
+    lines = [
+        [
+            f"{number_ + 1}",
+            f"{one.blocks:,}",
+            f"{one.rows:,}",
+            f"{one.rate:,.0f}",
+            *(f"{one.seconds[phase]:,.2f}" for phase in PHASES),
+            size(one.peak_bytes),
+        ]
+        for number_, one in enumerate(known[:LISTED_WORKERS])
+    ]
+    table = Table(heads, lines)
+
+    def paint(axes: Any) -> None:
+        drawn = rates[:DRAWN_WORKERS]
+        at = [f"worker {i + 1}" for i in range(len(drawn))]
+        charts.bars(axes, at, drawn, [f"{rate:,.0f}" for rate in drawn])
+        axes.set_xlabel("rows per second of work")
+        charts.thousands_x(axes)
+
+    some = f" The first {DRAWN_WORKERS} are drawn." if len(known) > DRAWN_WORKERS else ""
+    text = f"1 worker: {rates[0]:,.0f} rows a second while it worked."
+    if len(known) > 1:
+        text = (
+            f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
+            f" worked.{some}"
+        )
+    height = charts.bars_height(min(len(known), DRAWN_WORKERS))
+    drawn = charts.picture("Speed of workers", text, paint, size=(360, height), table=table)
+    parts = (
+        ", ".join(f"{percent(seconds / spent, 0)} {phase}" for phase, seconds in total.items())
+        if spent
+        else "–"
+    )
+    said = f"All workers together worked {number(spent, 3)} seconds: {parts}."
+    return Section("Workers", said, parts=[drawn])

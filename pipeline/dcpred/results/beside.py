@@ -1,0 +1,173 @@
+"""What stands beside scores in a table: ids that import kept, other arrays of a data set, and features."""
+
+import csv
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import zarr
+from numpy.typing import NDArray
+
+from dcpred.results.fields import as_arrow
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute
+
+IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
+HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features
+# DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
+FORM = re.compile(r'(?:(?P<data>.+):(?!//))?(?P<names>(?:"(?:[^"]|"")*"|[^:"])+)')
+LISTED = 10
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Columns of one data set."""
+
+    data: str
+    """Where they lie."""
+    names: tuple[str, ...]
+    """Of the columns, in the order of asking."""
+    arrays: dict[str, zarr.Array[Any]]
+    """One-dimensional arrays by the name of their column."""
+    X: zarr.Array[Any] | None
+    """The features, where some are asked for."""
+    features: dict[str, int]
+    """Columns of X by name."""
+
+    def types(self) -> dict[str, pa.DataType]:
+        found = {name: as_arrow(np.empty(0, array.dtype), name).type for name, array in self.arrays.items()}
+        if self.X is not None:
+            kind = as_arrow(np.empty(0, self.X.dtype), "X").type
+            found |= dict.fromkeys(self.features, kind)
+        return found
+
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, pa.Array]:
+        """Some of the columns for rows."""
+        found = {
+            name: as_arrow(zarr_arrays.read_rows(array, start, stop), name)
+            for name, array in self.arrays.items()
+            if name in names
+        }
+        wanted = [name for name in self.features if name in names]
+        if wanted and self.X is not None:
+            columns = _features(self.X, [self.features[name] for name in wanted], start, stop)
+            found |= {name: as_arrow(columns[:, i], name) for i, name in enumerate(wanted)}
+        return found
+
+
+def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> NDArray[Any]:
+    """Some features of rows, in the order of columns of a table."""
+    found = np.empty((stop - start, len(columns)), X.dtype, order="F")
+    row_bytes = max(X.shape[1] * np.dtype(X.dtype).itemsize, 1)
+    chunk_rows = zarr_arrays.chunk_rows(X)
+    step = max(HELD_BYTES // row_bytes // chunk_rows, 1) * chunk_rows
+    for at in range(start, stop, step):
+        end = min(at + step, stop)
+        found[at - start : end - start] = zarr_arrays.read_rows(X, at, end)[:, columns]
+    return found
+
+
+def parse_beside(text: str) -> tuple[str | None, list[str]]:
+    """[DATA:]NAME,NAME as (DATA, names). Raises SettingsError."""
+    found = FORM.fullmatch(text)
+    names = [] if found is None else next(csv.reader([found["names"]], skipinitialspace=True), [])
+    names = [name.strip() for name in names]
+    if found is None or not names or not all(names):
+        raise SettingsError(
+            f"columns were to stand beside the scores as {text!r}, but that names none; write DATA:NAME,NAME,"
+            " or NAME,NAME for those of the data that were scored"
+        )
+    return found["data"], names
+
+
+def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside:
+    """Columns of a data set by their names: one-dimensional arrays beside X, or features of X.
+
+    data  address of the data set; None: what was scored
+
+    Raises DataError where there is no such column, or it is not of as many rows as were scored.
+    """
+    group, X = _opened(run, data)
+    where = data or run.x
+    arrays: dict[str, zarr.Array[Any]] = {}
+    features: dict[str, int] = {}
+    known = () if X is None else feature_names(X) or ()
+    of_group = {} if group is None else dict(zarr_arrays.arrays_of(group))
+    for name in names:
+        if name in of_group and of_group[name].ndim == 1:
+            arrays[name] = of_group[name]
+        elif name in known:
+            features[name] = known.index(name)
+        else:
+            raise _unknown(name, where, [*(n for n, array in of_group.items() if array.ndim == 1), *known])
+    for name, array in [*arrays.items(), *([("X", X)] if X is not None and features else [])]:
+        _check_rows(run, where, name, array, grows=data is None or absolute(data) == _folder(run.x))
+        stored_chunks.check_complete(zarr_arrays.address_of(array), array)
+    return Beside(where, tuple(names), arrays, X if features else None, features)
+
+
+def kept_ids(run: ScoreRun) -> Beside | None:
+    """The ids that import kept of what was scored; None where there are none, or they are no longer there."""
+    try:
+        group, _ = _opened(run, None)
+        names = None if group is None else group.attrs.get(IDS)
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            return None
+        return find_beside(run, None, names)
+    except DcpredError:
+        return None
+
+
+def _opened(run: ScoreRun, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:
+    """The group of a data set and its X, as far as there are such."""
+    if data is None:
+        X = zarr_arrays.open_array(run.x)
+        try:
+            node = zarr_arrays.open_any(_folder(run.x))
+        except DataError:  # an array that is in no group
+            return None, X
+        return (node if isinstance(node, zarr.Group) else None), X
+    node = zarr_arrays.open_any(data)
+    if isinstance(node, zarr.Array):
+        return None, node
+    try:
+        return node, zarr_arrays.open_array(zarr_arrays.find_array(data, "X"))
+    except DataError:
+        return node, None
+
+
+def _folder(address: str) -> str:
+    return address.rstrip("/").rpartition("/")[0]
+
+
+def _unknown(name: str, where: str, there: list[str]) -> DataError:
+    near = difflib.get_close_matches(name, there, 1)
+    shown = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED:,} more" if len(there) > LISTED else "")
+    if Path(name).exists() or "/" in name:
+        do = f"write {name}:NAME for a column of that data set"
+    elif near:
+        do = f"did you mean {near[0]!r}?"
+    else:
+        do = f"name one of {shown}" if there else "it has none with a name"
+    return DataError(
+        f"column {name!r} was to stand beside the scores, but {where} has no one-dimensional array and no"
+        f" feature of that name; {do}"
+    )
+
+
+def _check_rows(run: ScoreRun, where: str, name: str, array: zarr.Array[Any], *, grows: bool) -> None:
+    """The data that were scored may have grown since."""
+    n = array.shape[0]
+    if n < run.n_rows or (n > run.n_rows and not grows):
+        raise DataError(
+            f"{name} of {where} was to stand beside {run.n_rows:,} scores, but has {n:,} rows; name the data"
+            " set that was scored"
+        )

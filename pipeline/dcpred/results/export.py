@@ -1,0 +1,202 @@
+"""`dcpred export`: the scores of a run as a table, in the order of rows, whatever its size.
+
+A few pieces of rows are held at once. The table holds what was asked for beside the scores, then columns of
+the scores; rows without a score have no value in these.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dcpred.execution.progress import SILENT, Reporter
+from dcpred.results.beside import Beside, find_beside, kept_ids, parse_beside
+from dcpred.results.conditions import Condition, parse_condition
+from dcpred.results.fields import ROW, STATUS_NAME, Field, Rows, run_fields
+from dcpred.results.stored_scores import StoredScores, open_stored
+from dcpred.results.table_files import check_out, new_table
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.storage.addresses import is_remote, local_path
+from dcpred_tasks.storage.atomic_files import resource_errors
+
+MADE_HERE = (ROW, STATUS_NAME)  # columns that are no output, and only there where they are asked for
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    output: str
+    """The run."""
+    out: str
+    """The table."""
+    n_rows: int
+    """Rows of the run."""
+    n_written: int
+    """Rows of the table."""
+    columns: list[str]
+    beside: str | None
+    """The data set whose columns stand beside the scores, or several with commas; None for none."""
+    finished: bool
+    """Whether the run is; else some rows have status 0."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a table is made of."""
+
+    scores: StoredScores
+    fields: dict[str, Field]
+    beside: dict[str, Beside]
+    """By the names of their columns."""
+    columns: list[str]
+    """Of the table, in their order."""
+    conditions: list[Condition]
+
+    @property
+    def needed(self) -> list[str]:
+        """Columns that have to be read."""
+        return list(dict.fromkeys([*self.columns, *(c.name for c in self.conditions)]))
+
+    def schema(self) -> pa.Schema:
+        run = self.scores.run
+        told = {"run": run.run, "model_hash": run.model_hash, "finished": self.scores.finished}
+        kinds = _types(self.fields, self.beside.values())
+        metadata = {"dcpred": json.dumps(told)}
+        return pa.schema([(name, kinds[name]) for name in self.columns], metadata=metadata)
+
+    def tables(self) -> Iterator[tuple[int, pa.Table]]:
+        """How many rows were looked at, and those of the table among them, piece by piece."""
+        schema = self.schema()
+        own = [self.fields[name] for name in self.needed if name in self.fields]
+        outputs = {field.needs for field in own} - {""}
+        others = list({id(one): one for one in self.beside.values()}.values())
+        for start, stop, done in self.scores.pieces():
+            values, status = self.scores.read(outputs, start, stop, done)
+            rows = Rows(start, values, status)
+            columns = {field.name: field.make(rows) for field in own}
+            for one in others:
+                columns |= one.read([name for name in self.needed if name in self.beside], start, stop)
+            piece = pa.table([columns[name] for name in schema.names], schema=schema)
+            if self.conditions:
+                held = [condition.holds(columns[condition.name]) for condition in self.conditions]
+                piece = piece.filter(pa.array(np.logical_and.reduce(held)))
+            yield stop - start, piece
+
+
+def export(
+    output: str | Path,
+    out: str | Path,
+    *,
+    beside: Sequence[str] = (),
+    only: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    partial: bool = False,
+    say: Reporter = SILENT,
+) -> Exported:
+    """Write the scores of a run as a table to the new file or Zarr group `out`.
+
+    beside   [DATA:]NAME,NAME: arrays or features of data sets that stand before the scores. Without it and
+             `columns`: the ids that import kept, or else the numbers of rows
+    only     comparisons that rows have to meet, as status==1
+    columns  of the scores; None: all but row numbers and names of statuses
+    partial  whether the run may be unfinished: rows that are not scored yet have status 0
+
+    Raises RefusedErrors before anything is written, and ResourceError.
+    """
+    check_out(out)
+    asked = _asked(output, beside, only, columns, partial)
+    schema, written = asked.schema(), 0
+    missing = {name: asked.fields[name].missing for name in asked.columns if name in asked.fields}
+    n_rows = asked.scores.run.n_rows
+    with (
+        _folder(out) as folder,
+        new_table(out, Path(folder), schema, n_rows, missing) as writer,
+        say.step("exporting", n_rows, "rows") as advance,
+    ):
+        for n, piece in asked.tables():
+            with resource_errors(local_path(out)):
+                writer.write(piece)
+            written += len(piece)
+            advance(n)
+    others = {one.data for one in asked.beside.values()}
+    return Exported(
+        output=asked.scores.run.output,
+        out=str(out),
+        n_rows=n_rows,
+        n_written=written,
+        columns=asked.columns,
+        beside=", ".join(sorted(others)) or None,
+        finished=asked.scores.finished,
+    )
+
+
+def _folder(out: str | Path) -> AbstractContextManager[str | Path]:
+    """Where the table is written before it has its name."""
+    if is_remote(out):
+        return tempfile.TemporaryDirectory(prefix="dcpred-export-")
+    return nullcontext(Path(local_path(out)).absolute().parent)
+
+
+def _asked(
+    output: str | Path,
+    beside: Sequence[str],
+    only: Sequence[str],
+    columns: Sequence[str] | None,
+    partial: bool,
+) -> _Asked:
+    """Raises RefusedErrors."""
+    scores = open_stored(output, partial=partial)
+    fields = {field.name: field for field in run_fields(scores)}
+    others = _beside(scores, beside, columns is None)
+    chosen = [name for name in fields if name not in MADE_HERE]
+    if columns is not None:
+        chosen = [own for name in columns for own in _of_output(fields.values(), name) or [name]]
+    if columns is None and not beside and not others:
+        chosen = [ROW, *chosen]
+    for name in chosen:
+        if name not in fields:
+            raise SettingsError(
+                f"column {name!r} was asked for, but {scores.run.output} has {', '.join(fields)}; name some"
+                " of these, and others by --with"
+            )
+    names = [*(name for one in others for name in one.names), *chosen]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingsError(
+            f"a table was asked for in which two columns are called {twice}, but each needs a name of its"
+            " own; leave one of them out, by --with and --columns"
+        )
+    by_name = {name: one for one in others for name in one.names}
+    kinds = _types(fields, others)
+    known = {field.name: field.known for field in fields.values() if field.known is not None}
+    conditions = [parse_condition(text, kinds, known) for text in only]
+    return _Asked(scores, fields, by_name, names, conditions)
+
+
+def _of_output(fields: Iterable[Field], name: str) -> list[str]:
+    """The columns of an output column."""
+    return [field.name for field in fields if field.needs == name]
+
+
+def _beside(scores: StoredScores, asked: Sequence[str], ids: bool) -> list[Beside]:
+    """Columns of data sets: those that were asked for, in the order of asking; with `ids` and nothing asked
+    for, what import kept.
+    """
+    if not asked:
+        kept = kept_ids(scores.run) if ids else None
+        return [] if kept is None else [kept]
+    parsed = [parse_beside(text) for text in asked]
+    return [find_beside(scores.run, data, names) for data, names in parsed]
+
+
+def _types(fields: Mapping[str, Field], beside: Iterable[Beside]) -> dict[str, pa.DataType]:
+    """The types of all columns that there are. One beside the scores comes before one of theirs."""
+    found = {field.name: field.type for field in fields.values()}
+    for one in beside:
+        found |= one.types()
+    return found

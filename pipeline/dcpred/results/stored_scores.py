@@ -1,0 +1,110 @@
+"""The arrays of a run, opened for reading: rows that were never written do not pass for scores."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dcpred.runs.ledger import open_ledger
+from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
+from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
+from dcpred_tasks.storage import zarr_arrays
+
+# What is read at once: so many rows or bytes, whichever is less, and no less than one chunk.
+PIECE_ROWS, PIECE_BYTES = 2**17, 64 * 2**20
+
+
+@dataclass(frozen=True)
+class StoredScores:
+    """A run that can be read."""
+
+    run: ScoreRun
+    finished: bool
+    """Whether it has a whole manifest, which is written last."""
+    arrays: dict[str, zarr.Array[Any]]
+    """By the name of the output column; none where nothing was written yet."""
+
+    @property
+    def columns(self) -> tuple[OutputColumn, ...]:
+        """Output columns that the run has, the status last."""
+        return tuple(column for column in self.run.columns if column.name in self.arrays)
+
+    def pieces(self) -> Iterator[tuple[int, int, bool]]:
+        """First row, row after the last, and whether they are of a block that is done: all rows in their
+        order, in pieces of whole chunks.
+        """
+        run = self.run
+        done = None if self.finished else list_records(run)
+        row_bytes = sum(int(np.prod(a.shape[1:], dtype=int)) * a.dtype.itemsize for a in self.arrays.values())
+        step = max(min(PIECE_ROWS, PIECE_BYTES // row_bytes) // run.chunk_rows, 1) * run.chunk_rows
+        for block in range(-(-run.n_rows // run.block_rows)):
+            first, last = run.rows(block)
+            for start in range(first, last, step):
+                yield start, min(start + step, last), done is None or block in done
+
+    def read(self, names: Collection[str], start: int, stop: int, done: bool) -> tuple[Values, StatusArray]:
+        """What the arrays of these names hold for rows, and their status.
+
+        done  whether the rows are of a block that is done; else they have status 0 and no values
+
+        Raises DataError where values and status contradict each other, as where a chunk is missing.
+        """
+        if not done:
+            unscored = np.full(stop - start, Status.NOT_SCORED, np.uint8)
+            return {name: self._absent(name, stop - start) for name in names}, unscored
+        status = zarr_arrays.read_rows(self.arrays[STATUS.name], start, stop)
+        values = {STATUS.name: status}
+        for column in self.columns:
+            if column.name in names or column is STATUS:
+                array = self.arrays[column.name]
+                found = status if column is STATUS else zarr_arrays.read_rows(array, start, stop)
+                values[column.name] = found
+                for so, wrong in column.check(found, array.fill_value, status):
+                    if wrong.any():
+                        raise _damaged(self.run, f"row {start + int(wrong.argmax()):,} {so}")
+        return {name: values[name] for name in names}, status
+
+    def _absent(self, name: str, n: int) -> NDArray[Any]:
+        array = self.arrays[name]
+        return np.full((n, *array.shape[1:]), array.fill_value, array.dtype)
+
+
+def open_stored(output: str | Path, *, partial: bool) -> StoredScores:
+    """The arrays of an output.
+
+    partial  whether it may be unfinished
+
+    Raises PlanConflictError where there is no output, DataError where it is unfinished or its arrays are not
+    those of its plan.
+    """
+    ledger = open_ledger(output)
+    run, finished = ledger.run, ledger.whole_manifest() is not None
+    if not finished and not partial:
+        raise DataError(
+            f"scores of {output} were asked for, but it is not finished; run `dcpred score` again, or take"
+            " what there is with --partial (in Python partial=True)"
+        )
+    if not finished and not list_records(run):
+        raise DataError(
+            f"scores of {output} were asked for, but no block of it is done yet; run `dcpred score` first"
+        )
+    arrays = {column.name: zarr_arrays.open_array(run.array(column.name)) for column in run.columns}
+    for column in run.columns:
+        array = arrays[column.name]
+        fits = array.shape[:1] == (run.n_rows,) and array.ndim <= len(column.dimensions)
+        if not fits or np.dtype(array.dtype) not in map(np.dtype, column.dtypes):
+            raise _damaged(run, f"array {column.name} is {array.dtype} of shape {tuple(array.shape)}")
+    return StoredScores(run, finished, arrays)
+
+
+def _damaged(run: ScoreRun, so: str) -> DataError:
+    return DataError(
+        f"scores were to be read from {run.output}, but {so}; `dcpred verify` says what is damaged, and"
+        " `dcpred score --repair` mends it"
+    )

@@ -1,0 +1,66 @@
+"""The schema that a data set or a model holds, and whether data are encoded as a model's were."""
+
+from pathlib import Path
+from typing import Any
+
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.schema.schema import ATTRIBUTE, Schema, first_difference, numbers_schema, read_schema
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import local_path
+from dcpred_tasks.storage.place import open_place
+
+GROUP_FILES = ("zarr.json", ".zgroup")  # metadata of a group, one of which is there
+
+
+def schema_of_array(x: str) -> Schema | None:
+    """The schema of the group that an array lies in; None where there is none. Raises DataError where it is
+    damaged.
+    """
+    group, _, name = local_path(x).rstrip("/").rpartition("/")
+    if not group or not name:
+        return None
+    try:
+        attributes: dict[str, Any] = dict(zarr_arrays.open_group(group).attrs)
+    except DataError:
+        place = open_place(group)
+        if any(place.read(file) is not None for file in GROUP_FILES):
+            raise
+        return None  # the array lies in no group
+    told = attributes.get(ATTRIBUTE)
+    return None if told is None else read_schema(told, group)
+
+
+def schema_to_follow(address: str | Path) -> Schema:
+    """The schema of the model or data set at an address. Where only the names of features are known, all of
+    them are numbers. Raises DataError where there is neither.
+    """
+    place = open_place(address)
+    if place.read(MODEL_FILE) is not None:
+        artifact = open_artifact(address)
+        found, names, kind = artifact.schema, artifact.feature_names, "model"
+    else:
+        x = zarr_arrays.find_array(address, "X")
+        found, names, kind = schema_of_array(x), feature_names(zarr_arrays.open_array(x)), "data set"
+    if found is None and names:
+        return numbers_schema(names)
+    if found is None:
+        raise DataError(
+            f"data were to be encoded like {address}, but this {kind} knows neither a schema nor names of"
+            " features: its rows are numbers in their order; import without --like"
+        )
+    return found
+
+
+def check_same_encoding(x: str, artifact: Artifact) -> None:
+    """Raise DataError where an array and a model both tell how features are encoded, and differently."""
+    data, model = schema_of_array(x), artifact.schema
+    if data is None or model is None or not (data.encodes or model.encodes):
+        return
+    difference = first_difference(data, model)
+    if difference is not None:
+        raise DataError(
+            f"the features of {x} are not encoded as those that the model was trained on ({difference});"
+            f" import the rows again with `dcpred import SOURCE DEST --like {artifact.path}`"
+        )

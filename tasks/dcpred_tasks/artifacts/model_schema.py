@@ -1,0 +1,38 @@
+"""Where model.json keeps the schema of the data that a model was trained on.
+
+What encodes features is part of what the model is: it stands in its body, which the hash covers. A schema of
+numbers alone only tells names, target and ids: it stands in the provenance, and the model has the hash that
+it would have without.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dcpred_tasks.errors import DataError, ModelFormatError
+from dcpred_tasks.schema.schema import Schema, read_schema
+
+KEY = "schema"
+
+
+def schema_documents(schema: Schema | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a schema adds to the body and to the provenance of a model."""
+    told: dict[str, Any] = {} if schema is None else {KEY: schema.document()}
+    return (told, {}) if schema is not None and schema.encodes else ({}, told)
+
+
+def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) -> Schema | None:
+    """The schema that a model was stored with, None where there was none. Raises ModelFormatError where it is
+    damaged; what stands in the provenance, which no hash covers, then counts as none.
+    """
+    told = body.get(KEY)
+    if told is None:
+        try:
+            told = provenance.get(KEY) if isinstance(provenance, dict) else None
+            found = None if told is None else read_schema(told, path)
+        except DataError:
+            return None
+        return None if found is None or found.encodes else found
+    try:
+        return read_schema(told, path)
+    except DataError as error:
+        raise ModelFormatError(str(error)) from None

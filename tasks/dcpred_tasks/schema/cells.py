@@ -1,0 +1,170 @@
+"""The values of one column in some rows, whatever library or file they come from.
+
+Text, and what was declared to be a category, comes as positions in its different values, so that what is done
+with text is done once for each of them.
+"""
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import IntArray
+
+NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "category"
+# Kinds of cells as messages call them.
+IN_WORDS = {
+    NUMBER: "numbers",
+    BOOLEAN: "booleans",
+    DATE: "dates",
+    TEXT: "text",
+    CATEGORY: "categories",
+}
+ISO_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
+)
+# A number with a sign of money or per cent, groups of thousands, or a comma for a point.
+OTHER_NUMBER = re.compile(
+    r"[$€£¥]?\s?[+-]?[0-9]{1,3}(?:[.,'’ \u00a0\u202f]?[0-9]{3})*(?:[.,][0-9]+)?\s?[%‰$€£¥]?"
+)
+# A date that does not say which number is the day.
+OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
+BOOLEANS = {"true": 1, "false": 0}
+REMEMBERED = 2**14  # texts whose dates are known: the same come again in every batch
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DATE_DTYPE = np.dtype("datetime64[us]")  # dates that text says: years 1 to 9999
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The values of one column in n rows.
+
+    kind    NUMBER, BOOLEAN, DATE, TEXT or CATEGORY (text or numbers that were declared to be categories)
+    values  (n,): real numbers; bool, or 0 and 1; datetime64 in UTC; int64 positions in `levels`
+    gap     bool (n,), where there is no value
+    levels  the different values of text or categories; some may occur in no row
+    """
+
+    kind: str
+    values: NDArray[Any]
+    gap: NDArray[np.bool_]
+    levels: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """int64 (n_levels,), the rows of each level."""
+        return np.bincount(self.values[~self.gap], minlength=len(self.levels)).astype(np.int64)
+
+    def example(self) -> object:
+        """Some value that is there; None where there is none."""
+        there = np.flatnonzero(~self.gap)
+        if not len(there):
+            return None
+        value = self.values[there[0]]
+        return self.levels[int(value)] if self.levels else value.item() if value.dtype.kind != "M" else value
+
+
+def without(cells: Cells, gap_texts: Sequence[str]) -> Cells:
+    """The same cells, with a gap where one of these texts is."""
+    stands = (
+        np.array([level in gap_texts for level in cells.levels], bool) if gap_texts else np.zeros(0, bool)
+    )
+    if not stands.any():
+        return cells
+    values = np.where(np.append(stands, True)[cells.values], -1, cells.values)
+    return Cells(cells.kind, values, values < 0, cells.levels)
+
+
+def numbers(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cells:
+    """Cells of real numbers; NaN is a gap, too."""
+    if values.dtype.kind == "f":
+        gap = np.isnan(values) if gap is None else gap | np.isnan(values)
+    return Cells(NUMBER, values, np.zeros(len(values), bool) if gap is None else gap)
+
+
+def booleans(values: NDArray[Any], gap: NDArray[np.bool_] | None = None) -> Cells:
+    return Cells(BOOLEAN, values.astype(bool), np.zeros(len(values), bool) if gap is None else gap)
+
+
+def dates(values: NDArray[Any]) -> Cells:
+    """Cells of datetime64 in UTC; NaT is a gap."""
+    return Cells(DATE, values, np.isnat(values))
+
+
+def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
+    """Cells of text, or of categories that were declared as such; −1 is a gap."""
+    positions = positions.astype(np.int64)
+    return Cells(CATEGORY if declared else TEXT, positions, positions < 0, tuple(levels))
+
+
+def texts(values: Sequence[str | None], *, declared: bool = False) -> Cells:
+    """Cells of text, one by one; None is a gap."""
+    found: dict[str, int] = {}
+    at = [-1 if value is None else found.setdefault(value, len(found)) for value in values]
+    return levelled(np.array(at, np.int64), tuple(found), declared=declared)
+
+
+def is_number(text: str) -> bool:
+    """Whether text is written as a finite number."""
+    try:
+        return isfinite(float(text)) and "_" not in text
+    except ValueError:
+        return False
+
+
+def is_other_number(text: str) -> bool:
+    """Whether text is a number to people, and is none to Python."""
+    return OTHER_NUMBER.fullmatch(text) is not None and not is_number(text)
+
+
+def is_other_date(text: str) -> bool:
+    """Whether text may be a date that is none of ISO 8601."""
+    return OTHER_DATE.fullmatch(text) is not None and as_date(text) is None
+
+
+def as_boolean(text: str) -> int | None:
+    """1 for true and 0 for false in any case, None for other text."""
+    return BOOLEANS.get(text.lower())
+
+
+@lru_cache(maxsize=REMEMBERED)
+def as_date(text: str) -> np.datetime64 | None:
+    """The instant in UTC that an ISO 8601 date says, with a time and a zone or without, to the microsecond;
+    None for other text. Without a zone it is taken as UTC.
+    """
+    if not ISO_DATE.fullmatch(text):
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        since = instant - EPOCH
+    except (ValueError, OverflowError):
+        return None
+    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return np.datetime64(microseconds, "us")
+
+
+def number_level(level: float) -> str:
+    """A number as the text of a category: whole ones without a point."""
+    return str(int(level)) if float(level).is_integer() else repr(float(level))
+
+
+def plain_level(level: Any) -> Any:
+    """A level as Python and JSON have it: text, or a whole number or float."""
+    if isinstance(level, bool | np.bool_):
+        return "true" if level else "false"
+    if isinstance(level, str):
+        return str(level)
+    number = float(level)
+    return int(level) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,0 +1,323 @@
+"""What a column of a table is, and what it becomes in X. Each kind is a class with one contract.
+
+number    itself; a gap is NaN
+boolean   0 and 1; a gap is NaN
+category  codes: one whole number for each category, one for all others, one for a gap
+          means: the mean target of its category, one for each class where there are several
+date      days since 1970, weekday, day of the year, and second of the day where any date has a time
+id        no feature: kept beside X
+target    no feature: y
+dropped   no feature
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.cells import (
+    BOOLEAN,
+    CATEGORY,
+    DATE,
+    DATE_DTYPE,
+    IN_WORDS,
+    NUMBER,
+    TEXT,
+    Cells,
+    as_boolean,
+    as_date,
+    is_number,
+    number_level,
+    plain_level,
+)
+
+Level = str | int | float
+DAY, WEEKDAY, DAY_OF_YEAR, SECOND = "day", "weekday", "dayofyear", "second"
+DATE_PARTS = (DAY, WEEKDAY, DAY_OF_YEAR, SECOND)
+FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday is 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, by its name there."""
+
+    name: str
+    kind: ClassVar[str]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features that it becomes."""
+        return ()
+
+    @property
+    def gap_row(self) -> FloatArray:
+        """float64 (1, n_features), what a gap becomes."""
+        return np.full((1, len(self.features)), np.nan)
+
+    def encode(self, cells: Cells) -> FloatArray:
+        """Features of some rows, float64 (n, n_features). Raises DataError for cells of another kind that
+        cannot be converted exactly; cells without any value are of every kind.
+        """
+        if not self.features:
+            raise TypeError(f"a {self.kind} is no feature")
+        return np.repeat(self.gap_row, len(cells), axis=0) if cells.gap.all() else self._encode(cells)
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        raise NotImplementedError
+
+    def encodes_as(self, other: "Column") -> bool:
+        """Whether the same values become the same features."""
+        return self == other
+
+
+@dataclass(frozen=True)
+class Dropped(Column):
+    """A column that is left out."""
+
+    kind: ClassVar[str] = "dropped"
+
+
+@dataclass(frozen=True)
+class Id(Column):
+    """A column that is kept beside X."""
+
+    kind: ClassVar[str] = "id"
+
+
+@dataclass(frozen=True)
+class Target(Column):
+    """The column that is y."""
+
+    kind: ClassVar[str] = "target"
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """Numbers as they are."""
+
+    kind: ClassVar[str] = NUMBER
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        if cells.kind not in (NUMBER, BOOLEAN):
+            raise mismatch(self, cells)
+        return _column(np.where(cells.gap, np.nan, cells.values.astype(ACC_DTYPE)))
+
+    def encodes_as(self, other: Column) -> bool:
+        return isinstance(other, Number | Boolean) and self.name == other.name
+
+
+@dataclass(frozen=True)
+class Boolean(Column):
+    """0 and 1. Text says true or false, in any case; the numbers 0 and 1 will do."""
+
+    kind: ClassVar[str] = BOOLEAN
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        if cells.kind in (TEXT, CATEGORY):
+            table = np.array([_truth(level) for level in cells.levels] + [np.nan], ACC_DTYPE)
+            values = table[cells.values]
+        elif cells.kind in (NUMBER, BOOLEAN):
+            values = cells.values.astype(ACC_DTYPE)
+        else:
+            raise mismatch(self, cells)
+        if (~cells.gap & (values != 0) & (values != 1)).any():
+            raise mismatch(self, cells)
+        return _column(np.where(cells.gap, np.nan, values))
+
+    def encodes_as(self, other: Column) -> bool:
+        return isinstance(other, Number | Boolean) and self.name == other.name
+
+
+@dataclass(frozen=True)
+class Category(Column):
+    """Categories that are known, text or numbers, each at its position. All others share the position after
+    the last, and a gap has the one after that.
+    """
+
+    categories: tuple[Level, ...]
+    kind: ClassVar[str] = "category"
+
+    @property
+    def other(self) -> int:
+        """The position of all categories that are not known."""
+        return len(self.categories)
+
+    @property
+    def gap(self) -> int:
+        """The position of a gap."""
+        return len(self.categories) + 1
+
+    @cached_property
+    def _places(self) -> dict[Level, int]:
+        return {category: place for place, category in enumerate(self.categories)}
+
+    @cached_property
+    def _of_text(self) -> bool:
+        return any(isinstance(category, str) for category in self.categories)
+
+    def positions(self, cells: Cells) -> IntArray:
+        """int64 (n,), where each row's category stands. Raises DataError for dates."""
+        if cells.gap.all():
+            return np.full(len(cells), self.gap, np.int64)
+        if cells.kind in (TEXT, CATEGORY):
+            table = [self._places.get(self._level(level), self.other) for level in cells.levels]
+            return np.asarray(np.array([*table, self.gap], np.int64)[cells.values])
+        if cells.kind == DATE:
+            raise mismatch(self, cells)
+        found = np.full(len(cells), self.gap, np.int64)
+        levels, at = np.unique(cells.values[~cells.gap], return_inverse=True)
+        table = [self._places.get(self._level(level), self.other) for level in levels]
+        found[~cells.gap] = np.array(table, np.int64)[at]
+        return found
+
+    @property
+    def gap_row(self) -> FloatArray:
+        return self.at(np.array([self.gap]))
+
+    def at(self, positions: IntArray) -> FloatArray:
+        """Features of rows whose category stands there, float64 (n, n_features)."""
+        return _column(positions.astype(ACC_DTYPE))
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        return self.at(self.positions(cells))
+
+    def _level(self, level: Any) -> Level:
+        """A level as the categories are written: text, or numbers."""
+        plain: Level = plain_level(level)
+        if self._of_text:
+            return plain if isinstance(plain, str) else number_level(plain)
+        if isinstance(plain, str) and is_number(plain):
+            return plain_level(float(plain))  # type: ignore[no-any-return]
+        return plain
+
+
+@dataclass(frozen=True)
+class Codes(Category):
+    """Categories as whole numbers: their positions. Training makes a feature of codes a column for each."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True)
+class Means(Category):
+    """Categories as mean targets (Micci-Barreca 2001; scikit-learn's TargetEncoder).
+
+    means    for each position, of a category not known and of a gap at last, its value in every output
+    outputs  the classes, where there are more than two: each has a feature; else empty
+    """
+
+    means: tuple[tuple[float, ...], ...]
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
+
+    @cached_property
+    def table(self) -> FloatArray:
+        """float64 (n_positions, n_features)."""
+        return np.array(self.means, ACC_DTYPE)
+
+    def at(self, positions: IntArray) -> FloatArray:
+        return np.asarray(self.table[positions])
+
+
+@dataclass(frozen=True)
+class Date(Column):
+    """Dates, and times in UTC.
+
+    parts  those of DATE_PARTS that it becomes, in their order
+    """
+
+    parts: tuple[str, ...]
+    kind: ClassVar[str] = DATE
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(self.name if part == DAY else f"{self.name}.{part}" for part in self.parts)
+
+    def _encode(self, cells: Cells) -> FloatArray:
+        out = np.full((len(cells), len(self.parts)), np.nan)
+        there = ~cells.gap
+        instants = _instants(self, cells)[there]
+        days = instants.astype("datetime64[D]")
+        for j, part in enumerate(self.parts):
+            out[there, j] = _part(part, instants, days)
+        return out
+
+
+def _instants(column: Column, cells: Cells) -> NDArray[Any]:
+    if cells.kind == DATE:
+        return cells.values
+    if cells.kind not in (TEXT, CATEGORY):
+        raise mismatch(column, cells)
+    found = [as_date(level) if isinstance(level, str) else None for level in cells.levels]
+    if any(date is None and n for date, n in zip(found, cells.counts, strict=True)):
+        raise mismatch(column, cells)
+    table = np.array([np.datetime64("NaT") if date is None else date for date in found], DATE_DTYPE)
+    return np.asarray(np.append(table, np.datetime64("NaT"))[cells.values])
+
+
+def _part(part: str, instants: NDArray[Any], days: NDArray[Any]) -> NDArray[Any]:
+    number: IntArray = days.astype(np.int64)
+    if part == DAY:
+        return number
+    if part == WEEKDAY:
+        return (number + FIRST_WEEKDAY) % 7
+    if part == DAY_OF_YEAR:
+        year = days.astype("datetime64[Y]").astype("datetime64[D]")
+        return np.asarray((days - year).astype(np.int64) + 1)
+    return np.asarray((instants - days) / np.timedelta64(1, "s"))
+
+
+def _truth(level: Any) -> float:
+    if isinstance(level, str):
+        found = as_boolean(level)
+        if found is None and is_number(level):
+            return float(level)
+        return 2.0 if found is None else found
+    return float(level)
+
+
+def _column(values: FloatArray) -> FloatArray:
+    return values[:, None]
+
+
+def mismatch(column: Column, cells: Cells) -> DataError:
+    """The refusal of cells that are not of a column's kind."""
+    wanted = {NUMBER: "numbers", BOOLEAN: "true and false", DATE: "dates (ISO 8601)"}
+    return DataError(
+        f"column {column.name!r} must hold {wanted.get(column.kind, 'text or numbers')}, as it did where the"
+        f" schema was made, but it holds {IN_WORDS[cells.kind]} such as {str(_wrong(column, cells))!r};"
+        " convert it"
+    )
+
+
+def _wrong(column: Column, cells: Cells) -> object:
+    """A value that is not of a column's kind, or some value where none tells."""
+    there = [level for level, n in zip(cells.levels, cells.counts, strict=True) if n] if cells.levels else []
+    fits: dict[str, Callable[[Any], bool]] = {
+        DATE: lambda level: isinstance(level, str) and as_date(level) is not None,
+        BOOLEAN: lambda level: _truth(level) in (0, 1),
+    }
+    if there:
+        fit = fits.get(column.kind, lambda level: False)
+        return next((level for level in there if not fit(level)), there[0])
+    if column.kind == BOOLEAN and cells.kind == NUMBER:
+        return next(iter(cells.values[~cells.gap & (cells.values != 0) & (cells.values != 1)]), None)
+    return cells.example()

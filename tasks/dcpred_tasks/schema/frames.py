@@ -1,0 +1,254 @@
+"""Columns of frames (pandas, polars, pyarrow) as cells, and frames as rows of features.
+
+No library of frames is imported: who has a frame has imported its library. Frames whose columns are all
+numbers are taken as they are elsewhere, and do not come here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import NUMBERS, is_a
+from dcpred_tasks.schema.cells import (
+    CATEGORY,
+    DATE,
+    IN_WORDS,
+    NUMBER,
+    TEXT,
+    Cells,
+    booleans,
+    dates,
+    levelled,
+    numbers,
+    without,
+)
+from dcpred_tasks.schema.schema import Schema
+
+FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
+ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # beginnings of names of types
+MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
+
+
+def is_frame(X: Any) -> bool:
+    return any(is_a(X, kind) for kind in FRAMES)
+
+
+def column_names(X: Any) -> list[Any]:
+    """The names of the columns of a frame, as they are."""
+    return list(X.column_names if is_a(X, "pyarrow.Table") else X.columns)
+
+
+def number_columns(X: Any, *, booleans: bool = False) -> list[Any]:
+    """The columns of a frame that hold numbers, so that they are columns of a matrix as they are; with those
+    of booleans where asked for.
+    """
+    wanted = NUMBERS if booleans else NUMBERS.replace("b", "")
+    if is_a(X, "pandas.DataFrame"):
+        kinds = [getattr(dtype, "kind", "O") in wanted for dtype in X.dtypes]
+    elif is_a(X, "polars.DataFrame"):
+        kinds = [dtype.is_numeric() or (booleans and _polars_kind(dtype) == "Boolean") for dtype in X.dtypes]
+    else:
+        arrow = ARROW_NUMBERS + (("bool",) if booleans else ())
+        kinds = [str(kind).startswith(arrow) for kind in X.schema.types]
+    return [name for name, is_number in zip(column_names(X), kinds, strict=True) if is_number]
+
+
+def is_numeric(X: Any) -> bool:
+    """Whether every column of a frame holds numbers or booleans, so that it is a matrix as it is."""
+    return len(number_columns(X, booleans=True)) == len(column_names(X))
+
+
+def frame_cells(X: Any, name: str) -> Cells:
+    """The values of the column `name` of a frame. Raises DataError for what is no value of a table."""
+    if is_a(X, "pandas.DataFrame"):
+        return series_cells(X[name], name)
+    if is_a(X, "polars.DataFrame"):
+        return _polars_cells(X[name], name)
+    return object_cells(X.column(name).to_pylist(), name)
+
+
+# -- pandas --------------------------------------------------------------------------------------------------
+
+
+def series_cells(series: Any, name: str) -> Cells:
+    """The values of a Series of pandas."""
+    dtype = series.dtype
+    if hasattr(dtype, "categories") and hasattr(dtype, "ordered"):
+        return _declared(series.cat.codes.to_numpy(), list(dtype.categories), name)
+    kind, of_numpy = getattr(dtype, "kind", "O"), isinstance(dtype, np.dtype)
+    if kind in NUMBERS and of_numpy:
+        values = series.to_numpy()
+        return booleans(values) if kind == "b" else numbers(values)
+    if kind in NUMBERS:
+        gap = series.isna().to_numpy(dtype=bool)
+        if kind == "b":
+            return booleans(series.to_numpy(dtype=bool, na_value=False), gap)
+        return numbers(series.to_numpy(dtype=ACC_DTYPE, na_value=np.nan), gap)
+    if kind == "M" and of_numpy:
+        return dates(series.to_numpy())
+    if kind == "M" and hasattr(dtype, "tz"):
+        return dates(series.dt.tz_convert(None).to_numpy())
+    try:
+        positions, levels = series.factorize()
+    except TypeError:  # it holds lists, or what else cannot be looked up
+        return object_cells(series.tolist(), name)
+    return _of_levels(np.asarray(positions), levels.tolist(), name)
+
+
+# -- polars --------------------------------------------------------------------------------------------------
+
+
+def _polars_kind(dtype: Any) -> str:
+    return type(dtype).__name__ if not isinstance(dtype, type) else dtype.__name__
+
+
+def _polars_cells(series: Any, name: str) -> Cells:
+    kind = _polars_kind(series.dtype)
+    if kind in ("Categorical", "Enum"):
+        return _with_levels(series.cast(str).to_list(), partial(levelled, declared=True))
+    if kind == "Boolean":
+        gap = series.is_null().to_numpy()
+        return booleans(series.fill_null(False).to_numpy(), gap)
+    if kind == "Decimal":
+        return numbers(series.cast(float).to_numpy())
+    if series.dtype.is_numeric():
+        return numbers(np.asarray(series.to_numpy()))
+    if kind == "Datetime":
+        if getattr(series.dtype, "time_zone", None) is not None:
+            series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        return dates(series.to_numpy())
+    if kind == "Date":
+        return dates(series.to_numpy())
+    return object_cells(series.to_list(), name)
+
+
+# -- Python's objects ----------------------------------------------------------------------------------------
+
+
+def object_cells(values: Sequence[Any], name: str) -> Cells:
+    """Cells of a column of Python's objects, one by one."""
+    return _with_levels(
+        [None if _is_missing(value) else _hashable(value, name) for value in values],
+        lambda positions, levels: _of_levels(positions, levels, name),
+    )
+
+
+def _with_levels(values: Sequence[Any], cells: Callable[[NDArray[Any], list[Any]], Cells]) -> Cells:
+    found: dict[Any, int] = {}
+    # 1, 1.0 and True are the same key, and different values.
+    at = [-1 if value is None else found.setdefault((type(value), value), len(found)) for value in values]
+    return cells(np.array(at, np.int64), [value for _, value in found])
+
+
+def _is_missing(value: Any) -> bool:
+    return type(value).__name__ in MISSING or (isinstance(value, float) and value != value)
+
+
+def _hashable(value: Any, name: str) -> Any:
+    if not isinstance(value, Hashable):
+        _level_kind(value, name)
+    return value
+
+
+def _declared(codes: NDArray[Any], levels: list[Any], name: str) -> Cells:
+    """Cells of a categorical column: text, numbers or booleans."""
+    if all(isinstance(level, str | Real) for level in levels):
+        return levelled(codes, levels, declared=True)
+    found = _of_levels(codes, levels, name)
+    if found.kind == CATEGORY:
+        return found
+    raise DataError(
+        f"column {name!r} of X holds categories that are {IN_WORDS[found.kind]}; make them text or numbers"
+    )
+
+
+def _of_levels(positions: NDArray[Any], levels: list[Any], name: str) -> Cells:
+    """Cells from the different values of a column, all of one kind."""
+    gap = positions < 0
+    kinds = Counter(_level_kind(level, name) for level in levels)
+    if len(kinds) > 1:
+        (a, x), (b, y) = sorted({_level_kind(level, name): level for level in levels}.items())[:2]
+        raise DataError(
+            f"column {name!r} of X holds {IN_WORDS[a]} such as {str(x)!r} and {IN_WORDS[b]} such as"
+            f" {str(y)!r}; make it one of them"
+        )
+    kind = next(iter(kinds), NUMBER)
+    if kind == TEXT:
+        return levelled(positions, levels)
+    if kind == DATE:
+        table = np.array([_instant(level) for level in levels] + [np.datetime64("NaT")], "datetime64[us]")
+        return dates(table[positions])
+    if kind == NUMBER:
+        return numbers(np.array([*map(float, levels), np.nan], ACC_DTYPE)[positions], gap)
+    return booleans(np.array([*map(bool, levels), False])[positions], gap)
+
+
+def _level_kind(level: Any, name: str) -> str:
+    if isinstance(level, str):
+        return TEXT
+    if isinstance(level, bool | np.bool_):
+        return "boolean"
+    if isinstance(level, Real | Decimal):
+        return NUMBER
+    if isinstance(level, date | np.datetime64):
+        return DATE
+    raise DataError(
+        f"column {name!r} of X holds {type(level).__name__} such as {str(level)[:60]!r}, which is neither"
+        " number, text, date nor boolean; convert it or leave it out"
+    )
+
+
+def _instant(level: Any) -> np.datetime64:
+    if isinstance(level, datetime) and level.tzinfo is not None:
+        level = level.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(level, "us")
+
+
+# -- Frames --------------------------------------------------------------------------------------------------
+
+
+def check_frame(schema: Schema, X: Any) -> None:
+    """Raise DataError unless a frame has the columns that become features, and beside them none but those
+    that the schema knows to be none.
+    """
+    given = column_names(X)
+    wanted = [column.name for column in schema.sources]
+    missing = [name for name in wanted if name not in set(given)]
+    if missing:
+        raise DataError(
+            f"X lacks {_listed(missing)}, which the model was trained with; add what is in"
+            " model.feature_names_in_"
+        )
+    known = {column.name for column in schema.columns}
+    further = [name for name in given if name not in known]
+    if further:
+        raise DataError(
+            f"X has {_listed(further)} beside the columns that the model was trained with; select these by "
+            "X[model.feature_names_in_]"
+        )
+
+
+def encode_frame(schema: Schema, X: Any) -> FloatArray:
+    """Rows of features, float64 (n, n_features), of a frame whose columns may be in any order. Raises
+    DataError where one is missing or further, or holds other values than the schema knows.
+    """
+    check_frame(schema, X)
+    out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
+    for column, span in schema.spans:
+        out[:, span] = column.encode(without(frame_cells(X, column.name), schema.gap_texts))
+    return out
+
+
+def _listed(names: Sequence[Any]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"

@@ -1,0 +1,299 @@
+"""What a column is, told from its values: the rules by which a schema is made."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.cells import (
+    BOOLEAN,
+    CATEGORY,
+    DATE,
+    IN_WORDS,
+    NUMBER,
+    TEXT,
+    is_number,
+    number_level,
+    plain_level,
+)
+from dcpred_tasks.schema.column import (
+    DATE_PARTS,
+    SECOND,
+    Boolean,
+    Codes,
+    Column,
+    Date,
+    Dropped,
+    Id,
+    Level,
+    Number,
+    Target,
+)
+from dcpred_tasks.schema.schema import CODES, MEANS, MOST_CATEGORIES, MOST_LETTERS, MOST_LEVELS, Asked
+from dcpred_tasks.schema.survey import ColumnSurvey
+
+# Categories that become codes without being named: each costs as much as a feature when a row is scored. As
+# many as these may make up all rows but a few.
+MOST_CODES, MOST_LEFT_OUT = 64, 0.01
+# A category of fewer rows, or of a smaller share of them, is as those that are not known. Training looks at
+# 100,000 rows, and makes no column for a code that it meets in fewer than ten.
+RAREST, RAREST_SHARE = 10, 1e-4
+MOST_DIFFERENT = 0.5  # different texts among rows, from which on these tell nothing of new rows
+SHOWN = 60  # letters of a value in a message
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a user can do about a column, in words, with {name} for it, {option} for it in a shell, and {text}
+    for a value.
+    """
+
+    keep: str
+    drop: str
+    code: str
+    names: str
+    gap: str
+    target: str
+
+
+COMMAND = Words(
+    keep="keep it beside X with --id {option}, ",
+    drop="leave it out with --drop {option}",
+    code="code its frequent values with --categorical {option}",
+    names="say with --categorical {option} that its values are names",
+    gap="say with --gap {text!r} that this stands for a gap, ",
+    target="name the target with --target, follow a model with --like MODEL, ",
+)
+ESTIMATOR = Words(
+    keep="",
+    drop="leave it out of X",
+    code="have its frequent values coded by categorical=['auto', {name!r}]",
+    names="say by categorical=['auto', {name!r}] that its values are names",
+    gap="make it a missing value, ",
+    target="",
+)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was said of columns, by name; the rest is found.
+
+    given      columns as they are to be, or their kind alone
+    gap_texts  what stands for a gap in text
+    """
+
+    target: str | None = None
+    given: Mapping[str, Column | Asked] = field(default_factory=dict)
+    gap_texts: tuple[str, ...] = ()
+
+    def of(self, name: str) -> Column | Asked | None:
+        return Target(name) if name == self.target else self.given.get(name)
+
+
+def wishes(
+    target: str | None = None,
+    categorical: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    ids: tuple[str, ...] = (),
+    given: Mapping[str, Column | Asked] | None = None,
+    gap_texts: tuple[str, ...] = (),
+) -> Wishes:
+    """Wishes from what was named. Raises DataError for a column that is named for two things."""
+    asked: dict[str, Column | Asked] = {}
+    named: list[tuple[str, Column | Asked]] = [
+        *((name, Asked(name, Codes.kind, CODES)) for name in categorical),
+        *((name, Dropped(name)) for name in drop),
+        *((name, Id(name)) for name in ids),
+        *([(target, Target(target))] if target is not None else []),
+    ]
+    for name, wish in [*(given or {}).items(), *named]:
+        if name in asked and asked[name] != wish:
+            raise DataError(
+                f"column {name!r} was named as {asked[name].kind} and as {wish.kind}, but it is one thing;"
+                " name it once"
+            )
+        asked[name] = wish
+    target = next((name for name, wish in asked.items() if isinstance(wish, Target)), None)
+    return Wishes(target, asked, gap_texts)
+
+
+def find_column(
+    survey: ColumnSurvey, wish: Asked | None, *, has_target: bool, source: str, words: Words = COMMAND
+) -> Column | Asked:
+    """What a column is. An `Asked` with the encoding MEANS comes back where means are to be fitted.
+
+    wish    what was said of it
+    source  what the table is called, for messages, which say in `words` what to do
+    Raises DataError where it cannot be told, and where means would need a target.
+    """
+    return _Finder(survey, f"column {survey.name!r} of {source}", has_target, words).column(wish)
+
+
+def as_option(name: str) -> str:
+    """The name of a column as a shell takes it in an option that lists names between commas."""
+    quoted = '"' + name.replace('"', '""') + '"' if set(name) & {",", '"'} else name
+    return shlex.quote(quoted)
+
+
+def means_levels(survey: ColumnSurvey) -> tuple[Level, ...]:
+    """The categories of a column whose means are to be fitted, in order."""
+    return _in_order(list(survey.counts))
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """The rules, for one column."""
+
+    survey: ColumnSurvey
+    where: str
+    has_target: bool
+    words: Words
+
+    def column(self, wish: Asked | None) -> Column | Asked:
+        survey, kind = self.survey, self._kind()
+        if wish is not None:
+            return self._asked(wish, kind)
+        if kind == TEXT:
+            if survey.all_boolean:
+                return Boolean(survey.name)
+            self._refuse_mixed()
+            kind = DATE if survey.all_dates else kind
+        if kind == DATE:
+            return self._date()
+        if kind in (NUMBER, BOOLEAN):
+            return Number(survey.name) if kind == NUMBER else Boolean(survey.name)
+        return self._category()
+
+    def _asked(self, wish: Asked, kind: str) -> Column | Asked:
+        if wish.kind == DATE:
+            if kind != DATE and not (kind == TEXT and self.survey.all_dates):
+                held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))
+                raise DataError(
+                    f"{self.where} was to be dates, but it holds {held[1][:SHOWN]!r}, which is none of ISO"
+                    " 8601; write dates as 2024-12-31 or 2024-12-31T23:59:59Z, or have the column as"
+                    " something else"
+                )
+            return self._date()
+        if kind == DATE:
+            raise DataError(
+                f"{self.where} was to be categories, but it holds dates such as {self.survey.kinds[kind]!r};"
+                " do not name it as such, or write it as text"
+            )
+        if wish.encoding == MEANS:
+            return self._means(asked=True)
+        return self._codes() if wish.encoding == CODES else self._category()
+
+    def _kind(self) -> str:
+        kinds = self.survey.kinds
+        if kinds.keys() == {TEXT, CATEGORY}:
+            return CATEGORY
+        if len(kinds) > 1:
+            a, b = sorted(kinds)[:2]
+            raise DataError(
+                f"{self.where} holds {IN_WORDS[a]} such as {kinds[a]!r} and {IN_WORDS[b]} such as"
+                f" {kinds[b]!r}; make it one of them"
+            )
+        return next(iter(kinds), NUMBER)
+
+    def _date(self) -> Date:
+        parts = DATE_PARTS if self.survey.timed else tuple(p for p in DATE_PARTS if p != SECOND)
+        return Date(self.survey.name, parts)
+
+    def _category(self) -> Column | Asked:
+        """Codes of few categories, means of many."""
+        survey = self.survey
+        if not (survey.too_many or survey.too_long):
+            kept = self._kept()
+            rows = sum(survey.counts[level] for level in kept)
+            covered = rows >= (1 - MOST_LEFT_OUT) * survey.n_values
+            if len(survey.counts) <= MOST_CODES or (len(kept) <= MOST_CODES and covered):
+                return self._codes()
+        return self._means()
+
+    def _codes(self) -> Codes:
+        """The categories that are not rare, in order; where they are more than can be, the most frequent."""
+        self._check_countable()
+        return Codes(self.survey.name, _in_order(self._kept()[:MOST_CATEGORIES]))
+
+    def _kept(self) -> list[Level]:
+        """The categories that are not rare, the most frequent first."""
+        counts = self.survey.counts
+        least = min(max(RAREST, RAREST_SHARE * self.survey.n_rows), max(counts.values(), default=0))
+        kept = [level for level, n in counts.items() if n >= least]
+        return sorted(kept, key=lambda level: (-counts[level], str(level)))
+
+    def _means(self, *, asked: bool = False) -> Asked:
+        survey, name, words = self.survey, self.survey.name, self.words
+        self._check_countable()
+        n = len(survey.counts)
+        if not asked and n > MOST_DIFFERENT * survey.n_values:
+            raise DataError(
+                f"{self.where} holds {n:,} different values in {survey.n_values:,} rows, which tell nothing"
+                f" of other rows; {self._do(words.keep + words.drop)}, or {self._do(words.code)}"
+            )
+        if not self.has_target:
+            raise DataError(
+                f"{self.where} holds {n:,} different categories, more than the {MOST_CODES} that become"
+                " codes by themselves, and means of the target would take their place;"
+                f" {self._do(words.target + words.drop)}, or {self._do(words.code)}"
+            )
+        return Asked(name, Codes.kind, MEANS)
+
+    def _check_countable(self) -> None:
+        survey = self.survey
+        if survey.too_many or survey.too_long:
+            so = (
+                f"more than {MOST_LEVELS:,} different values"
+                if survey.too_many
+                else f"texts of more than {MOST_LETTERS:,} letters"
+            )
+            raise DataError(
+                f"{self.where} holds {so}, which are no categories;"
+                f" {self._do(self.words.keep + self.words.drop)}"
+            )
+
+    def _refuse_mixed(self) -> None:
+        """Raise DataError for text that mostly is numbers or dates, in whatever way it is written; a few
+        different plain numbers may be names.
+        """
+        survey = self.survey
+        half = survey.n_values / 2
+        if survey.n_other_dates >= half:
+            raise DataError(
+                f"{self.where} holds what may be dates, as {survey.other_date[:SHOWN]!r}, but does not say"
+                " which number is the day; write them as 2024-12-31 (ISO 8601),"
+                f" {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+            )
+        if survey.other_number and survey.n_numbers + survey.n_other_numbers >= half:
+            raise DataError(
+                f"{self.where} holds numbers with signs or separators, as {survey.other_number[:SHOWN]!r};"
+                f" write them as 1234.5, {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+            )
+        for n, other, what in (
+            (survey.n_numbers, survey.first_other, "numbers"),
+            (survey.n_dates, survey.first_undated, "dates"),
+        ):
+            if n >= half and other is not None:
+                row, text = other[0], other[1][:SHOWN]
+                raise DataError(
+                    f"{self.where} holds {what} in most rows, and {text!r} in row {row:,} (counted from 0);"
+                    f" correct it, {self._do(self.words.gap, text)}or {self._do(self.words.names)}"
+                )
+        few = not survey.too_many and len(survey.counts) <= MOST_CODES
+        if survey.n_numbers == survey.n_values and not few:
+            raise DataError(
+                f"{self.where} holds numbers as text; make them numbers, or {self._do(self.words.names)}"
+            )
+
+    def _do(self, template: str, text: str = "") -> str:
+        return template.format(name=self.survey.name, option=as_option(self.survey.name), text=text)
+
+
+def _in_order(levels: list[Level]) -> tuple[Level, ...]:
+    """Text in its order, numbers in theirs, text that is written as numbers are among them. Where there are
+    both, numbers become text.
+    """
+    texts = [level for level in levels if isinstance(level, str)]
+    if not all(is_number(text) and number_level(float(text)) == text for text in texts):
+        return tuple(sorted({str(level) for level in levels}))
+    return tuple(sorted({plain_level(float(level)) for level in levels}))

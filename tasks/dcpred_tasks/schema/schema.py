@@ -1,0 +1,320 @@
+"""The schema of a table: its columns in their order, and what they become in X.
+
+It is kept as JSON with a data set (group attribute `dcpred_schema`) and in a model, and may come from a file
+that somebody made to do harm: what is read is bounded and checked. Or it is made by hand, and then leaves to
+an import what that finds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.column import (
+    DATE_PARTS,
+    Boolean,
+    Codes,
+    Column,
+    Date,
+    Dropped,
+    Id,
+    Level,
+    Means,
+    Number,
+    Target,
+)
+
+VERSION = 1
+ATTRIBUTE, IDS_ATTRIBUTE = "dcpred_schema", "dcpred_ids"
+MOST_COLUMNS = 2**20
+MOST_LETTERS = 2**12  # letters of a name or a category
+MOST_LEVELS = 2**16  # different values of a category
+MOST_CATEGORIES = 254  # categories of a column of codes: with others and gaps, as many as training codes
+MOST_NUMBERS = 2**18  # numbers in the table of a column of means
+MOST_GAP_TEXTS = 100
+LISTED = 3
+PLAIN: dict[str, type[Column]] = {one.kind: one for one in (Number, Boolean, Id, Target, Dropped) if one.kind}
+CODES, MEANS = "codes", "means"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A column of which only the kind was said: an import finds the rest.
+
+    encoding  CODES or MEANS for a category, empty where an import is to choose
+    """
+
+    name: str
+    kind: str
+    encoding: str = ""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns of a table. Raises ValueError where they cannot be those of one.
+
+    gap_texts  what stands for a gap in text formats, beside what always does
+    """
+
+    columns: tuple[Column, ...]
+    gap_texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _unique((column.name for column in self.columns), "column")
+        _unique(self.features, "feature")
+        if not self.features:
+            raise ValueError("no column becomes a feature")
+        if sum(isinstance(column, Target) for column in self.columns) > 1:
+            raise ValueError("two columns are targets")
+
+    @cached_property
+    def sources(self) -> tuple[Column, ...]:
+        """The columns that become features."""
+        return tuple(column for column in self.columns if column.features)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features of X."""
+        return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def spans(self) -> list[tuple[Column, slice]]:
+        """The columns that become features, and where those are in X."""
+        ends = [0]
+        for column in self.sources:
+            ends.append(ends[-1] + len(column.features))
+        return [(c, slice(*span)) for c, span in zip(self.sources, pairwise(ends), strict=True)]
+
+    @property
+    def coded(self) -> list[int]:
+        """The numbers of the features that are codes."""
+        return [span.start for column, span in self.spans if isinstance(column, Codes)]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if isinstance(column, Id))
+
+    @property
+    def target(self) -> str | None:
+        return next((column.name for column in self.columns if isinstance(column, Target)), None)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all features are numbers as they are in the table."""
+        return all(isinstance(column, Number) for column in self.sources)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether a feature is another thing than a number or boolean of the table: what a model learned is
+        then known only with its schema.
+        """
+        return not all(isinstance(column, Number | Boolean) for column in self.sources)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON holds it; `read_schema` reads it."""
+        told: dict[str, Any] = {"version": VERSION, "columns": [_document(c) for c in self.columns]}
+        return told | ({"gap_texts": list(self.gap_texts)} if self.gap_texts else {})
+
+
+def numbers_schema(names: Sequence[str]) -> Schema:
+    """The schema of a table whose columns are all numbers."""
+    return Schema(tuple(Number(name) for name in names))
+
+
+def first_difference(one: Schema, other: Schema) -> str | None:
+    """The first column that the two encode differently, in words; None where the same rows become the same
+    features.
+    """
+    pairs = zip(one.sources, other.sources, strict=False)
+    for a, b in pairs:
+        if a.name != b.name:
+            return f"column {a.name!r} in place of {b.name!r}"
+        if not a.encodes_as(b):
+            return _how(a, b)
+    if len(one.sources) != len(other.sources):
+        return f"{len(one.sources):,} columns in place of {len(other.sources):,}"
+    return None
+
+
+def _how(a: Column, b: Column) -> str:
+    if type(a) is not type(b):
+        return f"column {a.name!r} is a {a.kind}{_encoding(a)} and not a {b.kind}{_encoding(b)}"
+    if isinstance(a, Codes) and isinstance(b, Codes):
+        others = [c for c in a.categories if c not in set(b.categories)] or list(a.categories)
+        return f"column {a.name!r} has other categories, as {str(others[0]) if others else 'none'!r}"
+    return f"column {a.name!r} has another {'mean' if isinstance(a, Means) else 'form'}"
+
+
+def _encoding(column: Column) -> str:
+    return f" as {CODES if isinstance(column, Codes) else MEANS}" if column.kind == "category" else ""
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------
+
+
+def _document(column: Column) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if isinstance(column, Codes):
+        told |= {"encoding": CODES, "categories": list(column.categories)}
+    elif isinstance(column, Means):
+        told |= {"encoding": MEANS, "categories": list(column.categories)}
+        told |= {"means": [list(row) for row in column.means]}
+        told |= {"outputs": list(column.outputs)} if column.outputs else {}
+    elif isinstance(column, Date):
+        told["parts"] = list(column.parts)
+    return told
+
+
+def read_schema(value: object, where: str) -> Schema:
+    """The schema that JSON tells of, whole. Raises DataError where it is none, or leaves something to find.
+
+    where  what holds it, for messages
+    """
+    columns, gap_texts = read_columns(value, where)
+    for column in columns:
+        if isinstance(column, Asked):
+            raise _refused(where, f"column {_shown(column.name)} says its kind only")
+    try:
+        return Schema(tuple(column for column in columns if isinstance(column, Column)), gap_texts)
+    except ValueError as error:
+        raise _refused(where, str(error)) from None
+
+
+def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple[str, ...]]:
+    """The columns that JSON tells of, of which some may say their kind only, and the texts of gaps."""
+    try:
+        told = _object(value, {"version", "columns"}, {"gap_texts"})
+        if type(told["version"]) is not int or told["version"] > VERSION:
+            raise ValueError(f"its version is {_shown(told['version'])}, and this dcpred reads {VERSION}")
+        columns = [_column(each) for each in _list(told["columns"], MOST_COLUMNS, "columns")]
+        _unique((column.name for column in columns), "column")
+        gap_texts = tuple(
+            _text(each, "a text of a gap")
+            for each in _list(told.get("gap_texts", []), MOST_GAP_TEXTS, "texts of gaps")
+        )
+    except ValueError as error:
+        raise _refused(where, str(error)) from None
+    return columns, gap_texts
+
+
+def _column(value: object) -> Column | Asked:
+    told = _object(value, {"name", "kind"}, {"encoding", "categories", "means", "outputs", "parts"})
+    name, kind = _text(told["name"], "the name of a column"), told["kind"]
+    further = set(told) - {"name", "kind"}
+    readers: dict[str, Callable[[str, dict[str, Any]], Column | Asked]] = {
+        Date.kind: _date,
+        Codes.kind: _category,
+    }
+    if isinstance(kind, str) and kind in readers:
+        return readers[kind](name, told)
+    if not isinstance(kind, str) or kind not in PLAIN:
+        kinds = ", ".join(sorted({*PLAIN, *readers}))
+        raise ValueError(f"the kind of column {_shown(name)} is {_shown(kind)}, and not one of {kinds}")
+    if further:
+        raise ValueError(f"column {_shown(name)}, a {kind}, says {_shown(sorted(further)[0])}, too")
+    return PLAIN[kind](name)
+
+
+def _date(name: str, told: dict[str, Any]) -> Column | Asked:
+    if set(told) == {"name", "kind"}:
+        return Asked(name, Date.kind)
+    _object(told, {"name", "kind", "parts"}, set())
+    parts = told["parts"]
+    if not isinstance(parts, list) or not parts or parts != [p for p in DATE_PARTS if p in parts]:
+        raise ValueError(f"the parts of column {_shown(name)} are not of {', '.join(DATE_PARTS)}, in order")
+    return Date(name, tuple(parts))
+
+
+def _category(name: str, told: dict[str, Any]) -> Column | Asked:
+    encoding = told.get("encoding", "")
+    if encoding not in ("", CODES, MEANS):
+        raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {MEANS}")
+    if not set(told) - {"name", "kind", "encoding"}:
+        return Asked(name, Codes.kind, encoding)
+    further = {"means"} if encoding == MEANS else set()
+    _object(told, {"name", "kind", "encoding", "categories"} | further, {"outputs"} if further else set())
+    most = MOST_LEVELS if encoding == MEANS else MOST_CATEGORIES
+    categories = tuple(_level(level, name) for level in _list(told["categories"], most, "categories"))
+    _unique(categories, f"category of column {name[:40]!r}")
+    if len({isinstance(level, str) for level in categories}) > 1:
+        raise ValueError(f"categories of column {_shown(name)} are text and numbers")
+    if encoding == CODES:
+        return Codes(name, categories)
+    outputs = tuple(_text(output, "an output") for output in _list(told.get("outputs", []), MOST_NUMBERS, ""))
+    means = tuple(
+        tuple(_finite(number) for number in _list(row, max(len(outputs), 1), "means"))
+        for row in _list(told["means"], MOST_NUMBERS, "means")
+    )
+    if len(means) != len(categories) + 2 or any(len(row) != max(len(outputs), 1) for row in means):
+        raise ValueError(f"column {_shown(name)} has not a mean for each category, others and a gap")
+    if len(means) * max(len(outputs), 1) > MOST_NUMBERS:
+        raise ValueError(f"column {_shown(name)} has more than {MOST_NUMBERS:,} means")
+    return Means(name, categories, means, outputs)
+
+
+def _object(value: object, needed: set[str], possible: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{_shown(value)} is no JSON object")
+    for key in needed - set(value):
+        raise ValueError(f"{_shown(value)} says no {key!r}")
+    for key in value:
+        if key not in needed | possible:
+            raise ValueError(f"{_shown(key)} is nothing that a schema says")
+    return value
+
+
+def _list(value: object, most: int, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{_shown(value)} is no list")
+    if len(value) > most:
+        raise ValueError(f"there are {len(value):,} {what}, and at most {most:,} can be read")
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is {_shown(value)}, and no text")
+    if len(value) > MOST_LETTERS:
+        raise ValueError(f"{what} has {len(value):,} letters, and at most {MOST_LETTERS:,} can be read")
+    value.encode()  # half of a character is no text: UnicodeEncodeError is a ValueError
+    return value
+
+
+def _level(value: object, name: str) -> Level:
+    if isinstance(value, str):
+        return _text(value, f"a category of column {name[:40]!r}")
+    number = _finite(value)
+    return int(number) if number.is_integer() else number
+
+
+def _finite(value: object) -> float:
+    if type(value) not in (int, float) or not isfinite(number := _float(value)):
+        raise ValueError(f"{_shown(value)} is no finite number")
+    return number
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def _unique(names: Iterable[object], what: str) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"two {what}s are called {_shown(name)}")
+        seen.add(name)
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, Mapping | list) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:60]} …"
+
+
+def _refused(where: str, why: str) -> DataError:
+    return DataError(f"the schema of {where} cannot be used: {why}; correct it, or make it again")

@@ -1,0 +1,447 @@
+"""Folders of Parquet, Arrow's files, Zarr, HDF5, NetCDF and sparse matrices: what is read, and what is
+refused in which words.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+import zarr
+from scipy.io import netcdf_file
+
+from dcpred import import_data
+from dcpred.datasets import containers
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage import zarr_arrays
+
+RNG = np.random.default_rng(0)
+MATRIX = RNG.normal(size=(20, 3))
+
+
+def bring(source: Any, folder: Path, **options: Any) -> zarr.Group:
+    dest = folder / f"out-{len(list(folder.iterdir()))}.zarr"
+    import_data(source, dest, **options)
+    return zarr.open_group(dest, mode="r")
+
+
+def refused(source: Any, folder: Path, *words: str, **options: Any) -> None:
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(DataError) as caught:
+        import_data(source, folder / "out.zarr", **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert sorted(folder.rglob("*")) == before
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+# -- Folders of Parquet --------------------------------------------------------------------------------------
+
+
+def test_names_of_folders_are_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "hive"
+    frame = pd.DataFrame({"a": range(40), "year": [2020, 2021] * 20, "who": ["x", "y", "x", None] * 10})
+    pq.write_to_dataset(pa.Table.from_pandas(frame), folder, partition_cols=["year", "who"])
+    group = bring(folder, tmp_path)
+    assert group["X"].attrs["feature_names"] == ["a", "year", "who"]
+    rows = {int(a): (year, who) for a, year, who in group["X"][:].tolist()}
+    codes = {"x": 0, "y": 1}
+    assert rows == {
+        i: (frame.year[i], 3 if pd.isna(frame.who[i]) else codes[frame.who[i]]) for i in range(len(frame))
+    }
+    kinds = [c["kind"] for c in group.attrs["dcpred_schema"]["columns"]]
+    assert kinds == ["number", "number", "category"]
+    assert group.attrs["source"] == "hive"
+
+
+def test_files_may_have_other_orders_and_types(tmp_path: Path) -> None:
+    parquet(tmp_path / "f/1.parquet", a=pa.array([1, 2], pa.int8()), b=["x", None])
+    parquet(tmp_path / "f/0.parquet", b=pa.array(["y", "x"]).dictionary_encode(), a=pa.array([2**40, 3]))
+    parquet(tmp_path / "f/.hidden.parquet", q=[1])
+    parquet(tmp_path / "f/_temporary/2.parquet", q=[1])
+    group = bring(tmp_path / "f", tmp_path)
+    assert group["X"].attrs["feature_names"] == ["b", "a"]
+    assert group["X"].dtype == np.int64
+    assert group["X"][:, 1].tolist() == [2**40, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"0": {"a": [1]}, "1": {"b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
+        ({"0": {"a": [1]}, "1": {"a": [1], "b": [1]}}, ["'b' is in 1.parquet and not in 0.parquet"]),
+        ({"0": {"a": [1]}, "1": {"a": ["x"]}}, ["'a' is int64 in 0.parquet and string in 1.parquet"]),
+        ({"y=1/0": {"a": [1], "y": [2]}}, ["'y' is in the files of f and in the names of its folders"]),
+        ({"y=1/0": {"a": [1]}, "1": {"a": [1]}}, ["must lie below folders of the same columns"]),
+        ({"0": {"a": pa.array([], pa.int8())}}, ["has none"]),
+    ],
+)
+def test_folders_that_are_no_table(tmp_path: Path, files: dict[str, Any], words: list[str]) -> None:
+    for name, columns in files.items():
+        parquet(tmp_path / "f" / f"{name}.parquet", **columns)
+    refused(tmp_path / "f", tmp_path, *words)
+
+
+def test_a_folder_without_parquet(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/a.csv").write_text("a\n1\n")
+    refused(tmp_path / "f", tmp_path, "is a directory without a .parquet file in it")
+
+
+# -- Arrow's files -------------------------------------------------------------------------------------------
+
+
+def test_files_of_arrow_that_are_none(tmp_path: Path) -> None:
+    for name, content in (
+        ("a.feather", b"nothing"),
+        ("b.arrow", b"ARROW1\0\0nothing"),
+        ("c.arrows", b"\0" * 9),
+    ):
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, tmp_path, name)
+    (tmp_path / "d.feather").write_bytes(b"FEA1...")
+    refused(tmp_path / "d.feather", tmp_path, "Feather version 1; write it again")
+    pyarrow.feather.write_feather(pa.table({"a": pa.array([], pa.int8())}), str(tmp_path / "e.feather"))
+    refused(tmp_path / "e.feather", tmp_path, "has none")
+    pyarrow.feather.write_feather(pa.table({"a": range(9999)}), str(tmp_path / "g.feather"))
+    (tmp_path / "g.feather").write_bytes((tmp_path / "g.feather").read_bytes()[:-900])
+    refused(tmp_path / "g.feather", tmp_path, "damaged")
+
+
+# -- Frames --------------------------------------------------------------------------------------------------
+
+
+def test_an_index_is_no_column_and_numbered_columns_get_their_numbers(tmp_path: Path) -> None:
+    group = bring(pd.DataFrame(MATRIX, index=[f"row {i}" for i in range(20)]), tmp_path)
+    assert group["X"].attrs["feature_names"] == ["0", "1", "2"]
+    np.testing.assert_array_equal(group["X"][:], MATRIX)
+    assert group.attrs["source"] == "pandas.DataFrame"
+
+
+def test_an_index_that_pandas_stored_is_no_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="key"))
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert bring(tmp_path / "a.parquet", tmp_path)["X"].attrs["feature_names"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (pd.DataFrame({"a": [1, "x"]}), ["column 'a' of the frame holds values of several kinds"]),
+        (pd.DataFrame({"a": [1 + 2j]}), ["column 'a' of the frame"]),
+        (pd.DataFrame({"a": pd.to_timedelta([1], "s")}), ["column 'a' of the frame", "duration"]),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["'a' is there twice"]),
+        (pd.DataFrame([[1, 2]], columns=["a", 3]), ["named by strings, but one is 3"]),
+        (pd.DataFrame({"a": []}), ["has none"]),
+        (pl.DataFrame({"a": [[1]]}), ["column 'a' of the frame", "list"]),
+        (pl.LazyFrame({"a": [1]}), ["LazyFrame", "collect"]),
+        ([1, 2], ["imported from builtins.list", "pandas, polars, pyarrow"]),
+        (MATRIX, ["imported from numpy.ndarray"]),
+    ],
+)
+def test_frames_that_are_no_table(tmp_path: Path, frame: Any, words: list[str]) -> None:
+    refused(frame, tmp_path, *words)
+
+
+def test_options_that_are_of_files(tmp_path: Path) -> None:
+    refused(pd.DataFrame({"a": [1]}), tmp_path, "x Z was given with a frame", x="Z")
+
+
+# -- Zarr ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_groups_and_arrays_of_zarr(tmp_path: Path, version: Any) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
+    group.create_array("X", data=MATRIX, chunks=(7, 2), attributes={"feature_names": ["p", "q", "r"]})
+    group.create_array("y", data=np.arange(20) % 2, attributes={"labels": ["no", "yes"]})
+    group.create_array("Z", data=MATRIX[:, :2])
+    found = bring(tmp_path / "g.zarr", tmp_path)
+    np.testing.assert_array_equal(found["X"][:], MATRIX)
+    np.testing.assert_array_equal(found["y"][:], np.arange(20) % 2)
+    assert found["X"].attrs["feature_names"] == ["p", "q", "r"]
+    assert found["y"].attrs["labels"] == ["no", "yes"]
+    assert found["X"].metadata.zarr_format == 3
+    assert "dcpred_schema" not in found.attrs
+    other = bring(tmp_path / "g.zarr", tmp_path, x="Z", y="y")
+    np.testing.assert_array_equal(other["X"][:], MATRIX[:, :2])
+    single = bring(tmp_path / "g.zarr" / "Z", tmp_path)
+    np.testing.assert_array_equal(single["X"][:], MATRIX[:, :2])
+
+
+def test_arrays_of_one_column_are_a_table(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("n", data=np.arange(6, dtype=">i2"))
+    group.create_array("f", data=np.linspace(0, 1, 6)[:, None])
+    group.create_array("b", data=np.array([True, False] * 3))
+    group.create_array("none", data=np.float64(3))
+    group.create_array("t", data=np.array(["x", "y", "", "x", "y", ""], np.dtypes.StringDType()))
+    found = bring(tmp_path / "g.zarr", tmp_path, target="b", chunk_rows=4)
+    assert found["X"].attrs["feature_names"] == ["f", "n", "t"]
+    np.testing.assert_array_equal(
+        found["X"][:], np.column_stack([np.linspace(0, 1, 6), np.arange(6), [0, 1, 3, 0, 1, 3]])
+    )
+    assert found["y"][:].tolist() == [True, False] * 3
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "words"),
+    [
+        ({"a": np.arange(3), "b": np.arange(4)}, {}, ["'a' has 3 values and 'b' 4"]),
+        ({"A": MATRIX, "B": MATRIX}, {}, ["holds the matrices A, B", "--x"]),
+        ({"A": MATRIX, "g": np.arange(20)}, {"y": "g"}, ["--x"]),
+        ({"A": MATRIX}, {"x": "Z"}, ["array 'Z' was to become x", "holds A"]),
+        ({"A": MATRIX}, {"target": "a"}, ["--target a is for columns", "the matrix 'A'"]),
+        ({"A": np.zeros((2, 3, 4))}, {}, ["array 'A'", "no column"]),
+        ({"A": np.float64(1)}, {}, ["holds A, none of one dimension"]),
+        ({}, {}, ["holds no arrays"]),
+        ({"X": MATRIX[None]}, {"x": "X"}, ["'X'", "3 dimensions"]),
+        ({"X": MATRIX, "y": np.arange(3)}, {}, ["'y'", "20 rows"]),
+        ({"a": np.array([1j])}, {}, ["array 'a' of g.zarr", "complex"]),
+        ({"a": np.array([], int)}, {}, ["has none"]),
+    ],
+)
+def test_zarr_that_is_no_table(
+    tmp_path: Path, arrays: dict[str, Any], options: dict[str, str], words: list[str]
+) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    for name, values in arrays.items():
+        group.create_array(name, data=values)
+    refused(tmp_path / "g.zarr", tmp_path, *words, **options)
+
+
+def test_a_chunk_that_is_missing_is_no_row(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("X", shape=(20, 3), chunks=(5, 3), dtype=float)[:5] = MATRIX[:5]
+    refused(tmp_path / "g.zarr", tmp_path, "is missing, and would read as fill values")
+
+
+def test_a_directory_of_zarr_without_zarr(tmp_path: Path) -> None:
+    (tmp_path / "a.zarr").mkdir()
+    refused(tmp_path / "a.zarr", tmp_path, "holds no Zarr group or array")
+    (tmp_path / "b.zarr").write_text("x")
+    refused(tmp_path / "b.zarr", tmp_path, "is a file")
+
+
+# -- Values as climate and forecast metadata tell ------------------------------------------------------------
+
+HOURS = {"units": "hours since 2020-01-01 00:00:00", "calendar": "proleptic_gregorian"}
+
+
+def nan_bytes() -> str:
+    return "AAAAAAAA+H8="  # how xarray keeps NaN among attributes of Zarr 3
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes", "rows"),
+    [
+        (np.array([0, 25]), HOURS, [[18262, 2, 1, 0], [18263, 3, 2, 3600]]),
+        (np.array([0, np.iinfo(np.int64).min]), HOURS, [[18262, 2, 1], [np.nan] * 3]),
+        (np.array([0.5, np.nan]), {"units": "days since 1970-1-1"}, [[0, 3, 1, 43200], [np.nan] * 4]),
+        (np.array([1.5e9]), {"units": "ns since 1970-01-01"}, [[0, 3, 1, 1.5]]),
+        (np.array([3, -9]), {"_FillValue": -9}, [[3], [np.nan]]),
+        (np.array([3, -9]), {"missing_value": [-9]}, [[3], [np.nan]]),
+        (np.array([1.5, np.nan]), {"_FillValue": nan_bytes()}, [[1.5], [np.nan]]),
+        (np.array([1, 2], np.int16), {"scale_factor": 0.5, "add_offset": 10}, [[10.5], [11]]),
+        (np.array([1, 0], np.int8), {"dtype": "bool"}, [[1], [0]]),
+        (np.array([3, 4]), {"units": "metres"}, [[3], [4]]),
+    ],
+)
+def test_values_are_decoded(
+    tmp_path: Path, values: np.ndarray, attributes: dict[str, Any], rows: list[list[float]]
+) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("v", data=values, attributes=attributes)
+    np.testing.assert_array_equal(bring(tmp_path / "g.zarr", tmp_path)["X"][:], rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes", "words"),
+    [
+        ([1], HOURS | {"calendar": "noleap"}, "of the calendar 'noleap'"),
+        ([1], {"units": "fortnights since 2020-01-01"}, "'fortnights since 2020-01-01'"),
+        ([1], {"units": "days since 2020-02-31"}, "cannot be told as dates"),
+        ([1], {"units": "days since 2020-01-01 noon"}, "cannot be told as dates"),
+        ([2**62], {"units": "days since 2020-01-01"}, "too far away to be dates"),
+    ],
+)
+def test_times_that_are_no_dates(
+    tmp_path: Path, values: list[int], attributes: dict[str, Any], words: str
+) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("v", data=np.array(values), attributes=attributes)
+    refused(tmp_path / "g.zarr", tmp_path, "array 'v' of g.zarr", words)
+
+
+# -- HDF5 and NetCDF -----------------------------------------------------------------------------------------
+
+
+def hdf5(path: Path, **arrays: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    return path
+
+
+def test_matrices_and_columns_of_hdf5(tmp_path: Path) -> None:
+    path = hdf5(tmp_path / "a.h5", X=MATRIX, y=[b"p", b"q"] * 10, **{"deep/Z": MATRIX[:, :2]})
+    group = bring(path, tmp_path, chunk_rows=6)
+    np.testing.assert_array_equal(group["X"][:], MATRIX)
+    assert group["y"].attrs["labels"] == ["p", "q"]
+    np.testing.assert_array_equal(bring(path, tmp_path, x="deep/Z")["X"][:], MATRIX[:, :2])
+    path = hdf5(
+        tmp_path / "b.hdf5", n=np.arange(5), t=["ä", "b", "", "b", "ä"], f=np.array([b"u", b"v"] * 2 + [b"v"])
+    )
+    rows = np.column_stack([[1, 0, 1, 0, 0], range(5), [1, 0, 3, 0, 1]])
+    np.testing.assert_array_equal(bring(path, tmp_path)["X"][:], rows)
+
+
+def test_nothing_is_followed_to_other_files(tmp_path: Path) -> None:
+    other = hdf5(tmp_path / "other.h5", X=MATRIX)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["linked"] = h5py.ExternalLink("other.h5", "/X")
+        file["soft"] = h5py.SoftLink("/loop")
+        file["loop"] = h5py.SoftLink("/soft")
+    refused(tmp_path / "a.h5", tmp_path, "holds no arrays")
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        layout = h5py.VirtualLayout((20, 3), float)
+        layout[:] = h5py.VirtualSource(str(other), "X", (20, 3))
+        file.create_virtual_dataset("X", layout)
+    refused(tmp_path / "b.h5", tmp_path, "array 'X' of b.h5 lies in other files, which are not followed")
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("X", (2, 2), "u1", external=[("/etc/hostname", 0, 4)])
+    refused(tmp_path / "c.h5", tmp_path, "lies in other files")
+
+
+def test_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hdf5(tmp_path / "a.h5", X=MATRIX)
+    monkeypatch.setattr(containers, "find_spec", lambda _: None)
+    refused(path, tmp_path, "h5py", "is not installed", 'pip install "dcpred[hdf5]"')
+
+
+def test_matrices_of_netcdf_3_and_its_text(tmp_path: Path) -> None:
+    with netcdf_file(tmp_path / "a.nc", "w") as file:
+        file.createDimension("sample", 20)
+        file.createDimension("feature", 3)
+        file.createDimension("letters", 2)
+        file.createVariable("X", "f8", ("sample", "feature"))[:] = MATRIX
+        file.createVariable("y", "S1", ("sample", "letters"))[:] = np.array(
+            [["n", "o"], ["y", ""]] * 10, "S1"
+        )
+    group = bring(tmp_path / "a.nc", tmp_path, chunk_rows=6)
+    np.testing.assert_array_equal(group["X"][:], MATRIX)
+    assert group["y"].attrs["labels"] == ["no", "y"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"nothing", b"CDF\1", b"CDF\x02" + b"\xff" * 40, b"\x89HDF\r\n\x1a\n" + b"\0" * 40]
+)
+def test_containers_that_are_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.nc").write_bytes(content)
+    refused(tmp_path / "a.nc", tmp_path, "a.nc", "damaged or of another format")
+
+
+# -- Sparse matrices -----------------------------------------------------------------------------------------
+
+SPARSE = sp.random_array((40, 300), density=0.05, format="csr", random_state=0)
+
+
+def test_sparse_matrices_are_read_row_by_row(tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "a.npz", SPARSE)
+    np.testing.assert_array_equal(bring(tmp_path / "a.npz", tmp_path, chunk_rows=7)["X"][:], SPARSE.toarray())
+    own = {name: getattr(SPARSE, name) for name in ("data", "indices", "indptr", "shape")}
+    np.savez(tmp_path / "b.npz", format="csr", y=np.arange(40) % 3, **own)
+    group = bring(tmp_path / "b.npz", tmp_path)
+    np.testing.assert_array_equal(group["X"][:], SPARSE.toarray())
+    np.testing.assert_array_equal(group["y"][:], np.arange(40) % 3)
+    whole = SPARSE.copy()
+    whole.data = np.arange(whole.nnz, dtype=np.int16)
+    sp.save_npz(tmp_path / "c.npz", whole)
+    assert bring(tmp_path / "c.npz", tmp_path)["X"].dtype == np.int16
+
+
+@pytest.mark.parametrize("kind", ["csc", "coo", "bsr"])
+def test_other_sparse_formats_are_refused(tmp_path: Path, kind: str) -> None:
+    sp.save_npz(tmp_path / "a.npz", SPARSE.asformat(kind))
+    refused(tmp_path / "a.npz", tmp_path, f"of the format {kind}", "X.tocsr()")
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("indptr", SPARSE.indptr[:-1]),
+        ("indptr", SPARSE.indptr[::-1]),
+        ("indptr", SPARSE.indptr + 1),
+        ("indices", SPARSE.indices + 300),
+        ("indices", SPARSE.indices - 300),
+        ("indices", SPARSE.indices[:-1]),
+        ("indices", SPARSE.indices * 1.0),
+        ("data", SPARSE.data * 1j),
+        ("data", SPARSE.data[:, None]),
+        ("shape", np.array([40])),
+        ("shape", np.array([40, -1])),
+        ("shape", np.array([0, 300])),
+    ],
+)
+def test_sparse_matrices_that_are_none(tmp_path: Path, part: str, value: Any) -> None:
+    own = {name: getattr(SPARSE, name) for name in ("data", "indices", "indptr", "shape")} | {part: value}
+    np.savez(tmp_path / "a.npz", format="csr", **own)
+    refused(tmp_path / "a.npz", tmp_path, "a.npz")
+
+
+def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "a.npz", SPARSE)
+    words = [
+        "5 % of it are values",
+        "40 rows of 300 features take 0.1 MiB when they are dense",
+        "--dense-limit",
+    ]
+    refused(tmp_path / "a.npz", tmp_path, *words, dense_limit=95_999)
+    bring(tmp_path / "a.npz", tmp_path, dense_limit=96_000)
+    (tmp_path / "a.svm").write_text("1 1:1 50000:1\n" * 100_000)
+    refused(tmp_path / "a.svm", tmp_path, "100,000 rows of 50,000 features take 4.7 GiB", "limit of 1.0 GiB")
+    full = sp.csr_array(np.ones((40, 300)))
+    sp.save_npz(tmp_path / "full.npz", full)
+    bring(tmp_path / "full.npz", tmp_path, dense_limit=1)
+
+
+# -- Names ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [
+        ("a.xlsx", "save it as .csv"),
+        ("a.tsv", "with commas"),
+        ("a.jsonl", ".parquet"),
+        ("a.pkl", "load it"),
+        ("a.orc", "write it as .parquet"),
+        ("a.unknown", "name it .csv, .parquet, .pq, .feather"),
+    ],
+)
+def test_other_formats_say_what_to_do(tmp_path: Path, name: str, do: str) -> None:
+    (tmp_path / name).write_text("x")
+    refused(tmp_path / name, tmp_path, "its name has no known ending", do)
+
+
+def test_metadata_of_zarr_that_are_damaged(tmp_path: Path) -> None:
+    group = zarr_arrays.create_group(tmp_path / "g.zarr")
+    zarr_arrays.create_array(group, "X", (2, 2), np.dtype(float), 2)[...] = np.eye(2)
+    metadata = tmp_path / "g.zarr/X/zarr.json"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"shape": [2]}))
+    with pytest.raises(DataError):
+        import_data(tmp_path / "g.zarr", tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
