@@ -698,20 +698,63 @@ def test_signals_are_answered_while_a_store_is_silent(
     check_answered(proxy, fault, number, "score", known.model, known.data, output.address)
 
 
-def check_answered(proxy: Proxy, fault: dict[str, Any], number: str, *arguments: str) -> processes.Done:
-    """A command that waits for a reply ends as it should at a signal."""
+@pytest.mark.parametrize(
+    ("words", "silent"),
+    [
+        ("score {known}/model {known}/data.zarr {new}", "^PUT .*{new}/blocks/000005"),
+        ("verify {done} --level full", "^GET .*{done}/scores.zarr/[a-z]+/c/9"),
+        ("score {known}/model {known}/data.zarr {done} --repair", "^PUT .*{done}/scores.zarr/[a-z]+/c/9"),
+    ],
+    ids=["score", "verify", "repair"],
+)
+def test_signals_are_answered_where_a_store_falls_silent(
+    known: Known, done: Place, proxy: Proxy, words: str, silent: str
+) -> None:
+    """In the middle of a command, while a worker waits for a reply: nobody waits until that comes."""
+    remove(done, "scores.zarr/label/c/9")
+    new = f"{done.address}-new"
+    fault = {
+        "match": silent.format(new=parse(new).path, done=parse(done.address).path),
+        "fault": "delay:3600",
+    }
+    command_line = words.format(known=known.root, done=done.address, new=new).split()
+    check_answered(proxy, fault, "SIGTERM", *command_line, "--workers", "1", then={**fault, "match": ""})
+    proxy.set_faults()
+    left = run_status(new if "{new}" in words else done.address).done_blocks
+    assert left == N_BLOCKS if words.startswith("verify") else 0 < left < N_BLOCKS
+
+
+# The command line, in a process that plans and waits as this one.
+AS_HERE = f"""
+from dcpred import plan
+from dcpred.cli import run
+from dcpred.execution import interrupts
+plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, {N_BLOCKS}
+interrupts.SILENT_SECONDS = 0.5
+run()"""
+
+
+def check_answered(
+    proxy: Proxy, fault: dict[str, Any], number: str, *arguments: str, then: dict[str, Any] | None = None
+) -> processes.Done:
+    """A command that waits for a reply ends as it should at a signal.
+
+    then  another fault, from when the first one was done
+    """
     kind = fault["fault"]
     before = proxy.counts().get(kind, 0)
     proxy.set_faults(fault)
-    whole = ["-c", "from dcpred.cli import run; run()", *arguments, "--storage-option", "timeout=3000"]
+    whole = ["-c", AS_HERE, *arguments, "--storage-option", "timeout=3000"]
     with processes.started(
         [sys.executable, *whole], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as driver:
         processes.wait_until(lambda: proxy.counts().get(kind, 0) > before, driver)
+        if then is not None:
+            proxy.set_faults(then)
         os.kill(driver.pid, getattr(signal, number))
         end = processes.finish(driver)
     assert end.returncode == 75, end.stderr
-    assert "interrupted" in end.stderr
+    assert ("interrupted" if then is None else "does not answer, so that nothing is waited for") in end.stderr
     assert "Traceback" not in end.stderr
     return end
 
