@@ -200,7 +200,7 @@ def test_preemption(night: Night) -> None:
 @slow
 @pytest.mark.parametrize("file", ["one_node.sbatch", "cluster.sbatch"])
 def test_the_time_of_a_job_is_over(night: Night, file: str) -> None:
-    """Slurm sends the signal that the file asks for, and the job goes on with another turn, or with more where
+    """Slurm sends the signal that the file asks for, and the job goes on with another turn, with more where
     dcpred has no time to start on a busy machine.
     """
     to = "B:" if file == "cluster.sbatch" else ""
