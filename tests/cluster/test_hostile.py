@@ -154,6 +154,14 @@ def test_a_body_that_no_model_has_is_refused(model: Path, body: dict[str, Any]) 
         read_model(model, support=True)
 
 
+def test_half_of_the_reference_values_are_none(model: Path) -> None:
+    told = read_json(model / MODEL_FILE)
+    del told["model"]["arrays"]["feature_sd"]
+    write_json(model / MODEL_FILE, {**told, "hash": digest_json(told["model"])})
+    with pytest.raises(ModelFormatError, match=r"damaged or was altered.*feature_sd is not declared"):
+        read_model(model)
+
+
 def test_a_few_bytes_that_claim_more_than_the_memory(model: Path) -> None:
     told = read_json(model / MODEL_FILE)
     told["model"]["arrays"]["landmarks"]["shape"] = [2**40, N_FEATURES]

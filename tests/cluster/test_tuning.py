@@ -425,6 +425,7 @@ FOUND: dict[str, Callable[[dict[str, Any]], object]] = {
     "a point that is none": lambda kept: kept["found"]["frontier"].append(7),
     "leaves in halves": lambda kept: kept["found"]["frontier"][0].update(n_leaves=2.5),
     "no accuracy": lambda kept: kept["found"]["frontier"][0].update(accuracy=None),
+    "an accuracy without end": lambda kept: kept["found"]["chosen"].update(accuracy=1e308),
     "time that is none": lambda kept: kept["found"]["seconds"].update(search=["long"]),
     "no scaling": lambda kept: kept.update(scaling={"shift": [0.0]}),
     "a scaling of other features": lambda kept: kept.update(scaling={"shift": [0.0], "factor": [1.0]}),

@@ -1,6 +1,5 @@
 """What a search keeps beside a model, MODEL.tuned.json: whether what stands there can be believed."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from dcpred_tasks.training.task_settings import in_effect
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
 COUNTS = ("n_judged", "n_leaves", "landmarks", "products", "overlap")
 COSTS = ("cost_ratio", "ns_per_row")
+LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
 
 
 def found_before(
@@ -70,4 +70,4 @@ def _is_row(row: Any, task: str) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    return type(value) in (int, float) and abs(value) < LARGEST  # type: ignore[arg-type]

@@ -335,11 +335,8 @@ def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> di
     """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves
     or coded features, older ones no reference values: what the hash covers tells.
     """
-    return {
-        name: array
-        for name, array in wanted.items()
-        if name in declared or name not in (*SINCE_2, *SINCE_3, *REFERENCE)
-    }
+    absent = (*SINCE_2, *SINCE_3, *(() if REFERENCE.keys() & declared.keys() else REFERENCE))
+    return {name: array for name, array in wanted.items() if name in declared or name not in absent}
 
 
 def _read_arrays(
