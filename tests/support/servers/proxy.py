@@ -1,6 +1,6 @@
 """A proxy that spoils requests to an object store, on loopback.
 
-    python -m support.servers.proxy TARGET_PORT FAULTS [SEED]
+    python -m support.servers.proxy TARGET_PORT FAULTS [SEED [CERTIFICATE KEY]]     PEM files, for TLS
 
 FAULTS is a JSON list of {"match": regex of "METHOD path key", "fault": …, "share": …, "times": …}; the first
 that matches, is drawn (share, 1 where it is left out) and was not done so many times yet is done. `key` is
@@ -22,6 +22,7 @@ import json
 import random
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -148,5 +149,9 @@ if __name__ == "__main__":
     faults[:] = json.loads(sys.argv[2])
     random_numbers.seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     server = Server(("127.0.0.1", 0), Handler)
+    if len(sys.argv) > 4:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[4:6])
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     announce(server.server_port)
     server.serve_forever()
