@@ -59,6 +59,7 @@ def _model(place: Place) -> dict[str, Any]:
         "n_features": model.n_features,
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),
+        "gaps": _gaps(model, artifact.feature_names),
         "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
@@ -81,7 +82,11 @@ def _model(place: Place) -> dict[str, Any]:
         "predicted_cost": _cost(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(place),
-        "settings": {"categorical": Settings.categorical, **artifact.body["settings"]},
+        "settings": {
+            "categorical": Settings.categorical,
+            "missing": Settings.missing,
+            **artifact.body["settings"],
+        },
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
         "provenance": {k: v for k, v in artifact.provenance.items() if k != KEY},
     }
@@ -95,6 +100,32 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
     return [
         {"feature": f, "name": names[f] if names else None, "codes": coding.codes(f)} for f in coding.features
     ]
+
+
+def _gaps(model: Model, names: tuple[str, ...] | None) -> dict[str, Any] | None:
+    """Of a model that knows gaps: the features that have some in sampled training rows, what stands for
+    theirs, and whether they have an indicator; None for one to which NaN is a bad value.
+    """
+    coding = model.scaling.coding
+    if coding is None or coding.gap is None:
+        return None
+    shares = np.zeros(model.n_features)
+    if model.reference is not None and model.reference.gaps is not None:
+        shares = model.reference.gaps
+    indicated = set(coding.indicated.tolist())
+    told = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
+    return {
+        "features": [
+            {
+                "feature": f,
+                "name": names[f] if names else None,
+                "share": float(shares[f]),
+                "value": float(coding.gap[f]),
+                "indicator": f in indicated,
+            }
+            for f in told
+        ]
+    }
 
 
 def _cost(model: Model) -> dict[str, float]:

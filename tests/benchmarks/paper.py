@@ -35,9 +35,9 @@ from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred import evaluation
 from dcpred.cost.measured import measure_cost
 from dcpred.cost.predicted import predict_cost
+from dcpred.evaluation import evaluate
 from dcpred.execution.workers import Workers, connect
 from dcpred.training.train import train
 from dcpred.tuning import tree_search, tune
@@ -117,7 +117,7 @@ class Place:
 
     def run(self, settings: Values) -> Result:
         model, seconds, leaves = self.train(settings)
-        found = evaluation.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
+        found = evaluate.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
         quality = 100 * found["accuracy"] if "accuracy" in found else found["rmse"]
         result = Result(
             quality, found["cost_ratio"], predict_cost(read_model(model)).cost_ratio, seconds, leaves
@@ -239,7 +239,7 @@ def measuring_workers(n_workers: int, quick: bool) -> Iterator[Workers]:
     """
     how = BRIEF if quick else LONG
     with (
-        mock.patch.object(evaluation, "measure_cost", partial(measure_cost, **how)),
+        mock.patch.object(evaluate, "measure_cost", partial(measure_cost, **how)),
         connect(n_workers) as workers,
     ):
         yield workers

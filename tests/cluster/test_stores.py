@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 import dcpred
 from dcpred.cli import main
 from dcpred.execution import store_lease
-from dcpred.execution.workers import Pool
+from dcpred.execution.workers import Pool, Workers, connect
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.blocks import Tolerance
@@ -100,6 +100,19 @@ def small_blocks() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_processes() -> Iterator[None]:
+    """Commands work in this process, unless --workers asks for others."""
+
+    def pool(n_workers: int | None, *rest: Any, **more: Any) -> AbstractContextManager[Workers]:
+        return connect(n_workers, *rest, **more) if n_workers else inline()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("score", "train", "verify"):
+            patch.setattr(f"dcpred.cli.{name}_command.connect", pool)
+        yield
+
+
 @pytest.fixture(scope="module")
 def store(request: pytest.FixtureRequest) -> Iterator[Proxy]:
     """S3, or what DCPRED_STORE names: gs, az."""
@@ -154,6 +167,11 @@ def finished(known: Known, workers: Pool) -> Place:
     return place
 
 
+@pytest.fixture(scope="module")
+def finished_bytes(finished: Place) -> dict[str, bytes]:
+    return stored(finished)
+
+
 @pytest.fixture
 def output(known: Known) -> Place:
     """A place for an output, where nothing is yet."""
@@ -161,9 +179,9 @@ def output(known: Known) -> Place:
 
 
 @pytest.fixture
-def done(output: Place, finished: Place) -> Place:
+def done(output: Place, finished_bytes: dict[str, bytes]) -> Place:
     """A finished output that a test may change."""
-    for name, data in stored(finished).items():
+    for name, data in finished_bytes.items():
         output.write(name, data)
     return output
 
@@ -272,8 +290,8 @@ def test_commands_take_addresses(known: Known, finished: Place) -> None:
     assert as_json("inspect", finished.address)["kind"] == "scores"
     assert as_json("inspect", known.model)["hash"] == as_json("inspect", known.folder / "model")["hash"]
     assert as_json("inspect", known.data)
-    on_store = as_json("evaluate", known.model, known.data)
-    on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr")
+    on_store = as_json("evaluate", known.model, known.data, "--no-cost")
+    on_disk = as_json("evaluate", known.folder / "model", known.folder / "data.zarr", "--no-cost")
     assert on_store["accuracy"] == on_disk["accuracy"]
 
 
@@ -606,7 +624,7 @@ def test_a_store_without_conditions_is_no_place_for_outputs(
     known: Known, output: Place, proxy: Proxy, tmp_path: Path
 ) -> None:
     proxy.set_faults({"match": "^PUT ", "fault": "strip"})
-    told = command("score", known.model, known.data, output.address, "--workers", 1, code=3).stderr
+    told = command("score", known.model, known.data, output.address, code=3).stderr
     assert "does not heed the conditions of writing" in told
     assert output.names("") == set()
     score(known.model, known.x, tmp_path / "out", inline)

@@ -16,7 +16,7 @@ from dcpred import import_data, load_model
 from dcpred.cli import main
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.importing import find_schema
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.refresh.refresh import refresh
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import train
@@ -85,6 +85,33 @@ def test_from_a_csv_to_scores_by_the_commands(
     told = json.loads(run("evaluate", tmp_path / "model", tmp_path / "test.zarr", "--no-cost", "--json"))
     assert told["accuracy"] == pytest.approx(right, abs=2.5 / 300)
     assert open_artifact(tmp_path / "model").hash == open_artifact(folder / "model").hash
+
+
+def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train", "score"):
+        monkeypatch.setattr(f"dcpred.cli.{name}_command.connect", lambda *_, **__: inline())
+    frame = table(600)
+    frame.loc[::9, "amount"] = np.nan
+    assert frame["age"].isna().any()
+    data, model = tmp_path / "d.zarr", tmp_path / "m"
+    shown = run("import", write_csv(frame, tmp_path / "d.csv"), data, "--target", "label", "--id", "id")
+    assert "NaN is a gap" in shown
+    settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    told = json.loads(run("train", data, model, *settings, "--set", "missing=amount", "--json"))
+    names = list(open_artifact(model).feature_names or ())
+    assert told["gaps"]["known"]
+    assert told["gaps"]["indicated"] == [names.index("amount")]
+    coding = coding_of(model)
+    assert coding is not None
+    assert coding.features == [names.index("colour")]
+    run("import", tmp_path / "d.csv", tmp_path / "new.zarr", "--like", model)
+    run("score", model, tmp_path / "new.zarr", tmp_path / "scores")
+    scores = zarr.open_group(tmp_path / "scores/scores.zarr", mode="r")
+    assert (scores["status"][:] == 1).all()
+    labels = np.array(scores["label"].attrs["labels"])[scores["label"][:]]
+    np.testing.assert_array_equal(labels, load_model(model).predict(frame.drop(columns=["id", "label"])))
+    told = json.loads(run("inspect", tmp_path / "scores", "--json"))["manifest"]
+    assert "gap_shift" in told["drift"]["features"]["top"][0]
 
 
 def coding_of(model: Path) -> Coding | None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from dcpred.execution.workers import Scheduler, connect
+from dcpred.training.train import train
 from dcpred_tasks.errors import SchedulerError
+from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.certificates import ROLES, Certificates, make_certificates
 from support.data import make_blobs, make_group
+from support.pools import inline
 
 CLUSTER = """
 import sys
@@ -100,13 +103,14 @@ def cluster(protocol: str, environment: dict[str, str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Here:
-    """What there is: two clusters, and the certificates of one, of none, and of nobody."""
+    """What there is: two clusters, and the certificates of one, of none, and of nobody; data and a model."""
 
     secure: str
     plain: str
     own: Certificates
     other: Certificates
     data: Path
+    model: Path
 
     @property
     def host(self) -> str:
@@ -120,10 +124,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     own, other = make_certificates(folder / "own"), make_certificates(folder / "other")
     blobs = make_blobs(300, n_features=4, n_classes=2, seed=0)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y)
+    settings = make_settings({"landmarks": 4, "n_leaves": 2})
+    train(f"{data}/X", f"{data}/y", folder / "model", settings, inline)
     (folder / "own" / "notes.txt").write_text("no certificate\n")
     _encrypt(folder / "own")
     with cluster("tls://", own.environment(*ROLES)) as secure, cluster("tcp://", {}) as plain:
-        yield Here(secure, plain, own, other, data)
+        yield Here(secure, plain, own, other, data, folder / "model")
 
 
 def _encrypt(folder: Path) -> None:
@@ -236,21 +242,18 @@ MISTAKES: dict[str, Case] = {
 }
 
 
-def train(place: Here, model: Path, address: str, more: dict[str, str]) -> processes.Done:
-    """`dcpred train` in a process of its own. more: options, which begin with --, and variables"""
+def dcpred(arguments: Sequence[str | Path], address: str, more: dict[str, str]) -> processes.Done:
+    """A command in a process of its own. more: options, which begin with --, and variables"""
     options = [text for name, value in more.items() if name.startswith("--") for text in (name, value)]
     variables = {name: value for name, value in more.items() if not name.startswith("--")}
-    command = [sys.executable, "-c", "from dcpred.cli import run; run()", "train", place.data, model]
-    small = ("--set", "landmarks=4", "--set", "n_leaves=2")
-    return processes.run(
-        [*command, *small, "--scheduler", address, *options], env={**ENVIRONMENT, **variables}
-    )
+    command = [sys.executable, "-c", "from dcpred.cli import run; run()", *arguments]
+    return processes.run([*command, "--scheduler", address, *options], env={**ENVIRONMENT, **variables})
 
 
 @pytest.mark.parametrize("case", list(MISTAKES))
 def test_a_mistake_is_told_in_one_sentence(place: Here, tmp_path: Path, case: str) -> None:
     address, more, words = MISTAKES[case]
-    done = train(place, tmp_path / "model", address(place), more(place))
+    done = dcpred(["score", place.model, place.data, tmp_path / "out"], address(place), more(place))
     assert done.returncode == 3, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -261,7 +264,8 @@ def test_a_mistake_is_told_in_one_sentence(place: Here, tmp_path: Path, case: st
 
 def test_certificates_by_options_train_a_model(place: Here, tmp_path: Path) -> None:
     given = files(place.own / "ca.pem", place.own / "client.pem", place.own / "client.key")
-    done = train(place, tmp_path / "model", place.secure, given)
+    small = ("--set", "landmarks=4", "--set", "n_leaves=2")
+    done = dcpred(["train", place.data, tmp_path / "model", *small], place.secure, given)
     assert done.returncode == 0, done.stderr
     assert f"on the Dask cluster at {place.secure}" in done.stderr
 

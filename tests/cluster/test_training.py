@@ -5,7 +5,6 @@ written.
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
 SETTINGS = make_settings(
-    {"n_leaves": 8, "max_leaf_rows": 300, "landmarks": 8, "products": 16, "keep_support_vectors": True}
+    {"n_leaves": 8, "max_leaf_rows": 150, "landmarks": 8, "products": 16, "keep_support_vectors": True}
 )
 
 
@@ -37,7 +36,7 @@ def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **m
 
 @pytest.fixture(scope="module")
 def many() -> Classes:
-    return make_blobs(2_400, n_features=6, n_classes=3, seed=1)
+    return make_blobs(1_200, n_features=6, n_classes=3, seed=1)
 
 
 @pytest.fixture
@@ -52,11 +51,10 @@ def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes, tw
     hashes = []
     for i, (chunk_rows, shard_rows, pool) in enumerate(
         [
-            (500, None, partial(connect, 1, None)),
-            (500, None, two_workers),
-            (333, None, inline),
-            (250, 1_000, inline),
-            (2_400, None, inline),
+            (250, None, two_workers),
+            (167, None, inline),
+            (125, 500, inline),
+            (1_200, None, inline),
         ]
     ):
         data = make_group(
@@ -74,7 +72,7 @@ def test_blocks_do_not_matter(tmp_path: Path, many: Classes, monkeypatch: pytest
 
 
 def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
-    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=350)
     run(data, tmp_path / "model")
     survey = survey_rows(many.X, many.y, None, 0, "classification")
     own = train_rows(many.X, many.y, np.ones(len(many.X)), np.empty(0), survey, SETTINGS, (0, 1, 2))
@@ -88,7 +86,7 @@ def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
 NEW = make_settings(
     {
         "n_leaves": 8,
-        "max_leaf_rows": 900,  # leaves are divided beyond 300 rows, and halos thinned
+        "max_leaf_rows": 450,  # leaves are divided beyond 150 rows, and halos thinned
         "landmarks": 6,
         "products": 8,
         "refine_steps": 20,
@@ -145,18 +143,18 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
     hashes = []
     pools = [inline, two_workers] if settings is NEW else [inline]
-    for i, (chunk_rows, pool) in enumerate([(2_400, inline), (333, pools[0]), (250, pools[-1])]):
+    for i, (chunk_rows, pool) in enumerate([(1_200, inline), (167, pools[0]), (125, pools[-1])]):
         data = make_group(tmp_path / f"{i}.zarr", many.X, many.y, chunk_rows=chunk_rows)
         hashes.append(run(data, tmp_path / f"model-{i}", pool, settings).hash)
     assert len(set(hashes)) == 1
     stored = read_model(tmp_path / "model-0", support=True)
     check_same_bits(stored, in_memory(many, settings))
     assert stored.leaf_rows.sum() == len(many.X)
-    assert stored.leaf_rows.max() <= 300
+    assert stored.leaf_rows.max() <= 150
     if settings is NEW:
         assert len(set(stored.support.gamma.tolist())) > 1
         alone = run(
-            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=300)
+            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=150)
         )
         assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
         assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
@@ -166,7 +164,7 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     codes = np.random.default_rng(0).choice([3, 7, 8, 20], len(many.X))
     data = Classes(np.column_stack([many.X, codes]).astype(np.float32), many.y)
     last = data.X.shape[1] - 1
-    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=700)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
     zarr.open_array(group / "X").attrs["feature_names"] = [*(f"x{i}" for i in range(last)), "kind"]
     report = run(group, tmp_path / "model", settings=replace(NEW, categorical="kind"))
     stored, memory = (
@@ -181,6 +179,26 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
+def test_gaps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([many.X, np.full(len(many.X), 3)]).astype(np.float32)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[(many.y == 1) & (rng.random(len(X)) < 0.9), 2] = np.nan
+    X[350:700, 4] = np.nan  # A block without any value
+    X[:, 5] = np.nan
+    data = Classes(X, many.y)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
+    report = run(group, tmp_path / "model", settings=NEW)
+    stored = read_model(tmp_path / "model", support=True)
+    check_same_bits(stored, in_memory(data, NEW))
+    assert report.gaps["known"]
+    assert report.gaps["without_values"] == [5]
+    assert 2 in report.gaps["indicated"]
+    decision, status = score_rows(stored, X)
+    assert (status == 1).all()
+    assert (class_numbers(decision) == many.y).mean() > 0.8
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: str) -> None:
     rng = np.random.default_rng(0)
@@ -188,7 +206,7 @@ def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: s
     data = many if task == "classification" else Classes(many.X, many.X[:, 0].astype(float) ** 2)
     # no leaf is thinned: rows have other numbers where some are left out
     settings = replace(NEW, task=task, max_leaf_rows=8_000)
-    group = make_group(tmp_path / "d.zarr", data.X, data.y, w=weight, chunk_rows=700)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, w=weight, chunk_rows=350)
     report = run(group, tmp_path / "model", settings=settings, weight=f"{group}/w")
     check_same_bits(read_model(tmp_path / "model", support=True), in_memory(data, settings, weight))
     assert report.thinned_leaves == 0
@@ -252,7 +270,7 @@ def test_a_learned_scaling_leaves_noise_out(tmp_path: Path, blobs: Classes) -> N
 
 @pytest.fixture(scope="module")
 def some() -> Classes:
-    return make_blobs(1_500, n_features=6, n_classes=3, seed=1)
+    return make_blobs(900, n_features=6, n_classes=3, seed=1)
 
 
 @pytest.mark.parametrize("where", ["between blocks", "within a block"])
@@ -260,7 +278,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=250)
+    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=150)
     expected = run(data, tmp_path / "expected", settings=NEW).hash
     halo_block, write_piece = train_model.halo_block, train_model.write_piece
     done: list[int] = []
@@ -302,7 +320,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
 def test_a_finished_halo_is_not_looked_for_again(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=700)
+    data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=400)
     expected = run(data, tmp_path / "expected", settings=NEW).hash
 
     def stop(job, group):
@@ -337,7 +355,7 @@ def test_other_data_at_the_same_place_are_trained_on_in_the_same_process(
 
 
 def test_limits_and_conservation(tmp_path: Path, many: Classes) -> None:
-    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=350)
     report = run(data, tmp_path / "model")
     rows = read_model(tmp_path / "model").leaf_rows
     assert rows.sum() == len(many.X) == report.n_rows
@@ -378,7 +396,7 @@ def test_rows_that_are_all_alike(tmp_path: Path) -> None:
 def test_resume_does_only_what_is_missing(
     tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=700)
+    data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=350)
     expected = run(data, tmp_path / "expected").hash
     fitted: list[int] = []
     fit_leaves = train_model.fit_leaves
@@ -488,7 +506,7 @@ def test_bad_values(tmp_path: Path, blobs: Classes, spoil, message: str, pool) -
     spoil(X, y)
     data = make_group(tmp_path / "d.zarr", X, y)
     with pytest.raises(DataError, match=message):
-        run(data, tmp_path / "model", pool)
+        run(data, tmp_path / "model", pool, replace(SETTINGS, missing="refuse"))
     assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
 
 

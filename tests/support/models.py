@@ -20,7 +20,7 @@ from dcpred_tasks.model.tree import Tree
 
 Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
-SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded")
+SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps")
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = (
     "f8",
@@ -78,9 +78,9 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    if kind in ("standard", "zero", "tiny", "few", "coded"):
+    if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps"):
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
-    if kind == "far":
+    if kind == "far" or (kind == "gaps" and rng.random() < 0.3):
         shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
     if kind == "zero":
         factor[rng.integers(d)] = 0.0
@@ -92,7 +92,36 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         if rng.random() < 0.3:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
         return Scaling(shift, factor, random_coding(rng, d))
+    if kind in ("gaps", "coded gaps"):
+        if rng.random() < 0.3:
+            factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
+        return Scaling(shift, factor, random_gaps(rng, shift, factor, kind == "coded gaps"))
     return Scaling(shift, factor)
+
+
+def random_gaps(
+    rng: np.random.Generator, shift: NDArray[np.float64], factor: NDArray[np.float64], coded: bool
+) -> Coding:
+    """Features that become so many columns, some of them or none with an indicator; what stands for a gap is
+    near the middle of a feature that is not coded.
+    """
+    most = max(len(shift) // 2, 1) if len(shift) > 1 else 0
+    n_indicators = int(rng.choice([0, 0, rng.integers(0, most + 1), most]))
+    n_own = len(shift) - n_indicators
+    known = (random_coding(rng, n_own) if coded else None) or Coding(np.arange(n_own), np.full(n_own, np.nan))
+    n_indicators = min(n_indicators, known.n_features)
+    spare = len(shift) - len(known.source) - n_indicators  # few features of many codes
+    first = known.first
+    middle = shift[first] + rng.normal(size=len(first)) / np.where(factor[first] == 0, 1.0, factor[first])
+    codes = {f: np.array(known.codes(f)) for f in known.features}
+    n_features = known.n_features + spare
+    gap = np.append(middle, np.zeros(spare))
+    for f, own in codes.items():
+        gap[f] = own.max() + 1 if rng.random() < 0.5 else own.min() - 1
+    indicated = np.sort(rng.permutation(known.n_features)[:n_indicators]).tolist()
+    coding = coded_columns(n_features, codes, gap, indicated)
+    assert coding is not None
+    return coding
 
 
 def random_coding(rng: np.random.Generator, n_columns: int) -> Coding | None:
@@ -257,6 +286,8 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
         for feature in coding.features:
             raw[:, feature] = random_codes(rng, coding.codes(feature), n)
     kind = np.dtype(dtype)
+    if model.scaling.knows_gaps and kind.kind == "f":
+        raw[rng.random((n, d)) < rng.choice([0.0, 0.05, 0.5, 1.0], (n, 1), p=[0.3, 0.3, 0.3, 0.1])] = np.nan
     if kind.kind == "b":
         return raw > 0
     if kind.kind in "iu":
@@ -296,6 +327,8 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
         ("polynomial", "zero"),
         ("rbf", "few"),
         ("rbf", "coded"),
+        ("rbf", "gaps"),
+        ("rbf", "coded gaps"),
         *others,
     ]
     for d, n_outputs in product((1, 3, 15, 16, 17, 54), (1, 3, 17)):

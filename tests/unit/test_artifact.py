@@ -252,14 +252,19 @@ def test_the_self_test_comes_back(copied: Path, model: Model) -> None:
     check_equal(open_artifact(copied).self_test(), make_self_test(model))
 
 
+# Arrays that the model of these tests has not.
+ABSENT = model_artifact.CODING | model_artifact.GAPS | model_artifact.MACHINES
+SINCE_2 = tuple(name for name, array in model_artifact.ARRAYS.items() if array.since == 2)
+
+
 def as_version_1(path: Path) -> None:
     """What the first release wrote: no γ but those of the two kernels, and settings of that time."""
-    for name in model_artifact.SINCE_2:
+    for name in SINCE_2:
         shutil.rmtree(path / "arrays.zarr" / name)
 
     def older(value: dict[str, Any]) -> None:
         value["version"] = 1
-        for name in model_artifact.SINCE_2:
+        for name in SINCE_2:
             del value["model"]["arrays"][name]
         for name in ("refine", "refine_steps", "refine_ridge", "guide", "overlap", "halo_weight"):
             del value["model"]["settings"][name]
@@ -270,7 +275,7 @@ def as_version_1(path: Path) -> None:
 
 def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     """Its landmarks have γ of the kernel, and its local machines that of the local kernel."""
-    assert model_artifact.SINCE_2 == ("gamma", "support_gamma")
+    assert SINCE_2 == ("gamma", "support_gamma")
     as_version_1(copied)
     stored = read_model(copied, support=True)
     assert model.support is not None
@@ -378,9 +383,7 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
 
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
     chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
-    assert (
-        len(chunks) == len(ARRAYS) - len(model_artifact.CODING | model_artifact.MACHINES) - 2
-    )  # nor bounds, nor factors of leaves
+    assert len(chunks) == len(ARRAYS) - len(ABSENT) - 2  # nor bounds, nor factors of leaves
     for file in chunks:
         data = file.read_bytes()
         for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
@@ -400,8 +403,8 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
     another.
     """
     files = sorted(copied.rglob("zarr.json"))
-    # That of the group, and one for each array but factors of leaves and codes.
-    assert len(files) == len(ARRAYS) - len(model_artifact.CODING | model_artifact.MACHINES)
+    # That of the group, and one for each array but factors of leaves, and what is absent.
+    assert len(files) == len(ARRAYS) - len(ABSENT)
     rng, found = np.random.default_rng(0), 0
     for file in files:
         data = file.read_bytes()
@@ -635,5 +638,5 @@ def test_a_coding_that_is_none_is_refused(coded: tuple[Path, Model], tmp_path: P
     broken.scaling.coding.code[3:] = [9, 8, 7]
     with mock.patch.object(model_artifact, "make_self_test", return_value=make_self_test(coded[1])):
         write_model(wrong, broken, {}, {})
-    with pytest.raises(ModelFormatError, match=r"arrays source and code are no coding.*copy it again"):
+    with pytest.raises(ModelFormatError, match=r"arrays source, code and gap are no coding.*copy it again"):
         read_model(wrong)

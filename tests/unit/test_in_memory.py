@@ -293,7 +293,15 @@ def test_values_too_large_for_single_precision_are_named(value: float) -> None:
 
 
 def survey_of(n: int) -> Survey:
-    return Survey(n, n, np.full(2, -3.0), np.full(2, 3.0), np.array([0, 1]), np.array([n / 2, n / 2]))
+    return Survey(
+        n_rows=n,
+        n_used=n,
+        minimum=np.full(2, -3.0),
+        maximum=np.full(2, 3.0),
+        gaps=np.zeros(2, np.int64),
+        classes=np.array([0, 1]),
+        class_weights=np.array([n / 2, n / 2]),
+    )
 
 
 def test_the_number_of_leaves_follows_the_rows() -> None:

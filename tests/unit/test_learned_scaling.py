@@ -90,7 +90,7 @@ def test_the_loss_is_its_definition(rng: np.random.Generator) -> None:
     assert loss_and_gradient(w, S, t, y, near_weight, weight, VALUES)[0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("n", "k"), [(9, 8), (50, 4), (700, 5), (6401, 31), (2113, 32)])
+@pytest.mark.parametrize(("n", "k"), [(9, 8), (17, 8), (21, 10), (50, 4), (700, 5), (6401, 31), (2113, 32)])
 def test_neighbours_are_those_of_the_definition(n: int, k: int, rng: np.random.Generator) -> None:
     pool = rng.normal(size=(n, 4)).astype(np.float32)
     own = rng.choice(n, min(n, 300), replace=False)

@@ -5,6 +5,7 @@ ever. What is kept may be damaged, and may not be kept at all.
 import ctypes
 import errno
 import fcntl
+import json
 import os
 import resource
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 from llvmlite import binding
 
 from dcpred_tasks.engine import arguments, machine_code, processors
-from dcpred_tasks.engine.machine_code import MachineCode
+from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.scoring import scorer
@@ -64,6 +65,17 @@ def twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
         monkeypatch.setenv(name, str(tmp_path / "cache"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return bytes(binding.parse_assembly(TWICE).as_bitcode())
+
+
+@pytest.fixture
+def packed(twice: bytes, tmp_path: Path) -> Bitcode:
+    """The same as it comes with a package, in place of the engine, which takes seconds to compile."""
+    package = Bitcode(tmp_path / "package", "twice", "score", "twice_source", ())
+    package.folder.mkdir()
+    (package.folder / "twice.bc").write_bytes(twice)
+    made_of = {"sources": machine_code.fingerprint_of_sources(package)}
+    (package.folder / "twice.json").write_text(json.dumps(made_of))
+    return package
 
 
 @pytest.fixture
@@ -224,12 +236,12 @@ def test_levels(has: str, level: str | None, monkeypatch: pytest.MonkeyPatch) ->
     assert processors.own_level() == (None if level is None else Target(level))
 
 
-def test_the_engine_is_compiled_ahead_of_time(twice: bytes, tmp_path: Path) -> None:
-    made = [machine_code.warm(name) for name in ("host", "x86-64-v3", "x86-64-v3")]
+def test_code_is_compiled_ahead_of_time(packed: Bitcode, tmp_path: Path) -> None:
+    made = [machine_code.warm(name, packed) for name in ("host", "x86-64-v3", "x86-64-v3")]
     assert [code.has_compiled for code in made] == [True, True, False]
     assert {code.places()[0].parents[1] for code in made} == {tmp_path / "cache"}
     with pytest.raises(SettingsError, match="asked for amd64, but it is made for host, x86-64-v3 and"):
-        machine_code.warm("amd64")
+        machine_code.warm("amd64", packed)
 
 
 @pytest.fixture
@@ -251,7 +263,7 @@ def other_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("features", ["", None])
 def test_code_for_a_level_that_is_named_is_found_on_other_processors(
     fresh: None,
-    twice: bytes,
+    packed: Bitcode,
     features: str | None,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -260,10 +272,10 @@ def test_code_for_a_level_that_is_named_is_found_on_other_processors(
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
     if features is not None:
         monkeypatch.setenv("NUMBA_CPU_FEATURES", features)
-    machine_code.warm("x86-64-v3")
+    machine_code.warm("x86-64-v3", packed)
     request.getfixturevalue("other_processor")
-    assert machine_code.own_code().is_there()
-    assert machine_code.own_code().places()[0].name == "x86-64-v3.o"
+    assert machine_code.own_code(packed).is_there()
+    assert machine_code.own_code(packed).places()[0].name == "x86-64-v3.o"
 
 
 def test_features_that_are_named_have_machine_code_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,14 +297,12 @@ def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: p
         machine_code.own_code()
 
 
-def test_machine_code_that_cannot_be_kept_is_told(
-    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_code_that_cannot_be_kept_is_told(packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_CACHE_DIR", "/dev/null/none")
     with pytest.raises(
         ResourceError, match=r"/dev/null/none/dcpred.* cannot be written; set DCPRED_CACHE_DIR"
     ):
-        machine_code.warm("host")
+        machine_code.warm("host", packed)
 
 
 def test_code_of_other_versions_that_nobody_uses_is_removed(twice: bytes, tmp_path: Path) -> None:
@@ -382,14 +392,12 @@ def test_threads_share_what_one_compiles(twice: bytes, monkeypatch: pytest.Monke
     assert len(compiled) == 1
 
 
-def test_a_damaged_file_that_cannot_be_replaced_is_told(
-    twice: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = machine_code.warm("host").places()[0]
+def test_a_damaged_file_that_cannot_be_replaced_is_told(packed: Bitcode) -> None:
+    place = machine_code.warm("host", packed).places()[0]
     place.unlink()
     place.mkdir()
     with pytest.raises(ResourceError, match=r"\.o, but that cannot be written"):
-        machine_code.warm("host")
+        machine_code.warm("host", packed)
 
 
 def test_a_folder_that_others_may_write_to_is_passed_over(

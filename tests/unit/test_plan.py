@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred.cli import rendering
+from dcpred.cli import evaluation_rendering
 from dcpred.cost import measured
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
 from dcpred.training.leaf_plan import GROUP_ROWS, leaf_groups
@@ -126,7 +126,7 @@ def test_a_measurement_beside_other_work_says_between_what(
     assert found.beside_other_work == told
     assert found.most_cost_ratio == pytest.approx(other * found.least_cost_ratio, rel=0.05)
     quality = {"n_samples": 10, "n_bad": 0, "accuracy": 1.0}
-    said = rendering.evaluated(quality | asdict(found))
+    said = evaluation_rendering.evaluated(quality | asdict(found))
     between = f"between {found.least_cost_ratio:.1f} and {found.most_cost_ratio:.1f}"
     assert (f"measured beside other work: {between}" in said) == told
     assert ("linear predictions" in said) != told

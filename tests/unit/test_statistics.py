@@ -132,7 +132,7 @@ def test_moments_are_those_of_raw_rows(scaling: str) -> None:
     model = random_model(3, d=5, scaling=scaling)
     X = random_rows(model, 400, 1)
     total = observed(model, X, cuts=(1, 130, 131))
-    found = raw_moments(model.scaling, total.moments.mean, total.moments.sd)
+    found = raw_moments(model.scaling, total.moments)
     assert total.moments.n == 400
     sd = X.std(axis=0)
     assert np.abs((found.mean - X.mean(axis=0)) / sd).max() < 1e-5

@@ -46,14 +46,41 @@ def test_a_bad_feature_is_named_by_row_of_the_data_set_and_column(dtype: type, b
     X = X34.astype(dtype)
     X[1, 2] = X[2, 0] = bad
     with pytest.raises(DataError, match=rf"X has {bad} in row 1001, column 2;"):
-        survey_rows(X, Y3, None, 1000, "classification")
+        survey_rows(X, Y3, None, 1000, "classification", "refuse")
 
 
 def test_a_bad_row_of_weight_0_is_refused_as_well() -> None:
     X = X34.copy()
-    X[1, 2] = np.nan
+    X[1, 2] = np.inf
     with pytest.raises(DataError, match="row 1, column 2"):
         survey_rows(X, Y3, np.array([1.0, 0.0, 1.0]), 0, "classification")
+
+
+def test_gaps_are_counted_and_no_limit_knows_them() -> None:
+    """Of rows that are used; a feature without any value has no limits, in a block and in all of them."""
+    X = np.array([[1, np.nan, np.nan], [np.nan, 4, np.nan], [3, 6, np.nan], [np.nan] * 3])
+    weight = np.array([1.0, 1.0, 2.0, 0.0])
+    found = survey_rows(X, np.array([0, 1, 1, 0]), weight, 0, "classification")
+    parts = [
+        survey_rows(X[a:b], np.array([0, 1, 1, 0])[a:b], weight[a:b], a, "classification")
+        for a, b in ((0, 1), (1, 3), (3, 4))
+    ]
+    for one in (found, merge_surveys(parts)):
+        assert one.gaps.tolist() == [1, 1, 3]
+        np.testing.assert_array_equal(one.minimum, [1, 4, np.nan])
+        np.testing.assert_array_equal(one.maximum, [3, 6, np.nan])
+    X[3, 0] = np.inf
+    with pytest.raises(DataError, match=r"X has inf in row 3, column 0; correct such rows"):
+        survey_rows(X, np.array([0, 1, 1, 0]), weight, 0, "classification")
+
+
+def test_gaps_are_refused_where_the_setting_says_so() -> None:
+    X = X34.copy()
+    X[2, 1] = np.nan
+    with pytest.raises(
+        DataError, match=r"where missing is refuse, but X has nan in row 2.*set missing to auto"
+    ):
+        survey_rows(X, Y3, None, 0, "classification", "refuse")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

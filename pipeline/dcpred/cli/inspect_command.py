@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from dcpred.cli import rendering
+from dcpred.cli import inspect_rendering
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.inspection import inspect_path
 
@@ -17,4 +17,4 @@ from dcpred.inspection import inspect_path
 def inspect_command(path: str | Path, as_json: bool) -> None:
     """Say what a data set, a model or an output holds."""
     result = inspect_path(path)
-    emit(result, as_json, rendering.inspected)
+    emit(result, as_json, inspect_rendering.inspected)

@@ -4,6 +4,7 @@ from typing import Any
 
 from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
+from dcpred.training.gap_report import gaps_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
@@ -37,6 +38,7 @@ def trained(r: dict[str, Any]) -> str:
                 f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
             ),
             ("landmarks", f"{r['n_landmarks']:,}"),
+            *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",
@@ -108,13 +110,23 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
         )
     if features and features["n_large"]:
         top = features["top"][0]
-        far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
         said.append(
             f"{moved} moved by {large['shift']} standard deviations or more, most of all feature"
-            f" {top['feature']} ({far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g})"
+            f" {top['feature']} ({_moved(top)})"
         )
     return "; ".join(said)
+
+
+def _moved(top: dict[str, Any]) -> str:
+    """How far a feature is from that of training, by its mean or by its gaps."""
+    shift, of_gaps = (
+        abs(float("inf") if one is None else one) for one in (top["shift"], top.get("gap_shift", 0))
+    )
+    if of_gaps > shift:
+        return f"gaps in {100 * top['gaps']:.3g} % of rows, in training in {100 * top['training_gaps']:.3g} %"
+    far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
+    return f"{far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g}"
 
 
 def _why(status: str, feature: int | None) -> str:
@@ -253,7 +265,8 @@ def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:
         said.append(
             f"{counted(found['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
             f"({_first(found['rows'], found['n_rows'])}) in {_and_more(features, found['n_features'])}; "
-            "training refuses such rows, and scoring gives them status 2"
+            "NaN is a gap, which a model may know (setting missing); infinity is refused by training and gets"
+            " status 2 in scoring"
         )
     if found["n_targets"]:
         said.append(
@@ -322,38 +335,3 @@ def warmed(r: dict[str, Any]) -> str:
     return rows(
         [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
     )
-
-
-UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
-
-
-def inspected(r: dict[str, Any]) -> str:
-    pairs: list[tuple[str, str]] = []
-    schema = r.get("schema")
-    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r)}, pairs)
-    pairs += schema_lines(schema) if schema else []
-    moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
-    return rows([("drift", moved), *pairs] if moved else pairs)
-
-
-def _coded(r: dict[str, Any]) -> dict[str, Any]:
-    """In place of the codes of each coded feature, how many of them have a column."""
-    if not r.get("coded_features"):
-        return {}
-    named = {
-        str(one["feature"] if one["name"] is None else one["name"]): counted(
-            len(one["codes"]), "code has a column", "codes have a column"
-        )
-        for one in r["coded_features"]
-    }
-    return {"coded_features": named}
-
-
-def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            _flatten(f"{prefix}.{name}" if prefix else str(name), inner, pairs)
-    else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        text = "not known" if value is None and prefix.endswith(UNLISTED) else text
-        pairs.append((prefix, text if len(text) <= 200 else f"{text[:200]} …"))

@@ -63,7 +63,6 @@ def linear_ns(n_features: int) -> float:
 
 def predict_cost(model: Model) -> PredictedCost:
     """The cost of float32 rows by the compiled engine."""
-    d, columns = model.n_features, model.n_columns
     held = len(held_features(model))
     share = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     m, p = np.diff(model.landmark_at), np.diff(model.pair_at)
@@ -72,15 +71,29 @@ def predict_cost(model: Model) -> PredictedCost:
     t = np.diff(model.triangle_at) / np.maximum(m, 1)
     in_leaf: FloatArray = np.sum([prices.landmarks(m), prices.products(p), prices.triangle(t, m)], axis=0)
     values = float(share @ prices.values(m))
-    convert = 4.0 + 0.424 * d if model.scaling.coding is None else 7.0 + 0.55 * d + 0.4 * columns
     return PredictedCost(
         # Once before the walk, and once more about the middle of the leaf; features of factor 0 count, too.
-        convert=((model.tree.n_nodes > 0) + works) * convert,
+        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(model),
         descend=_descend_ns(model, share, held),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
-        linear=linear_ns(d),
+        linear=linear_ns(model.n_features),
     )
+
+
+def _convert_ns(model: Model) -> float:
+    """One conversion of a row: of features that lie side by side, or of the columns that they become first.
+    Where gaps are known, every number is looked at, and with indicators the row is copied.
+    """
+    d, columns, coding = model.n_features, model.n_columns, model.scaling.coding
+    if coding is None:
+        return 4.0 + 0.424 * d
+    own = 7.0 + 0.55 * d + 0.4 * columns if coding.is_coded.any() else 4.0 + 0.424 * columns
+    if coding.gap is not None:
+        own += 0.8 + 0.07 * columns
+    if len(coding.indicated) and not coding.is_coded.any():
+        own += 3.0 + 0.06 * d + 0.5 * len(coding.indicated)
+    return own
 
 
 def prices_of(model: Model) -> Prices:

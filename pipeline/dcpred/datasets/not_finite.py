@@ -1,6 +1,6 @@
 """Rows of a data set that are not finite, counted while they are written.
 
-Training refuses such rows, and scoring gives them status 2.
+NaN is a gap, which a model may know. Training refuses rows with infinity, and scoring gives them status 2.
 """
 
 from dataclasses import dataclass

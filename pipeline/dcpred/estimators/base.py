@@ -22,7 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators.class_names import named
+from dcpred.execution.progress import reporter
 from dcpred.training.forecast import watched_training
+from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.errors import DataError, SettingsError
@@ -68,7 +70,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self._takes_gaps
         return tags
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """Whether rows to train on may have NaN."""
+        return not (isinstance(self.missing, str) and self.missing == "refuse")
+
+    @property
+    def _finite(self) -> bool | str:
+        """What scikit-learn checks of values in memory."""
+        return "allow-nan" if self._takes_gaps else True
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
@@ -170,7 +183,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self._fit_on_workers(X, target, weight, settings)
             return
         scaling: Scaling | None = None
-        survey = survey_rows(X, target, weight, 0, self._task)
+        survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         check_survey(survey, self._task, classes or None)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
@@ -184,6 +197,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             self.model_ = train_rows(
                 X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
             )
+        if scaling is None:  # A search has told it before.
+            told = gaps_in_words(describe_gaps(self.model_.scaling, survey), self._feature_names())
+            if told:
+                reporter(self.verbose).say(told)
         self._remember(settings)
 
     def _feature_names(self) -> Sequence[str] | None:

@@ -66,6 +66,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
         but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
         let rows that are held out do better; it may stand beside features. none: no feature.
+    missing : str, default "auto"
+        What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the
+        most frequent code. indicate: the same, and every feature with gaps gets a column that says where they
+        are; features that are listed get one, and no others do. auto: refuse where no training row has a gap;
+        else as impute, with such a column for features where it lets rows that are held out do better.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -166,6 +171,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         class_weight: str | dict[Any, float] | None = None,
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
+        missing: str | Sequence[int | str] = "auto",
         overlap: int | None = None,
         halo_weight: float | None = None,
         landmarks: int | None = None,
@@ -206,6 +212,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.class_weight = class_weight
         self.scaling = scaling
         self.categorical = categorical
+        self.missing = missing
         self.overlap = overlap
         self.halo_weight = halo_weight
         self.landmarks = landmarks
@@ -263,7 +270,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self._keep_names(names)
             self.classes_ = np.array(self.model_.classes)
             return self
-        X, y = validate_data(self, X, named(y, labels), dtype="numeric")
+        X, y = validate_data(self, X, named(y, labels), dtype="numeric", ensure_all_finite=self._finite)
         self._keep_columns()
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)

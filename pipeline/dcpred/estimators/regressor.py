@@ -54,6 +54,11 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
         but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
         let rows that are held out do better; it may stand beside features. none: no feature.
+    missing : str, default "auto"
+        What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the
+        most frequent code. indicate: the same, and every feature with gaps gets a column that says where they
+        are; features that are listed get one, and no others do. auto: refuse where no training row has a gap;
+        else as impute, with such a column for features where it lets rows that are held out do better.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -148,6 +153,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         head_ridge: float | None = None,
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
+        missing: str | Sequence[int | str] = "auto",
         overlap: int | None = None,
         halo_weight: float | None = None,
         landmarks: int | None = None,
@@ -185,6 +191,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.head_ridge = head_ridge
         self.scaling = scaling
         self.categorical = categorical
+        self.missing = missing
         self.overlap = overlap
         self.halo_weight = halo_weight
         self.landmarks = landmarks
@@ -223,7 +230,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return self
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite=self._finite)
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

@@ -30,7 +30,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Quality and cost on the rows of a Zarr data set, in this process, piece by piece.
 
-    Returns n_samples, n_bad (rows with NaN or infinity, left out), what `Measures` tells (accuracy or rmse,
+    Returns n_samples, n_bad (rows without a score, left out), what `Measures` tells (accuracy or rmse,
     r2 and so on), with `early` the same quality of the local models as early_accuracy (or early_rmse,
     early_r2), and with `cost` the fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
     """

@@ -21,7 +21,8 @@ class Limits:
     max_bad_rows  rows without a score: a number, or below 1 a fraction of all rows. Without it no row may be
                   given up
     max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
-    max_shift     largest |standardised difference of means| of a feature; 0.8 is large
+    max_shift     largest |standardised difference of means| of a feature or of its share of gaps; 0.8 is
+                  large
 
     Drift is judged of all rows, and of those in blocks that the latest run does not have, since what comes in
     every night is little beside what is there. Fewer than 100 sampled rows are not judged.
@@ -73,11 +74,13 @@ class Limits:
             )
         if self.max_shift is not None and features and features["top"]:
             top = features["top"][0]
-            if top["shift"] is None or abs(top["shift"]) > self.max_shift:
-                far = "is another constant" if top["shift"] is None else f"is {top['shift']:+.2f}"
-                found.append(
-                    f"the shift of feature {top['feature']} {far} for {of} (max_shift {self.max_shift:g})"
-                )
+            for name, shift in (("shift", top["shift"]), ("shift of the gaps", top.get("gap_shift", 0.0))):
+                if shift is None or abs(shift) > self.max_shift:
+                    far = "is another constant" if shift is None else f"is {shift:+.2f}"
+                    found.append(
+                        f"the {name} of feature {top['feature']} {far} for {of} (max_shift"
+                        f" {self.max_shift:g})"
+                    )
         return found
 
 

@@ -11,6 +11,7 @@ from dcpred.reports.run_page import Run
 from dcpred.results.stored_scores import open_stored
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
 
@@ -21,7 +22,7 @@ def evaluate_run(run: Run, y: str, say: Reporter) -> dict[str, Any]:
 
     Raises DataError.
     """
-    if run.model is None or "decision" not in run.run.outputs:
+    if run.model is None or DECISION not in run.run.outputs:
         lacking = "its model is not there any more" if run.model is None else "it holds no decision values"
         raise DataError(f"the scores of {run.run.output} were to be held against {y}, but {lacking}")
     target = zarr_arrays.open_array(y)
@@ -36,9 +37,9 @@ def evaluate_run(run: Run, y: str, say: Reporter) -> dict[str, Any]:
     with say.step("evaluating", run.run.n_rows, "rows") as advance:
         for start, stop, done in scores.pieces():
             if done:
-                values, status = scores.read(["decision"], start, stop, done)
+                values, status = scores.read([DECISION], start, stop, done)
                 good = status == Status.OK
-                decision = values["decision"].reshape(stop - start, -1)
+                decision = values[DECISION].reshape(stop - start, -1)
                 found.add(decision[good], known_targets(run.model, target, start, stop)[good])
                 n += stop - start
             advance(stop - start)

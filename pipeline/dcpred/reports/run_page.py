@@ -16,6 +16,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.scoring.outputs import LABEL
 
 NAMES = {str(int(status)): status.name.lower().replace("_", " ") for status in Status}
 FAILURES_SHOWN = 20
@@ -88,7 +89,7 @@ def _classes(run: Run) -> list[str]:
     if run.model is not None:
         return [str(name) for name in run.model.classes]
     told = (run.manifest.get("statistics") or {}).get("labels") or []
-    return [str(one["label"]) for one in told]
+    return [str(one[LABEL]) for one in told]
 
 
 def _warnings(run: Run) -> list[str]:

@@ -12,7 +12,7 @@ from dcpred.reports.run_records import PHASES, Gathered, Group
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
-from dcpred_tasks.scoring.statistics import decision_edges
+from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges
 
 DRAWN_CLASSES = 6
 DRAWN_WORKERS, LISTED_WORKERS = 20, 200
@@ -69,7 +69,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
 
 def decisions(found: Gathered, model: Model | None) -> Section:
     """Decision values of two classes, or predicted numbers: in all and over the rows."""
-    total = found.total("decision")
+    total = found.total(HISTOGRAM)
     if model is None or total is None or model.n_outputs > 1 or not total.sum():
         return Section("Decision values")
     edges = decision_edges(model)
@@ -77,7 +77,7 @@ def decisions(found: Gathered, model: Model | None) -> Section:
         return Section("Decision values")
     what = "predictions" if model.task == "regression" else "decision values"
     parts = [_histogram(what, edges, total)]
-    groups = [g for g in found.groups if "decision" in g.sums and g.sums["decision"].sum()]
+    groups = [g for g in found.groups if HISTOGRAM in g.sums and g.sums[HISTOGRAM].sum()]
     if len(groups) > 1:
         parts.append(_over_rows(what, edges, groups))
     text = "" if model.task == "regression" else "Below 0 a row is given the first class, above 0 the second."
@@ -125,7 +125,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
-    told = np.array([bin_quantiles(edges, g.sums["decision"], SHARES) for g in groups])
+    told = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.dtypes import IntArray, Status
-from dcpred_tasks.scoring.statistics import unpack
+from dcpred_tasks.scoring.statistics import HISTOGRAM, unpack
 
 GROUPS = 40
 PHASES = ("read", "score", "statistics", "write")
@@ -119,7 +119,7 @@ def _add_work(worker: Worker, record: CommitRecord, n_rows: int) -> None:
 
 def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
     """Counts that can be read, and are of the same length as those of other blocks."""
-    for name in ("labels", "leaf_rows", "decision"):
+    for name in ("labels", "leaf_rows", HISTOGRAM):
         try:
             told = statistics[name]
             counts = np.array(told, np.int64) if isinstance(told, list) else unpack(told)

@@ -12,6 +12,7 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred.results.stored_scores import StoredScores, open_stored
+from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import check_options, is_remote
 from dcpred_tasks.storage.addresses import storage_options as given_options
@@ -94,7 +95,7 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
         decoded: Callable[[ArrayLike], Any] = bound(named, own)
         options = {"dask": "parallelized", "output_dtypes": [object], "keep_attrs": True}
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
-    classes = data["decision"].attrs.get("classes") if "decision" in data else None
+    classes = data[DECISION].attrs.get("classes") if DECISION in data else None
     if isinstance(classes, list) and len(classes) == data.sizes.get("output"):
         data = data.assign_coords(output=classes)
     return data.assign_attrs(run=scores.run.run, finished=scores.finished)

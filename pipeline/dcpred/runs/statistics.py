@@ -12,7 +12,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
-from dcpred_tasks.scoring.statistics import Statistics, decision_edges
+from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import planned_artifact
@@ -31,17 +31,18 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             gathered.add_packed(record.statistics)
         cpu = str(record.statistics.get("cpu", "unknown"))
         cpus[cpu] = cpus.get(cpu, 0) + 1
-    scored = raw_moments(model.scaling, gathered.moments.mean, gathered.moments.sd)
+    scored = raw_moments(model.scaling, gathered.moments)
     return {
         "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
         "cpus": cpus,
         "statistics": {
-            "decision": {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
+            HISTOGRAM: {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
             **{c.tally: _tally(c, model, gathered) for c in OUTPUT_COLUMNS if c.tally},
             "sampled_rows": gathered.moments.n,
             "feature_mean": _numbers(scored.mean),
             "feature_sd": _numbers(scored.sd),
+            **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
         "drift": drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows),

@@ -12,6 +12,7 @@ from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
 from dcpred.training.forecast import forecast_training
+from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
@@ -72,6 +73,8 @@ class TrainReport:
     """Rows of the largest leaf."""
     thinned_leaves: int
     """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
+    gaps: dict[str, Any] = field(default_factory=dict)
+    """What became of gaps (gap_report.describe_gaps)."""
     already_trained: bool = False
     """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class Training:
             n_landmarks=len(model.landmarks),
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
+            gaps=describe_gaps(model.scaling, survey),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
@@ -235,6 +239,8 @@ class Training:
         with self.say.step(title, None, ""), one_thread():
             scaling = self.scaling or learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
+        if self.known is None:  # A search has told it before.
+            self.tell_gaps(scaling, survey)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),
@@ -245,6 +251,13 @@ class Training:
         if not is_done(self.job.division_file):
             write_division(self.job, stored)
         return division
+
+    def tell_gaps(self, scaling: Scaling, survey: Survey) -> None:
+        """Say what gaps become, where the model knows them."""
+        names = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
+        told = gaps_in_words(describe_gaps(scaling, survey), names if isinstance(names, list) else None)
+        if told:
+            self.say.say(told)
 
     def _route(self, division: Division, survey: Survey) -> IntArray:
         spans = list(self.plan.spans())

@@ -68,9 +68,8 @@ from dcpred_tasks.scratch.training_job import is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
-from dcpred_tasks.training.categories import choose_coding
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
-from dcpred_tasks.training.feature_list import as_text
+from dcpred_tasks.training.gaps import as_chosen, choose_columns
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -112,7 +111,7 @@ class TrialTrees:
         self.cheapest = ""
         self.tried: Step = lambda amount: None  # called with the share of the search that a try is
         self.learned: dict[str, Scaling] = {}  # scalings by the names of their settings
-        self.coding: Coding | None = None  # the features that are coded in all trees
+        self.coding: Coding | None = None  # the columns that features become in all trees
         self.rare: IntArray = np.zeros((2, 0), np.int64)  # folds of sampled rows of rare classes
         self.n_columns = len(survey.minimum)
         self.asked = self.job.settings  # the settings that were asked for, with these features
@@ -134,12 +133,12 @@ class TrialTrees:
                 self.rare = rare_folds(sample.number, sample.target, start.seed)
             seen = sample.take(np.flatnonzero(folds_of(sample.number, start.seed, self.rare) != 0))
             given = seen.X, seen.target, seen.weight, survey.minimum, survey.maximum
-            coding = choose_coding(*given, start)
+            coding = choose_columns(seen.X, seen.target, seen.weight, survey, start)
             limits = survey.minimum, survey.maximum
             if coding is not None:
                 self.coding, limits = coding, coding.limits(*limits)
                 self.n_columns = len(coding.source)
-                self.asked = replace(start, categorical=as_text(coding.features))
+                self.asked = as_chosen(start, coding)
             # No feature of many outweighs all others.
             few = self.n_columns < WHOLE_FEATURES
             metric = learn_metric(*given, start.task, start.seed, few, coding)
@@ -147,6 +146,7 @@ class TrialTrees:
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():
             check_scaled(scaling, survey)
+        self.training.tell_gaps(self.learned["learned"], survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         base = best_base(metric.scores, start.task)

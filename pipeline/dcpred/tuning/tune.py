@@ -61,6 +61,7 @@ BESIDE_A_SEARCH = frozenset(
         "class_weight",
         "keep_support_vectors",
         "max_leaf_rows",
+        "missing",
         "sample_rows",
         "seed",
     }

@@ -15,39 +15,35 @@ Reading checks format, version, hash, shapes, dtypes and digests before anything
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.artifacts.array_reading import altered, checked, read_arrays
 from dcpred_tasks.artifacts.model_checks import (
     check_body,
     check_declared,
     check_model,
-    check_stored,
     check_support,
 )
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
     CODING,
     COMPACT,
+    GAPS,
     MACHINES,
     REFERENCE,
     SELF_TEST,
-    SINCE_2,
-    SINCE_3,
     SUPPORT,
-    check_sizes,
     named_dimensions,
 )
 from dcpred_tasks.artifacts.model_schema import read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
-from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
+from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
@@ -61,12 +57,11 @@ from dcpred_tasks.storage.atomic_files import encoded, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
 from dcpred_tasks.storage.probe import PROBE
-from dcpred_tasks.storage.store_requests import StoreError, at_once
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
-# features; a model with neither is written in version 2, for readers of that. Version 4 has machines of other
-# systems, and is written for these alone; version 5 has a schema that encodes features.
+# features, 4 machines of other systems, 5 gaps or a schema that encodes features. A model is written in the
+# first version that has what it has, for readers of that, and in 2 at least.
 VERSION = 5
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
@@ -114,9 +109,9 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | CODING, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | CODING | GAPS, self.body["arrays"])
         wanted |= MACHINES if machine else {}
-        a = _read_arrays(self.path, self.group, self.body["arrays"], wanted)
+        a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
@@ -131,10 +126,10 @@ class Artifact:
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
-            reference=Reference(a["feature_mean"], a["feature_sd"]) if "feature_mean" in a else None,
+            reference=_reference(a),
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
         )
-        with _checked(self.path):
+        with checked(self.path):
             check_model(model)
         return model
 
@@ -142,7 +137,7 @@ class Artifact:
         try:
             return Scaling.of(arrays)
         except ValueError as error:
-            raise _altered(self.path, f"its arrays source and code are no coding: {error}") from None
+            raise altered(self.path, f"its arrays source, code and gap are no coding: {error}") from None
 
     def support(self) -> Support:
         """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
@@ -151,11 +146,11 @@ class Artifact:
                 f"early prediction was asked for, but the model at {self.path} was saved without its support"
                 " vectors; train it again with --set keep_support_vectors=true"
             )
-        a = _read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
+        a = read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
         n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
         a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
         support = Support(**{name.removeprefix("support_"): value for name, value in a.items()})
-        with _checked(self.path):
+        with checked(self.path):
             check_support(support)
         return support
 
@@ -165,7 +160,7 @@ class Artifact:
         """
         if not self.declared:
             return None
-        a = _read_arrays(self.path, self.group, self.declared, SELF_TEST)
+        a = read_arrays(self.path, self.group, self.declared, SELF_TEST)
         return SelfTest(*(a[name] for name in SELF_TEST))
 
 
@@ -199,7 +194,7 @@ def write_model(
     tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
     told = {
         "format": FORMAT,
-        "version": 5 if encoding else 4 if "machine" in body else 3 if set(SINCE_3) & set(arrays) else 2,
+        "version": max(5 if encoding else 2, *(ARRAYS[name].since for name in arrays)),
         "hash": model_hash,
         "model": body,
         "provenance": {**provenance, **naming},
@@ -273,7 +268,7 @@ def open_artifact(path: str | Path) -> Artifact:
     try:
         value = read_document(place, MODEL_FILE)
     except ValueError:
-        raise _altered(path, f"{MODEL_FILE} is not valid JSON") from None
+        raise altered(path, f"{MODEL_FILE} is not valid JSON") from None
     if value is None:
         so = f"holds no {MODEL_FILE}" if is_remote(path) or Path(path).exists() else "does not exist"
         raise ModelFormatError(
@@ -288,14 +283,14 @@ def open_artifact(path: str | Path) -> Artifact:
         )
     body = value.get("model")
     if not isinstance(body, dict) or not _matches(body, value.get("hash")):
-        raise _altered(path, "model.json does not match its hash")
+        raise altered(path, "model.json does not match its hash")
     provenance, test = value.get("provenance", {}), value.get("self_test", {})
-    with _checked(path):
+    with checked(path):
         check_body(body)
         check_declared(test)
     group = value.get("arrays", ARRAYS_GROUP)
     if group != ARRAYS_GROUP and not (isinstance(group, str) and STORE_GROUP.fullmatch(group)):
-        raise _altered(path, f"{MODEL_FILE} names no group of arrays")
+        raise altered(path, f"{MODEL_FILE} names no group of arrays")
     return Artifact(path, value["hash"], body, provenance, test, below(path, group))
 
 
@@ -318,7 +313,7 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    own = COMPACT if model.scaling.coding is None else COMPACT | CODING
+    own = [*COMPACT, *(name for name in (*CODING, *GAPS) if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
@@ -326,71 +321,25 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
         arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
     if model.reference is not None:
         arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+        arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
     return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
 
 
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
-    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves
-    or coded features, older ones no reference values: what the hash covers tells.
+    """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
+    coded features or gaps, older ones no reference values: what the hash covers tells.
     """
-    absent = (*SINCE_2, *SINCE_3, *(() if REFERENCE.keys() & declared.keys() else REFERENCE))
-    return {name: array for name, array in wanted.items() if name in declared or name not in absent}
+    unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
+    return {
+        name: array
+        for name, array in wanted.items()
+        if name in declared or (array.since == 1 and name not in unless)
+    }
 
 
-def _read_arrays(
-    path: str, address: str, declared: Mapping[str, Any], wanted: Mapping[str, ModelArray]
-) -> dict[str, NDArray[Any]]:
-    try:
-        group, names = zarr_arrays.open_group(address), _in(declared, wanted)
-        calls = [
-            partial(_read_array, path, group, name, declared[name], np.dtype(wanted[name].dtype))
-            for name in names
-        ]
-        values = at_once(calls, address) if is_remote(address) else [call() for call in calls]
-        arrays = dict(zip(names, values, strict=True))
-    except (ModelFormatError, ResourceError, StoreError):
-        raise
-    except Exception as error:  # a damaged chunk can raise anything from the codec pipeline
-        raise _altered(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from None
-    with _checked(path):
-        check_sizes(arrays)
-    return arrays
-
-
-def _in(declared: Mapping[str, Any], wanted: Iterable[str]) -> list[str]:
-    names = list(wanted)
-    absent = [name for name in names if name not in declared]
-    if absent:
-        raise KeyError(f"array {absent[0]} is not declared")
-    return names
-
-
-def _read_array(
-    path: str, group: Any, name: str, declared: Mapping[str, Any], dtype: np.dtype[Any]
-) -> NDArray[Any]:
-    stored = zarr_arrays.member(group, name)
-    check_stored(name, stored.shape, stored.chunks)
-    shape, of = list(stored.shape), np.dtype(stored.dtype).name
-    if shape != declared["shape"] or of != declared["dtype"] or of != dtype.name:
-        raise _altered(path, f"array {name} is {of} {shape} and not {dtype.name} {declared['shape']}")
-    value = np.asarray(stored[...])
-    if digest(value) != declared["digest"]:
-        raise _altered(path, f"array {name} does not match its digest")
-    return value
-
-
-@contextmanager
-def _checked(path: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise _altered(path, str(error)) from None
-
-
-def _altered(path: str, how: str) -> ModelFormatError:
-    return ModelFormatError(
-        f"the model at {path} is damaged or was altered: {how}; copy it again from its source or train it"
-        " again"
-    )
+def _reference(a: Mapping[str, NDArray[Any]]) -> Reference | None:
+    if "feature_mean" not in a:
+        return None
+    return Reference(a["feature_mean"], a["feature_sd"], a.get("feature_gaps"))

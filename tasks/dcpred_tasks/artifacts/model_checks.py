@@ -123,6 +123,8 @@ def _check_shapes(model: Model) -> None:
     if model.reference is not None:
         shapes["feature_mean"] = (model.reference.mean, (model.n_features,))
         shapes["feature_sd"] = (model.reference.sd, (model.n_features,))
+        if model.reference.gaps is not None:
+            shapes["feature_gaps"] = (model.reference.gaps, (model.n_features,))
     for name, (array, shape) in shapes.items():
         if array.shape != shape:
             raise ValueError(f"array {name} has shape {list(array.shape)} and not {list(shape)}")
@@ -130,8 +132,11 @@ def _check_shapes(model: Model) -> None:
 
 def _check_finite(model: Model) -> None:
     reference = model.reference
+    of_features = {} if reference is None else {"feature_mean": reference.mean, "feature_sd": reference.sd}
+    if reference is not None and reference.gaps is not None:
+        of_features["feature_gaps"] = reference.gaps
     arrays: dict[str, NDArray[Any]] = {
-        **({} if reference is None else {"feature_mean": reference.mean, "feature_sd": reference.sd}),
+        **of_features,
         "shift": model.scaling.shift,
         "factor": model.scaling.factor,
         "tree_centres": model.tree.centres,
@@ -143,6 +148,9 @@ def _check_finite(model: Model) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"array {name} holds a value that is not finite")
+    gaps = of_features.get("feature_gaps", np.empty(0))
+    if ((gaps < 0) | (gaps > 1)).any():
+        raise ValueError("array feature_gaps holds no shares of rows")
     if (model.gamma < 0).any():
         raise ValueError("array gamma holds a negative value")
     if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():

@@ -27,20 +27,24 @@ REFERENCE = {
     "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
     "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
 }
-# What says how coded features become columns; only in models that have some. What a model without them has
-# for each feature it then has for each column, but for what is told of raw features.
+# What says how features become columns; only in models where some are coded, or that know gaps. What a model
+# without them has for each feature it then has for each column, but for what is told of raw features.
 CODING = {
     "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
     "code": ModelArray(ACC_DTYPE, ("column",), since=3),
+}
+# Only in models that know gaps: what stands for them, and the share of training rows that have one.
+GAPS = {
+    "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
+    "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | SELF_TEST
-SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
-SINCE_3 = tuple(name for name, array in ARRAYS.items() if array.since == 3)
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SELF_TEST
+OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SELF_TEST}
 
 
 def named_dimensions(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
@@ -51,9 +55,9 @@ def named_dimensions(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]
 
 
 def dimensions_of(name: str, coded: bool) -> tuple[str, ...]:
-    """Names of the dimensions of an array; `coded` in a model with coded features."""
+    """Names of the dimensions of an array; `coded` in a model that has columns in place of features."""
     own = ARRAYS[name].dimensions
-    if not coded or name in REFERENCE or name in SELF_TEST:
+    if not coded or name in OF_RAW_FEATURES:
         return own
     return tuple("column" if dimension == "feature" else dimension for dimension in own)
 

@@ -1,21 +1,29 @@
-"""How raw rows of coded features become rows of columns (model/coding.py), as compiled code takes it."""
+"""How raw rows become rows of columns, and what stands for gaps (model/coding.py), as compiled code takes
+it.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.dtypes import FloatArray, SingleArray
 from dcpred_tasks.engine.layout import LANES
+from dcpred_tasks.engine.row_layout import Conversion, aligned
 from dcpred_tasks.model.compact_model import Model
 
 
 class Columns(NamedTuple):
-    """How a raw row becomes a row of columns; arrays are empty where no feature is coded."""
+    """How a raw row becomes a row of columns; arrays are empty where no feature is coded, and none has an
+    indicator.
+    """
 
     stride: int
     """Length of a row of columns: n_columns and some to spare, a multiple of 16. The last one is the spare
     column.
     """
+    coded: int
+    """1 where a feature is coded; else columns are the features, and then the indicators."""
     first: NDArray[np.int32]
     """int32 (n_features,), the first column of each feature."""
     lowest: NDArray[np.int32]
@@ -30,13 +38,43 @@ class Columns(NamedTuple):
     """int32, the columns that the numbers of a feature are coded by, the spare one for a number without a
     column, and once more the spare one; of a feature that is not coded its own column.
     """
+    indicated: NDArray[np.int32]
+    """int32 (n_indicators,), the features that the last columns are indicators of."""
+
+
+class Gaps(NamedTuple):
+    """What stands for gaps in columns as they are held; arrays are empty where NaN is a bad value."""
+
+    double: FloatArray
+    """float64 (n_converted,), in raw units; of no meaning for codes and indicators."""
+    high: SingleArray
+    """float32 (n_converted,), the part that one single number holds."""
+    low: SingleArray
+    """float32 (n_converted,), the rest."""
+
+
+def raw_gaps(model: Model) -> FloatArray:
+    """What stands for a gap of each raw feature, float64 (n_features,); (0,) where NaN is a bad value."""
+    coding = model.scaling.coding
+    return np.empty(0) if coding is None or coding.gap is None else coding.gap
+
+
+def gaps_of(model: Model, conversion: Conversion) -> Gaps:
+    """The same of columns in the order in which rows are held."""
+    gap = raw_gaps(model)
+    double = gap[model.scaling.source[conversion.feature]] if len(gap) else gap
+    # The engine leaves rows to double precision where a part is infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        high = double.astype(np.float32)
+        low = (double - high).astype(np.float32)
+    return Gaps(aligned(double), aligned(high), aligned(low))
 
 
 def columns_of(model: Model) -> Columns:
     """How the raw rows of a model become columns."""
     coding = model.scaling.coding
-    if coding is None:
-        return Columns(0, *(np.empty(0, np.int32) for _ in range(5)))
+    if coding is None or not (coding.is_coded.any() or len(coding.indicated)):
+        return Columns(0, 0, *(np.empty(0, np.int32) for _ in range(6)))
     stride = -(-(model.n_columns + 1) // LANES) * LANES
     places = []
     for feature, is_coded in enumerate(coding.is_coded):
@@ -49,9 +87,11 @@ def columns_of(model: Model) -> Columns:
     length = np.array([len(place) for place in places])
     return Columns(
         stride=stride,
+        coded=int(coding.is_coded.any()),
         first=coding.first.astype(np.int32),
         lowest=np.where(coding.is_coded, coding.lowest, 0.0).astype(np.int32),
         extent=(length - 1).astype(np.int32),
         place_at=(np.cumsum(length) - length).astype(np.int32),
         place=np.concatenate(places),
+        indicated=coding.indicated.astype(np.int32),
     )

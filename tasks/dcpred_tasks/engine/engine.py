@@ -94,8 +94,8 @@ class Room(NamedTuple):
     rows: NDArray[np.float32]
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
     columns: NDArray[np.float64]
-    """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where some are
-    coded.
+    """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where they are
+    no features.
     """
     columns_at: NDArray[np.int64]
     """int64 (strip,), the addresses of these rows."""
@@ -157,7 +157,7 @@ class Room(NamedTuple):
     x: NDArray[np.float64]
     """float64 (n_columns,), one row in double precision."""
     raw: NDArray[np.float64]
-    """float64 (n_features,), the raw features that become its columns; (0,) where none is coded."""
+    """float64 (n_features,), the raw features that become its columns; (0,) where they are its columns."""
     c: NDArray[np.float64]
     """float64 (most landmarks,), the kernel values of that row."""
     r: NDArray[np.float64]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import Columns, columns_of
+from dcpred_tasks.engine.columns import Columns, columns_of, raw_gaps
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import FAMILIES
 
@@ -31,7 +31,9 @@ class Exact(NamedTuple):
     lower_bound: bool
     """Whether triangle distances are lower bounds, max |r − s|; else upper ones, min (r + s)."""
     columns: Columns
-    """How raw features become columns, where some are coded."""
+    """How raw features become columns, where some are coded or have an indicator."""
+    gap: FloatArray
+    """float64 (n_features,), what stands for a gap, in raw units; (0,) where NaN is a bad value."""
     shift: FloatArray
     """float64 (n_columns,), μ in raw units."""
     factor: FloatArray
@@ -83,6 +85,7 @@ def exact_arrays(model: Model) -> Exact:
         coef0=float(model.kernel.coef0),
         lower_bound=model.triangle_bound == "lower",
         columns=columns_of(model),
+        gap=_own(raw_gaps(model), ACC_DTYPE),
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
         starts=_own(model.tree.starts, np.int64),

@@ -40,6 +40,7 @@ NOWHERE = 2**32 - 1  # leaf number of a row that cannot be scored, or is not pla
 DTYPES = tuple(
     np.dtype(name) for name in ("f8", "f4", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
 )
+FLOATS = DTYPES[:3]  # those that have NaN, which may stand for a gap
 # Families that share a sum and a formula share code, a *form*: here the first family of each. The place of a
 # form is its number in compiled code.
 FORMS: tuple[Family, ...] = tuple({(f.sum, f.in_lanes): f for f in reversed(FAMILIES)}.values())[::-1]

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import Columns, columns_of
+from dcpred_tasks.engine.columns import Columns, Gaps, columns_of, gaps_of
 from dcpred_tasks.engine.digits import Digits, digits_of
 from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
@@ -89,8 +89,9 @@ class Packed(NamedTuple):
     n_features: int
     """Features of a raw row."""
     n_columns: int
-    """Columns that they become, as `columns` says: n_features where none is coded."""
+    """Columns that they become, as `columns` says: n_features where none is coded or has an indicator."""
     columns: Columns
+    gaps: Gaps
     n_outputs: int
     """Decision values of a row."""
     n_converted: int
@@ -193,7 +194,7 @@ def pack(model: Model) -> Packed:
     held = held_features(model)
     n_held, conversion = len(held), held_conversion(model, held)
     in_lanes = len(model.triangle) == 0 and factors_fit(model)
-    means, width = _centred(model)
+    (means, width), has_bounds = _centred(model), model.bounds.shape[1] > 0
     wide = (width > WIDE_LEAF) & (model.kernel.family.sum == Sum.SQUARES)
     counts = np.diff(model.landmark_at) * (np.diff(model.beta_at) > 0) * (width <= TOO_WIDE_LEAF) * in_lanes
     for leaf in np.flatnonzero(counts).tolist():
@@ -207,11 +208,11 @@ def pack(model: Model) -> Packed:
     left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present, term_weights, weights = _output_weights(terms, model.n_outputs)
     high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
-    has_bounds = model.bounds.shape[1] > 0
     return Packed(
         n_features=model.n_features,
         n_columns=model.n_columns,
         columns=columns_of(model),
+        gaps=gaps_of(model, conversion),
         n_outputs=model.n_outputs,
         n_converted=len(conversion.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,

@@ -24,6 +24,11 @@ def compiled(function: Callable[..., Any]) -> Any:
     return njit(**OPTIONS)(function)
 
 
+def called(function: Callable[..., Any]) -> Any:
+    """Compile a function that stays one (bitcode.CALLED), and is not inlined where its caller is."""
+    return njit(forceinline=False, **OPTIONS)(function)
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a small function into its callers: a call hands down every array in seven words, hundreds of
     them in all.

@@ -14,7 +14,7 @@ import numpy as np
 
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine.layout import NOWHERE
-from dcpred_tasks.engine_source.compilation import compiled, inlined
+from dcpred_tasks.engine_source.compilation import called, compiled, inlined
 from dcpred_tasks.engine_source.row_conversion import read_row
 from dcpred_tasks.model.kernel_families import FAMILIES, Sum
 
@@ -42,18 +42,25 @@ def _value_of(number):
 kernel_value = _value_of(0)
 
 
-@compiled
+@called
 def read_columns(q, source, i, room):
-    """The columns of raw row i into room.x: the raw features themselves where none is coded."""
-    n = len(q.columns.first)
+    """The columns of raw row i into room.x: the raw features themselves where none is coded, and none has an
+    indicator.
+    """
+    n, last_own = len(q.columns.first), len(room.x) - len(q.columns.indicated)
     raw = room.raw if n > 0 else room.x
     read_row(source.code, source.address + i * source.stride, len(raw), raw)
+    for k in range(len(q.columns.indicated)):
+        room.x[last_own + k] = 1.0 if np.isnan(raw[q.columns.indicated[k]]) else 0.0
+    for f in range(len(q.gap)):
+        if np.isnan(raw[f]):
+            raw[f] = q.gap[f]
     for f in range(n):
         value, first, extent = room.raw[f], q.columns.first[f], q.columns.extent[f]
         if extent == 0:
             room.x[first] = value
             continue
-        last = q.columns.first[f + 1] if f + 1 < n else len(room.x)
+        last = q.columns.first[f + 1] if f + 1 < n else last_own
         room.x[first:last] = 0.0 if np.isfinite(value) else np.nan
         above = value - q.columns.lowest[f]
         if above >= 0 and above < extent and value == q.columns.lowest[f] + np.int64(above):

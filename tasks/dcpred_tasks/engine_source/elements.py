@@ -1,14 +1,14 @@
 """Elements of any real dtype as vectors of floats: LLVM code by dtype."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from dcpred_tasks.engine.layout import DTYPES
-from dcpred_tasks.engine_source.llvm import switch
+from dcpred_tasks.engine.layout import DTYPES, LANES
+from dcpred_tasks.engine_source.llvm import integer, switch
 
 F32, F64, I8, I32, I64 = ir.FloatType(), ir.DoubleType(), *(ir.IntType(bits) for bits in (8, 32, 64))
 
@@ -55,6 +55,34 @@ def load_part(b: Any, where: Any, j: Any, n: int, align: int = 1) -> Any:
     )
 
 
-def for_dtype(b: Any, code: Any, generate: Callable[["np.dtype[Any]"], None]) -> None:
-    """A switch on the code of a dtype, with the code of each dtype as a case."""
-    switch(b, code, {dtype.name: partial(generate, dtype) for dtype in DTYPES})
+def for_dtype(
+    b: Any,
+    code: Any,
+    generate: Callable[["np.dtype[Any]"], None],
+    dtypes: "Sequence[np.dtype[Any]]" = DTYPES,
+) -> None:
+    """A switch on the code of a dtype, with the code of each of the first dtypes as a case."""
+    switch(b, code, {dtype.name: partial(generate, dtype) for dtype in dtypes})
+
+
+def in_vectors(b: Any, d: Any, generate: Callable[[int], None]) -> None:
+    """The code for d features by 16, 4 or 1 of them at once, as there are so many."""
+    with b.if_else(b.icmp_signed(">=", d, integer(LANES))) as (many, few):
+        with many:
+            generate(LANES)
+        with few, b.if_else(b.icmp_signed(">=", d, integer(4))) as (several, single):
+            with several:
+                generate(4)
+            with single:
+                generate(1)
+
+
+def is_gap(b: Any, x: Any) -> Any:
+    """Where floats are NaN, a vector of bits."""
+    return b.fcmp_unordered("uno", x, x)
+
+
+def any_bit(b: Any, bits: Any) -> Any:
+    """Whether one of a vector of bits is set."""
+    whole = b.bitcast(bits, ir.IntType(bits.type.count))
+    return b.icmp_unsigned("!=", whole, ir.Constant(whole.type, 0))

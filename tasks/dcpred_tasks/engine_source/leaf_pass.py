@@ -25,7 +25,6 @@ from dcpred_tasks.engine_source.projection import (
     project,
     touch,
 )
-from dcpred_tasks.engine_source.row_conversion import place_rows
 from dcpred_tasks.engine_source.row_lanes import (
     bounded_lanes,
     column_bounded,
@@ -36,6 +35,7 @@ from dcpred_tasks.engine_source.row_lanes import (
     transpose_rows,
     write_columns,
 )
+from dcpred_tasks.engine_source.row_places import place_rows
 
 SINGLE = 4  # bytes of a landmark's feature
 

@@ -6,7 +6,7 @@ p is Packed (packing.py), room is Room, source is Source (engine.py).
 
 import numpy as np
 
-from dcpred_tasks.engine.layout import LANES, SLAB, STRIP_ROWS, dtype_code
+from dcpred_tasks.engine.layout import FLOATS, LANES, SLAB, STRIP_ROWS, dtype_code
 from dcpred_tasks.engine_source.centre_lanes import (
     SHARED_ROWS,
     absolute_own,
@@ -17,14 +17,16 @@ from dcpred_tasks.engine_source.centre_lanes import (
     project_shared,
     project_two,
 )
-from dcpred_tasks.engine_source.compilation import CHECKED, compiled, inlined
+from dcpred_tasks.engine_source.compilation import CHECKED, called, compiled, inlined
 from dcpred_tasks.engine_source.llvm import LINE
-from dcpred_tasks.engine_source.row_columns import to_columns
+from dcpred_tasks.engine_source.row_columns import admit_gaps, copy_rows, to_columns
 from dcpred_tasks.engine_source.row_conversion import load_rows, load_some
+from dcpred_tasks.engine_source.row_gaps import load_gap_rows
 from dcpred_tasks.model.kernel_families import Sum
 
 PRODUCTS, SQUARES, ABSOLUTE = int(Sum.PRODUCTS), int(Sum.SQUARES), int(Sum.ABSOLUTE)
 SINGLE_CODE, DOUBLE_CODE = (dtype_code(np.dtype(name)) for name in ("f4", "f8"))
+N_FLOATS = len(FLOATS)
 LONG_ROW_BYTES = 1024  # longest row that is prefetched here: beyond it the processor does it better by itself
 
 
@@ -156,17 +158,17 @@ def _distances(room, centres, n_shared, n_own, first, stop, kind):
 def load(p, source, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows, room):
     """Convert the rows at n addresses into `rows`, row r less the centre whose parts are high, low and
     centres from element at[r] on; its factors begin at element step · at[r]. Where features are skipped, the
-    first `look` of each raw row, or of its columns, are searched for NaN and infinity. Rows of coded features
-    become columns a strip at a time.
+    first `look` of each raw row, or of its columns, are searched for infinity, and for NaN unless it is a
+    gap. Rows of coded features, and of indicators, become columns a strip at a time.
     """
-    code, strip, coded = source.code, n, len(p.columns.first) > 0
-    if coded:
+    code, strip, through_columns = source.code, n, len(p.columns.first) > 0
+    if through_columns:
         code, strip = DOUBLE_CODE, STRIP_ROWS
         if source.itemsize <= 2 or source.code == SINGLE_CODE:  # row_columns.SINGLES
             code = SINGLE_CODE
     for first in range(0, n, max(strip, 1)):
         count, where = min(strip, n - first), address[first:]
-        if coded:
+        if through_columns:
             load_columns(p, source.code, where, count, room)
             where = room.columns_at
         own = rows[first * p.width :]
@@ -174,11 +176,25 @@ def load(p, source, n, factor, double_factor, step, high, low, centres, at, look
         _load(p, code, count, *scaling, high, low, centres, at[first:], look, where, norm[first:], own)
 
 
-@compiled
+@called
 def load_columns(p, code, address, n, room):
     """The columns of at most a strip of rows into room.columns, and their addresses into room.columns_at."""
     if CHECKED:
         _check_columns(p, n, room)
+    gaps, n_indicated = len(p.gaps.double) > 0 and code < N_FLOATS, len(p.columns.indicated)
+    if gaps and not p.columns.coded:
+        copy_rows(
+            code,
+            address,
+            n,
+            p.n_features,
+            p.columns.stride,
+            p.columns.indicated,
+            n_indicated,
+            room.columns,
+            room.columns_at,
+        )
+        return
     to_columns(
         code,
         address,
@@ -192,6 +208,19 @@ def load_columns(p, code, address, n, room):
         room.columns,
         room.columns_at,
     )
+    if gaps:
+        admit_gaps(
+            code,
+            address,
+            n,
+            p.n_features,
+            p.columns.lowest,
+            p.columns.extent,
+            p.columns.indicated,
+            n_indicated,
+            p.n_columns - n_indicated,
+            room.columns_at,
+        )
 
 
 @inlined
@@ -206,6 +235,15 @@ def _load(p, code, n, factor, double_factor, step, high, low, centres, at, look,
             touch(low, at[r], p.n_converted)
             touch(centres, at[r], p.n_converted)
         touch(norm, 0, n)
+        if len(p.gaps.double) > 0:
+            touch(p.gaps.double, 0, p.n_converted)
+            touch(p.gaps.high, 0, p.n_converted)
+            touch(p.gaps.low, 0, p.n_converted)
+    if len(p.gaps.double) > 0 and code < N_FLOATS:
+        load_gap_rows(
+            p, code, n, factor, double_factor, step, high, low, centres, at, look, address, norm, rows
+        )
+        return
     if len(p.picks) > 0:
         if CHECKED:
             touch(p.picks, 0, p.n_converted)
@@ -260,6 +298,9 @@ def _check_columns(p, n, room):
     for f in range(p.n_features):
         for i in range(p.columns.extent[f] + 1):
             touch(room.columns, p.columns.place[p.columns.place_at[f] + i], 1)
+    touch(room.columns, p.n_columns - 1, 1)
+    for k in range(len(p.columns.indicated)):
+        touch(p.columns.lowest, p.columns.indicated[k], 1)
 
 
 @inlined

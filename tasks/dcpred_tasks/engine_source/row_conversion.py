@@ -28,24 +28,22 @@ from dcpred_tasks.engine_source.compilation import compiled
 from dcpred_tasks.engine_source.elements import (
     F32,
     F64,
-    I8,
     I32,
     I64,
+    any_bit,
     element_type,
     for_dtype,
+    is_gap,
     load_part,
     to_float,
 )
 from dcpred_tasks.engine_source.llvm import (
-    LINE,
     Loop,
     constant,
     fma,
     integer,
     lane_sum,
-    number_at,
     operands,
-    prefetch_line,
     splat,
     takes,
 )
@@ -55,15 +53,22 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, pointers: list[Any], j: Any, 
     """z of n elements from element j on, stored and returned. `raw` holds the elements where they are picked,
     and do not lie side by side in the row.
     """
-    source, high, low, factor, target, shift, double_factor, centre = pointers
+    source, high, low, factor, target, shift, double_factor, centre, *gaps = pointers
 
     def part(where: Any, align: int) -> Any:
         return load_part(b, where, j, n, align)
 
     x, floats = to_float(b, part(source, 1) if raw is None else raw, dtype, n), ir.VectorType(F32, n)
     if x.type == floats:
-        z = b.fmul(b.fsub(b.fsub(x, part(high, 4)), part(low, 4)), part(factor, 4))
+        rest = part(low, 4)
+        if gaps:
+            of_gap, gap_rest = part(gaps[1], 4), b.fsub(rest, part(gaps[2], 4))
+            rest = b.select(is_gap(b, x), gap_rest, rest)
+            x = b.select(is_gap(b, x), of_gap, x)
+        z = b.fmul(b.fsub(b.fsub(x, part(high, 4)), rest), part(factor, 4))
     else:
+        if gaps:
+            x = b.select(is_gap(b, x), part(gaps[0], 8), x)
         scaled = b.fmul(b.fsub(x, part(shift, 8)), part(double_factor, 8))
         z = b.fptrunc(b.fsub(scaled, b.fpext(part(centre, 4), x.type)), floats)
     b.store(z, b.bitcast(b.gep(target, [j]), z.type.as_pointer()), align=4)
@@ -71,16 +76,18 @@ def _chunk(b: Any, dtype: "np.dtype[Any]", n: int, pointers: list[Any], j: Any, 
 
 
 def _pointers(
-    b: Any, source: Any, target: Any, shift: Any, own: Any, factors: Any, centre: Any, centres: Any
+    b: Any, source: Any, target: Any, shift: Any, own: Any, factors: Any, centre: Any, centres: Any, gaps: Any
 ) -> list[Any]:
     """What _chunk takes: `own` is the place of the row's factors, `centre` that of its centre."""
     factor, double_factor = (b.gep(values, [own]) for values in factors)
     high, low, middle = (b.gep(values, [centre]) for values in centres)
-    return [source, high, low, factor, target, shift, double_factor, middle]
+    return [source, high, low, factor, target, shift, double_factor, middle, *gaps]
 
 
-def _convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
-    """The code of load_rows: vectors of 16 features, or of 8, 4 or 1 where a row has fewer."""
+def convert(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
+    """The code of load_rows: vectors of 16 features, or of 8, 4 or 1 where a row has fewer. With three
+    further operands, the parts of what stands for gaps, that of load_gap_rows.
+    """
     d, after = operands[2], b.append_basic_block("converted")
     for lanes in (LANES, 8, 4):
         enough, fewer = b.append_basic_block("enough"), b.append_basic_block("fewer")
@@ -98,27 +105,28 @@ def _convert_by(b: Any, dtype: "np.dtype[Any]", operands: list[Any], lanes: int)
     """A row is read in whole vectors, and nothing past its end: where the number of features is no multiple
     of the lanes, the last vector reads some features once more.
     """
-    address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step = operands
+    address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, *rest = operands
+    step, *gaps = rest
     tail, stop = b.sub(d, integer(lanes)), b.and_(d, integer(-lanes))
     vector = ir.VectorType(F32, lanes)
     numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
     # Lanes of the last vector whose features were not summed before.
     fresh = b.icmp_signed(">=", numbers, splat(b, b.sub(stop, tail), lanes))
-    rest = b.icmp_signed("!=", stop, d)
+    uneven = b.icmp_signed("!=", stop, d)
     zeros = ir.Constant(vector, [0.0] * lanes)
     with Loop(b, n, []) as (r, _, _):
         source = b.inttoptr(b.load(b.gep(address, [r])), element_type(dtype).as_pointer())
         centre = b.load(b.gep(at, [r]))
         own, target = b.mul(step, centre), b.gep(out, [b.mul(r, width)])
         pointers = _pointers(
-            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres)
+            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres), gaps
         )
         whole = Loop(b, stop, [zeros], step=lanes)
         with whole as (j, (total,), following):
             z = _chunk(b, dtype, lanes, pointers, j)
             following.append(b.fadd(b.fmul(z, z), total) if lanes == 1 else fma(b, z, z, total))
         before, more, done = b.block, b.append_basic_block("more"), b.append_basic_block("done")
-        b.cbranch(rest, more, done)
+        b.cbranch(uneven, more, done)
         b.position_at_end(more)
         z = b.select(fresh, _chunk(b, dtype, lanes, pointers, tail), zeros)
         added = fma(b, z, z, whole.values[0])
@@ -142,10 +150,12 @@ def _picked(b: Any, source: Any, index: Any, j: Any) -> Any:
     return raw
 
 
-def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
-    """The code of load_some: whole vectors, for Conversion pads the index and the factors."""
+def convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
+    """The code of load_some: whole vectors, for Conversion pads the index and the factors. Gaps as in
+    `convert`.
+    """
     address, n, d, index, length, *rest = operands
-    factor, high, low, at, out, width, norms, shift, double_factor, centres, step = rest
+    factor, high, low, at, out, width, norms, shift, double_factor, centres, step, *gaps = rest
     with b.goto_entry_block():
         spoilt = b.alloca(ir.IntType(1))
     with Loop(b, n, []) as (r, _, _):
@@ -153,11 +163,11 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(ir.Constant(ir.IntType(1), 0), spoilt)
         if dtype.kind == "f":
             with b.if_then(b.icmp_signed(">", d, integer(0))):
-                not_finite(b, dtype, source, d, spoilt)
+                not_finite(b, dtype, source, d, spoilt, bool(gaps))
         centre = b.load(b.gep(at, [r]))
         own, target = b.mul(step, centre), b.gep(out, [b.mul(r, width)])
         pointers = _pointers(
-            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres)
+            b, source, target, shift, own, (factor, double_factor), centre, (high, low, centres), gaps
         )
         whole = Loop(b, length, [constant(0.0)], step=LANES)
         with whole as (j, (total,), following):
@@ -167,14 +177,15 @@ def _convert_some(b: Any, dtype: "np.dtype[Any]", operands: list[Any]) -> None:
         b.store(norm, b.gep(norms, [r]))
 
 
-def not_finite(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any) -> None:
+def not_finite(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any, gaps: bool = False) -> None:
     """Store in `spoilt` whether one of d numbers is not finite, or in double precision so large that a shift
-    may overflow. Found by the largest of their bits without sign, as integers: these have the order of the
-    numbers.
+    may overflow; with `gaps` NaN is none of these. Found by the largest of their bits without sign, as
+    integers: these have the order of the numbers, and NaN comes after infinity.
     """
     bits = 8 * dtype.itemsize
     kind = ir.IntType(bits)
-    limit = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FE << 52}[bits] << 1
+    infinity = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF << 52}[bits] << 1
+    limit = 0x7FE << 53 if bits == 64 else infinity
     source = b.bitcast(source, kind.as_pointer())
 
     def every(value: int, n: int) -> Any:
@@ -182,11 +193,12 @@ def not_finite(b: Any, dtype: "np.dtype[Any]", source: Any, d: Any, spoilt: Any)
 
     def larger(j: Any, n: int, largest: Any) -> Any:
         size = b.shl(load_part(b, source, j, n), every(1, n))
+        if gaps:
+            size = b.select(b.icmp_unsigned(">", size, every(infinity, n)), every(0, n), size)
         return b.select(b.icmp_unsigned(">", size, largest), size, largest)
 
     def keep(largest: Any, n: int) -> None:
-        above = b.bitcast(b.icmp_unsigned(">=", largest, every(limit, n)), ir.IntType(n))
-        b.store(b.icmp_unsigned("!=", above, ir.Constant(above.type, 0)), spoilt)
+        b.store(any_bit(b, b.icmp_unsigned(">=", largest, every(limit, n))), spoilt)
 
     tail = b.sub(d, integer(LANES))
     with b.if_else(b.icmp_signed(">=", tail, integer(0))) as (many, few):
@@ -217,7 +229,7 @@ def _load_rows(
 ):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
-        for_dtype(b, code, lambda dtype: _convert(b, dtype, given))
+        for_dtype(b, code, lambda dtype: convert(b, dtype, given))
         return context.get_dummy_value()
 
     given = (address, n, d, factor, high, low, at, out, width, norms, shift, double_factor, centres, step)
@@ -247,7 +259,7 @@ def _load_some(
 ):
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         code, *given = operands(context, b, signature, args)
-        for_dtype(b, code, lambda dtype: _convert_some(b, dtype, given))
+        for_dtype(b, code, lambda dtype: convert_some(b, dtype, given))
         return context.get_dummy_value()
 
     given = (
@@ -346,48 +358,3 @@ def load_some(
 def read_row(code, address, n, out):
     """The n features of the raw row at an address into out (n,), float64."""
     _read_row(code, address, n, out)
-
-
-@intrinsic
-def place_rows(
-    _,
-    numbers,
-    at,
-    n,
-    upcoming,
-    leaf,
-    address,
-    stride,
-    n_bytes,
-    within,
-    length,
-    own_leaf,
-    addresses,
-    centre_at,
-):
-    """For the n rows numbers[at : at + n]: their leaves into own_leaf, their addresses in memory, and the
-    offsets of what their leaf is centred on into centre_at, `length` numbers to a leaf. Prefetches n_bytes of
-    each of the rows numbers[upcoming : upcoming + n]; with within = LINE − 1 up to their last line, wherever
-    in a line they begin.
-    """
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        numbers, at, n, upcoming, leaf, address, stride, n_bytes, within, length, *places = operands(
-            context, b, signature, args
-        )
-        own_leaf, addresses, centre_at = places
-        with Loop(b, n, []) as (r, _, _):
-            i = number_at(b, numbers, b.add(at, r))
-            number = b.load(b.gep(leaf, [i]))
-            b.store(number, b.gep(own_leaf, [r]))
-            b.store(b.add(address, b.mul(i, stride)), b.gep(addresses, [r]))
-            b.store(b.mul(b.zext(number, I64), length), b.gep(centre_at, [r]))
-            following = b.add(address, b.mul(number_at(b, numbers, b.add(upcoming, r)), stride))
-            before = b.and_(following, within)
-            with Loop(b, b.add(before, n_bytes), [], step=LINE) as (byte, _, _):
-                line = b.sub(b.add(following, byte), before)
-                prefetch_line(b, b.inttoptr(line, I8.as_pointer()))
-        return context.get_dummy_value()
-
-    kinds = (numbers, at, n, upcoming, leaf, address, stride, n_bytes, within, length)
-    return takes(types.void, *kinds, own_leaf, addresses, centre_at), generate

@@ -1,13 +1,17 @@
-"""Coded features: a feature whose values are names, not amounts, becomes a column for each of its values.
+"""How raw features become columns: coded features, and gaps.
 
-A column is 1 where the raw value is its code, and 0 elsewhere. The most frequent value has no column: rows
-that have it are 0 in all columns of the feature. The same holds for rare values, and for those that no
-training row has. A column for every value would tell nothing more to a kernel of learned factors: connect_4
-(42 features of 3 values) loses 0.449 on held-out rows with 126 columns and 0.450 with 84, of which half as
-many are kept.
+**Codes.** A feature whose values are names, not amounts, becomes a column for each of its values. A column is
+1 where the raw value is its code, and 0 elsewhere. The most frequent value has no column: rows that have it
+are 0 in all columns of the feature. The same holds for rare values, and for those that no training row has. A
+column for every value would tell nothing more to a kernel of learned factors: connect_4 (42 features of 3
+values) loses 0.449 on held-out rows with 126 columns and 0.450 with 84, of which half as many are kept.
+
+**Gaps.** Where a model knows gaps, NaN is a value like any other: one raw value of each feature stands for
+it, and a feature may have an indicator besides, a column that is 1 where it has a gap. Indicators come after
+all other columns, so that those of features which are not coded lie as in a raw row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,38 +27,65 @@ WIDEST_RANGE = 2**16
 
 @dataclass(frozen=True)
 class Coding:
-    """Which columns raw features become: in the order of features, each has one column or more.
+    """Which columns raw features become: in the order of features, each has one column or more; then the
+    indicators, in the order of their features.
 
-    source  int64 (n_columns,), the raw feature of each column, ascending
+    source  int64 (n_columns,), the raw feature of each column, ascending in either part
     code    float64 (n_columns,), the value at which a column is 1, ascending within a feature; NaN for a
-            column that is the feature itself
+            column that is the feature itself, infinity for an indicator
+    gap     float64 (n_features,), the raw value that stands for a gap, no code that has a column; None where
+            NaN is a bad value, and there are no indicators
 
     Raises ValueError where they are not so.
     """
 
     source: IntArray
     code: FloatArray
+    gap: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not self._sound():
             raise ValueError("columns are not those of features in their order, with ascending codes")
+        if not self._sound_gaps():
+            raise ValueError("indicators or values of gaps are not those of its features")
 
     def _sound(self) -> bool:
         if self.source.ndim != 1 or self.source.shape != self.code.shape or not len(self.source):
             return False
-        steps, codes = np.diff(self.source), self.code[~np.isnan(self.code)]
-        if self.source[0] != 0 or not np.isin(steps, (0, 1)).all():
+        source, code = self.source[: self.n_own], self.code[: self.n_own]
+        steps, codes = np.diff(source), code[~np.isnan(code)]
+        if not len(source) or source[0] != 0 or not np.isin(steps, (0, 1)).all():
             return False
         if not (np.abs(codes) <= LARGEST_CODE).all() or (codes != np.rint(codes)).any():
             return False
-        if not (np.diff(self.code)[steps == 0] > 0).all():
+        if not (np.diff(code)[steps == 0] > 0).all():
             return False
         return bool((self.highest - self.lowest < WIDEST_RANGE)[self.is_coded].all())
+
+    def _sound_gaps(self) -> bool:
+        tail = self.indicated
+        if (self.code[self.n_own :] != np.inf).any() or not (np.diff(tail, prepend=-1) > 0).all():
+            return False
+        if self.gap is None:
+            return not len(tail)
+        if (tail >= self.n_features).any() or self.gap.shape != (self.n_features,):
+            return False
+        return bool(np.isfinite(self.gap).all()) and not (self.gap[self.source] == self.code).any()
+
+    @cached_property
+    def n_own(self) -> int:
+        """Columns before the indicators."""
+        return int((self.code != np.inf).argmin()) if (self.code == np.inf).any() else len(self.code)
+
+    @property
+    def indicated(self) -> IntArray:
+        """int64 (n_indicators,), the features that have an indicator."""
+        return self.source[self.n_own :]
 
     @cached_property
     def first(self) -> IntArray:
         """int64 (n_features,), the first column of each feature."""
-        return np.flatnonzero(np.diff(self.source, prepend=-1))
+        return np.flatnonzero(np.diff(self.source[: self.n_own], prepend=-1))
 
     @cached_property
     def lowest(self) -> FloatArray:
@@ -64,7 +95,7 @@ class Coding:
     @cached_property
     def highest(self) -> FloatArray:
         """float64 (n_features,), the largest code."""
-        largest: FloatArray = self.code[np.append(self.first[1:], len(self.code)) - 1]
+        largest: FloatArray = self.code[np.append(self.first[1:], self.n_own) - 1]
         return largest
 
     @cached_property
@@ -82,37 +113,56 @@ class Coding:
         return [int(feature) for feature in np.flatnonzero(self.is_coded)]
 
     def columns(self, feature: int) -> IntArray:
-        """The numbers of the columns of a feature."""
-        return np.flatnonzero(self.source == feature)
+        """The numbers of the columns of a feature, without its indicator."""
+        return np.flatnonzero(self.source[: self.n_own] == feature)
 
     def codes(self, feature: int) -> list[int]:
         """The values of a coded feature that have a column."""
         return [int(code) for code in self.code[self.columns(feature)]]
 
     def __call__(self, X: NDArray[np.generic]) -> FloatArray:
-        """Raw rows (n, n_features) as columns, float64 (n, n_columns), C order. A value that is not finite
-        is NaN in every column of its feature.
+        """Raw rows (n, n_features) as columns, float64 (n, n_columns), C order. A value that is infinite, or
+        NaN where NaN is a bad value, is NaN in every column of its feature.
         """
-        out = np.ascontiguousarray(np.asarray(X, ACC_DTYPE)[:, self.source])
-        own = np.flatnonzero(~np.isnan(self.code))
-        raw = out[:, own]
+        rows = np.array(X, ACC_DTYPE, order="C")
+        of_gaps = np.isnan(rows[:, self.indicated])
+        if self.gap is not None:
+            np.copyto(rows, self.gap, where=np.isnan(rows))
+        if len(self.source) == self.n_features and not self.is_coded.any():
+            return rows
+        out = np.ascontiguousarray(rows[:, self.source])
+        own = np.flatnonzero(np.isfinite(self.code))
+        raw, tail = out[:, own], out[:, self.n_own :]
         out[:, own] = np.where(np.isfinite(raw), raw == self.code[own], np.nan)
+        tail[...] = np.where(np.isfinite(tail), of_gaps, np.nan)
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {"source": self.source, "code": self.code}
+        """Its arrays by name, without `gap` where there is none."""
+        own: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
+        return own if self.gap is None else own | {"gap": self.gap}
 
     def limits(self, minimum: FloatArray, maximum: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Limits of columns from those of raw features."""
-        number = np.isnan(self.code)
-        return np.where(number, minimum[self.source], 0.0), np.where(number, maximum[self.source], 1.0)
+        """Limits of columns from those of raw features, which are NaN where a feature has no value at all."""
+        number, absent = np.isnan(self.code), np.zeros(self.n_features) if self.gap is None else self.gap
+        low, high = (np.where(np.isnan(limit), absent, limit) for limit in (minimum, maximum))
+        return np.where(number, low[self.source], 0.0), np.where(number, high[self.source], 1.0)
 
 
-def coded_columns(n_features: int, codes: Mapping[int, NDArray[np.generic]]) -> Coding | None:
-    """The coding with a column for each of these values of each of these features; None for no feature."""
-    if not codes:
+def coded_columns(
+    n_features: int,
+    codes: Mapping[int, NDArray[np.generic]],
+    gap: FloatArray | None = None,
+    indicated: Sequence[int] = (),
+) -> Coding | None:
+    """The coding with a column for each of these values of each of these features, in which `gap` stands for
+    gaps, and these features have indicators; None for no coded feature where NaN is a bad value.
+    """
+    if not codes and gap is None:
         return None
     number = np.array([np.nan])
     columns = [np.sort(codes[f]).astype(ACC_DTYPE) if f in codes else number for f in range(n_features)]
     source = np.repeat(np.arange(n_features, dtype=INDEX_DTYPE), [len(own) for own in columns])
-    return Coding(source, np.concatenate(columns))
+    tail = np.sort(np.array(indicated, INDEX_DTYPE))
+    code = np.concatenate([*columns, np.full(len(tail), np.inf)])
+    return Coding(np.append(source, tail), code, gap)

@@ -78,12 +78,13 @@ class Machines:
 
 @dataclass(frozen=True)
 class Reference:
-    """Mean and standard deviation of the raw features of the training rows: scored rows are compared with
-    them. Prediction does not need them.
+    """Mean and standard deviation of the raw features of the training rows, and where gaps are known the
+    share of rows that have one: scored rows are compared with them. Prediction does not need them.
     """
 
     mean: FloatArray  # (n_features,)
     sd: FloatArray  # (n_features,), standard deviations
+    gaps: FloatArray | None = None  # (n_features,), from 0 to 1
 
 
 # Models are compared by identity: the scorer caches one engine for each Model object.
@@ -209,7 +210,8 @@ def score_rows(
     X       (n_samples, n_features), any real dtype and memory order, not written
     leaves  int32 (n_samples,), where given: becomes the leaf of each row, −1 where its status is 2
     returns decision (n_samples, n_outputs), float32 or for regression float64, and status uint8 (n_samples,).
-    A row with NaN or infinity gets status 2 and NaN, and changes nothing in the other rows.
+    A row with infinity, or with NaN where the model does not know gaps, gets status 2 and NaN, and changes
+    nothing in the other rows.
     """
     check_rows(X, model.n_features)
     decision = np.full((len(X), model.n_outputs), np.nan, model.score_dtype)

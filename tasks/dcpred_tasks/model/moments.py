@@ -1,9 +1,9 @@
-"""Means and standard deviations of features, gathered part by part."""
+"""Means and standard deviations of features, gathered part by part; gaps are counted and left out."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.coding import LARGEST_CODE
 from dcpred_tasks.model.compact_model import Reference
 from dcpred_tasks.model.scaling import Scaling
@@ -17,13 +17,13 @@ def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Referenc
     """
     moments = Moments(sample.shape[1])
     for start in range(0, len(sample), REFERENCE_ROWS):
-        moments.add(*moments_of(as_features(scaling, sample[start : start + REFERENCE_ROWS])))
-    return raw_moments(scaling, moments.mean, moments.sd)
+        moments.add(moments_of(as_features(scaling, sample[start : start + REFERENCE_ROWS])))
+    return raw_moments(scaling, moments)
 
 
 def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
     """Raw rows as `scaling.of_features()` scales them, float64 (n, n_features). A coded feature may hold any
-    number, and here one that is not too large to be squared.
+    number, and here one that is not too large to be squared. A gap that the scaling knows is NaN.
     """
     rows = scaling.of_features().exact(X)
     if scaling.coding is not None:
@@ -32,38 +32,59 @@ def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
     return rows
 
 
-def raw_moments(scaling: Scaling, mean: FloatArray, sd: FloatArray) -> Reference:
-    """Mean and sd of raw features from those of rows `as_features`; a feature of factor 0 has
-    mean μ and sd 0.
+def raw_moments(scaling: Scaling, moments: "Moments") -> Reference:
+    """Mean and sd of raw features from moments of rows `as_features`, and the share of gaps where the scaling
+    knows them; a feature of factor 0, or without any value, has mean μ and sd 0.
     """
+    gaps = 1.0 - moments.values / max(moments.n, 1) if scaling.knows_gaps else None
     scaling = scaling.of_features()
     factor = np.where(scaling.factor == 0, 1.0, scaling.factor)
-    return Reference(scaling.shift + mean / factor, sd / np.abs(factor))
+    return Reference(scaling.shift + moments.mean / factor, moments.sd / np.abs(factor), gaps)
 
 
 class Moments:
-    """Mean and sum of squares about it, of parts put together (Chan, Golub and LeVeque, 1983)."""
+    """Mean and sum of squares about it, of parts put together (Chan, Golub and LeVeque, 1983).
+
+    n       rows
+    values  int64 (n_features,), those of them in which each feature has no gap
+    """
 
     def __init__(self, n_features: int) -> None:
         self.n = 0
+        self.values = np.zeros(n_features, INDEX_DTYPE)
         self.mean = np.zeros(n_features, ACC_DTYPE)
         self.squares = np.zeros(n_features, ACC_DTYPE)
 
-    def add(self, n: int, mean: FloatArray, squares: FloatArray) -> None:
-        if n == 0:
+    def add(self, part: "Moments") -> None:
+        if part.n == 0:
             return
-        both, gap = self.n + n, mean - self.mean
-        self.mean = self.mean + gap * (n / both)
-        self.squares = self.squares + squares + gap * gap * (self.n * n / both)
-        self.n = both
+        both, gap = np.maximum(self.values + part.values, 1), part.mean - self.mean
+        self.mean = self.mean + gap * (part.values / both)
+        self.squares = self.squares + part.squares + gap * gap * (self.values * part.values / both)
+        self.n, self.values = self.n + part.n, self.values + part.values
 
     @property
     def sd(self) -> FloatArray:
-        return np.asarray(np.sqrt(self.squares / max(self.n, 1)))
+        return np.asarray(np.sqrt(self.squares / np.maximum(self.values, 1)))
 
 
-def moments_of(rows: FloatArray) -> tuple[int, FloatArray, FloatArray]:
-    """Number of rows, mean, and sum of squares about it."""
-    mean = rows.mean(axis=0) if len(rows) else np.zeros(rows.shape[1])
-    gap = rows - mean
-    return len(rows), mean, np.einsum("ij,ij->j", gap, gap)
+def moments_of(rows: FloatArray) -> Moments:
+    """Those of rows (n, n_features); NaN is a gap."""
+    found = Moments(rows.shape[1])
+    there = ~np.isnan(rows)
+    found.n, found.values = len(rows), np.count_nonzero(there, axis=0).astype(INDEX_DTYPE)
+    if there.all():
+        found.mean = rows.mean(axis=0) if len(rows) else found.mean
+        gap = rows - found.mean
+    else:
+        found.mean = np.where(there, rows, 0.0).sum(axis=0) / np.maximum(found.values, 1)
+        gap = np.where(there, rows - found.mean, 0.0)
+    found.squares = np.einsum("ij,ij->j", gap, gap)
+    return found
+
+
+def packed_moments(n: int, values: IntArray, mean: FloatArray, sd: FloatArray) -> Moments:
+    """Moments of n rows from their means and standard deviations."""
+    found = Moments(len(mean))
+    found.n, found.values, found.mean, found.squares = n, values, mean, values * sd**2
+    return found

@@ -1,5 +1,5 @@
 """Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
-coded features become.
+they become where some are coded or gaps are known.
 """
 
 from collections.abc import Mapping
@@ -38,6 +38,11 @@ class Scaling:
         """int64 (n_columns,), the raw feature of each column."""
         return np.arange(len(self.shift)) if self.coding is None else self.coding.source
 
+    @property
+    def knows_gaps(self) -> bool:
+        """Whether NaN is a value, and not a bad one."""
+        return self.coding is not None and self.coding.gap is not None
+
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
         """float32 C-ordered (n_samples, n_columns); the difference is taken in double precision, since a
         feature far from zero (a timestamp) would lose its digits in single precision."""
@@ -57,38 +62,41 @@ class Scaling:
         return out
 
     def raw(self, points: FloatArray) -> FloatArray:
-        """Raw rows of scaled points (n, n_columns), float64 (n, n_features): μ in columns of factor 0, and of
-        a coded feature the code whose column is largest.
+        """Raw rows of scaled points (n, n_columns), float64 (n, n_features): μ in columns of factor 0, of a
+        coded feature the code whose column is largest, and a gap where an indicator is nearer to 1 than to 0.
         """
         columns = self.shift + points / np.where(self.factor == 0, np.inf, self.factor)
         if self.coding is None:
             return columns
         rows = columns[:, self.coding.first]
         for feature in self.coding.features:
-            own = np.flatnonzero(self.coding.source == feature)
+            own = self.coding.columns(feature)
             rows[:, feature] = self.coding.code[own][columns[:, own].argmax(axis=1)]
+        of, tail = self.coding.indicated, columns[:, self.coding.n_own :]
+        rows[:, of] = np.where(tail > 0.5, np.nan, rows[:, of])
         return rows
 
     def of_features(self) -> "Scaling":
         """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
-        least code, and has the factor 0 where all of its columns have.
+        least code, and has the factor 0 where all of its columns have. A gap stays one.
         """
         if self.coding is None:
             return self
         coded, first = self.coding.is_coded, self.coding.first
-        counts = np.logical_or.reduceat(self.factor != 0, first)
+        counts = np.logical_or.reduceat(self.factor[: self.coding.n_own] != 0, first)
         shift = np.where(coded, self.coding.lowest, self.shift[first])
         return Scaling(shift, np.where(coded, counts.astype(ACC_DTYPE), self.factor[first]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Its arrays by name, `source` and `code` of the coding among them where there is one."""
+        """Its arrays by name, those of the coding among them where there is one."""
         own: dict[str, NDArray[Any]] = {"shift": self.shift, "factor": self.factor}
         return own if self.coding is None else own | self.coding.arrays()
 
     def as_lists(self) -> dict[str, list[Any]]:
-        """The same as JSON holds it, which has no NaN."""
+        """The same as JSON holds it, which has neither NaN nor infinity."""
+        words = {np.inf: "inf"}
         return {
-            name: [None if value != value else value for value in a.tolist()]
+            name: [None if value != value else words.get(value, value) for value in a.tolist()]
             for name, a in self.arrays().items()
         }
 
@@ -100,8 +108,9 @@ class Scaling:
         shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
         if "source" not in arrays:
             return Scaling(shift, factor)
-        coding = Coding(np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE))
-        return Scaling(shift, factor, coding)
+        source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
+        gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
+        return Scaling(shift, factor, Coding(source, code, gap))
 
 
 def fit_scaling(
@@ -114,14 +123,16 @@ def fit_scaling(
 ) -> Scaling:
     """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights, all of raw
     features. A constant feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing
-    to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1.
+    to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1. A
+    feature without any value, whose limits are NaN, gets the factor 0.
     """
     if coding is not None:
         plain = fit_scaling(name, coding(sample), weight, *coding.limits(minimum, maximum))
+        factor = plain.factor
         if name == "standard":
-            variance = np.add.reduceat(plain.factor**-2.0, coding.first)[coding.source]
-            return Scaling(plain.shift, np.where(np.isnan(coding.code), plain.factor, variance**-0.5), coding)
-        return Scaling(plain.shift, plain.factor, coding)
+            variance = np.add.reduceat(factor[: coding.n_own] ** -2.0, coding.first)[coding.source]
+            factor = np.where(np.isfinite(coding.code), variance**-0.5, factor)
+        return Scaling(plain.shift, np.where(np.isnan(minimum[coding.source]), 0.0, factor), coding)
     n_features = len(minimum)
     if name == "none":
         return Scaling(np.zeros(n_features), np.ones(n_features))

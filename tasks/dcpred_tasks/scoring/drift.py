@@ -4,6 +4,8 @@ shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised differ
            Balance diagnostics, Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large
            (Cohen, Statistical Power Analysis, 1988).
 sd_ratio   s₁ / s₀
+gap_shift  the same shift of the share of rows with a gap, which is the mean of 0 and 1; only where the model
+           knows gaps. Other means and deviations are of the values that are there.
 psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into
            (Siddiqi, Credit Risk Scorecards, 2006). Above 0.25 it is large. Leaves of successive
            numbers, mostly neighbours in the tree, are put together into at most 20 bins of about equal
@@ -44,13 +46,25 @@ class Occupancy:
 
 
 def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
-    """The standardised difference of means of each feature; infinite where two constants differ."""
+    """The standardised difference of means of each feature; infinite where two constants differ, and 0 where
+    all rows have a gap, in training or now.
+    """
     gap = scored.mean - training.mean
     pooled = np.hypot(training.sd, scored.sd) / np.sqrt(2)
     # Constants go through single precision on their way here.
     same = np.abs(gap) <= 1e-6 * np.maximum(np.abs(training.mean), np.abs(scored.mean))
+    absent = np.zeros(len(gap), bool)
+    for one in (training, scored):
+        absent |= one.gaps is not None and one.gaps == 1.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where((pooled == 0) & same, 0.0, gap / pooled)
+        return np.where((pooled == 0) & same | absent, 0.0, gap / pooled)
+
+
+def gap_shifts(training: Reference, scored: Reference) -> FloatArray:
+    """The standardised difference of the share of gaps of each feature; 0 for a model without gaps."""
+    if training.gaps is None or scored.gaps is None:
+        return np.zeros(len(training.mean))
+    return feature_shifts(*(Reference(p, np.sqrt(p * (1 - p))) for p in (training.gaps, scored.gaps)))
 
 
 def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
@@ -71,8 +85,8 @@ def drift(
 ) -> dict[str, Any]:
     """What the manifest says. `training` is None for a model of an older format, `*_rows` are by leaf.
 
-    `shift` is null where a constant took another value, `sd_ratio` is null where training rows were all
-    alike.
+    `shift` is null where a constant took another value, and `gap_shift` where all rows or none have a gap,
+    and in training it was the other way; `sd_ratio` is null where training rows were all alike.
     """
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:
@@ -100,19 +114,27 @@ def drift(
         "features": None,
     }
     if training is not None:
-        shift = feature_shifts(training, scored)
-        far = int((np.abs(shift) >= LARGE_SHIFT).sum()) if judged else 0
-        top = np.argsort(-np.abs(shift), kind="stable")[:TOP]
-        said["features"] = {"n_large": far, "top": [_feature(int(j), shift, training, scored) for j in top]}
+        shifts = feature_shifts(training, scored), gap_shifts(training, scored)
+        most = np.maximum(*np.abs(shifts))
+        far = int((most >= LARGE_SHIFT).sum()) if judged else 0
+        top = np.argsort(-most, kind="stable")[:TOP]
+        said["features"] = {"n_large": far, "top": [_feature(int(j), shifts, training, scored) for j in top]}
         said["large"] = many or far > 0
     return said
 
 
-def _feature(j: int, shift: FloatArray, training: Reference, scored: Reference) -> dict[str, Any]:
-    return {
+def _feature(
+    j: int, shifts: tuple[FloatArray, FloatArray], training: Reference, scored: Reference
+) -> dict[str, Any]:
+    shift, gap_shift = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
+    said = {
         "feature": j,
-        "shift": float(shift[j]) if np.isfinite(shift[j]) else None,
+        "shift": shift,
         "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
         "mean": float(scored.mean[j]),
         "training_mean": float(training.mean[j]),
     }
+    if training.gaps is None or scored.gaps is None:
+        return said
+    shares = {"gaps": float(scored.gaps[j]), "training_gaps": float(training.gaps[j])}
+    return said | {"gap_shift": gap_shift} | shares

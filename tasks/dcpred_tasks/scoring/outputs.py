@@ -18,6 +18,7 @@ from dcpred_tasks.scoring.labels import Label, encode_labels, label_coding
 
 BoolArray = NDArray[np.bool_]
 StatusArray = NDArray[np.uint8]
+LABEL, DECISION = "label", "decision"  # names of output columns that readers of an output look for
 Values = dict[str, NDArray[Any]]  # what each output column holds for some rows, by its name
 NEVER_GIVEN = ("3", "out_of_range")  # a status that outputs of dcpred 0.1.0 name, but no row has
 
@@ -113,7 +114,7 @@ def _by_row(values: NDArray[Any]) -> NDArray[Any]:
 class _LabelColumn(OutputColumn):
     """The class of a row, as dcpred_tasks.scoring.labels codes it."""
 
-    name = "label"
+    name = LABEL
     tasks = ("classification",)
     dtypes = (np.int8, np.int16, np.int32, np.int64, np.float64)
     tally = "labels"
@@ -167,7 +168,7 @@ def _ties(classes: NDArray[Any], label: Any, decision: NDArray[Any], slack: floa
 class _DecisionColumn(OutputColumn):
     """The decision values of a row, one or as many as there are classes; of a regression its prediction."""
 
-    name = "decision"
+    name = DECISION
     dtypes = (SCORE_DTYPE, VALUE_DTYPE)
     dimensions = ("sample", "output")
 

@@ -4,10 +4,9 @@ Whoever is to score with a model compares first: another processor, compiler or 
 else, and that would show in every row and in no error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import ModelFormatError
@@ -45,7 +44,7 @@ def make_self_test(model: Model) -> SelfTest:
         tolerance = TOLERANCE * _summed_sizes(model, rows)
         sound = (status == Status.OK) & np.isfinite(tolerance)
         for factor in (1 - NUDGE, 1 + NUDGE):
-            moved, moved_status = compact_model.score_rows(model, rows * np.where(_coded(model), 1.0, factor))
+            moved, moved_status = compact_model.score_rows(*_nudged(model, rows, factor))
             with np.errstate(invalid="ignore"):
                 near = np.abs(moved.astype(ACC_DTYPE) - decision).max(axis=1, initial=0.0) <= tolerance
             sound &= near & (moved_status == Status.OK)
@@ -92,20 +91,33 @@ def _told(values: FloatArray) -> str:
 
 
 def _candidates(model: Model) -> FloatArray:
-    """Raw rows, finite: centres and landmarks taken back through the scaling; μ for a model with neither."""
+    """Raw rows, finite but for gaps that the model knows: centres and landmarks taken back through the
+    scaling, or μ for a model with neither. Where gaps are known, every second row has one more of them, and
+    the last one nothing else.
+    """
     held = [points for points in (model.tree.centres, model.landmarks) if len(points)]
     parts = [points[_spread(len(points), ROWS)].astype(ACC_DTYPE) for points in held] or [
         np.zeros((1, model.n_columns))
     ]
     with np.errstate(over="ignore"):
         rows = model.scaling.raw(np.concatenate(parts))
-    return rows[np.isfinite(rows).all(axis=1)]
+    rows = rows[~np.isinf(rows).any(axis=1)]
+    if model.scaling.knows_gaps:
+        rows = np.vstack([rows, np.full((1, model.n_features), np.nan)])
+        some = np.arange(0, len(rows), 2)
+        rows[some, some // 2 % model.n_features] = np.nan
+    return rows
 
 
-def _coded(model: Model) -> NDArray[np.bool_]:
-    """Which raw features are coded, (n_features,): next to a code lies no row."""
+def _nudged(model: Model, rows: FloatArray, factor: float) -> tuple[Model, FloatArray]:
+    """Rows a little further out, and what stands for gaps as well; next to a code lies no row."""
     coding = model.scaling.coding
-    return np.zeros(model.n_features, bool) if coding is None else coding.is_coded
+    if coding is None:
+        return model, rows * factor
+    further = np.where(coding.is_coded, 1.0, factor)
+    if coding.gap is not None:
+        coding = replace(coding, gap=coding.gap * further)
+    return replace(model, scaling=replace(model.scaling, coding=coding)), rows * further
 
 
 def _spread(n: int, most: int) -> IntArray:

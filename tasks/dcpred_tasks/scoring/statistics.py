@@ -2,8 +2,8 @@
 what they say beside those of the training rows.
 
 Every row      decision values in a histogram of fixed bins for each output; labels by class
-Every k-th     mean and sd of each scaled feature; rows by leaf. Of all rows they would cost more than
-               scoring does.
+Every k-th     mean and sd of each scaled feature, and gaps where the model knows them; rows by leaf. Of all
+               rows they would cost more than scoring does.
 
 Features are looked at as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, so that no digits are
 lost, and a feature of factor 0 says nothing, for it changes no score. They are told raw.
@@ -30,10 +30,11 @@ from dcpred_tasks.dtypes import (
     Status,
 )
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.moments import Moments, as_features, moments_of
+from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
+HISTOGRAM = "decision"  # its name in commit records and manifests
 SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many
 STRIDE = 2**10  # stride of a large run; only BLOCK_SAMPLE_ROWS makes it longer
 BLOCK_SAMPLE_ROWS = 2**11  # most rows that are sampled of a block
@@ -95,7 +96,7 @@ class Statistics:
             )
         sampled = np.arange(-first % stride, len(ok), stride)
         sampled = sampled[ok[sampled]]
-        self.moments.add(*moments_of(as_features(self.model.scaling, scored.X[sampled])))
+        self.moments.add(moments_of(as_features(self.model.scaling, scored.X[sampled])))
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
 
     def packed(self) -> dict[str, Any]:
@@ -104,11 +105,13 @@ class Statistics:
         """
         with np.errstate(over="ignore"):
             moments = np.stack([self.moments.mean, self.moments.sd]).astype("<f4")
+        gaps = (self.moments.n - self.moments.values).astype("<u4")
         return {
             "sampled_rows": self.moments.n,
             "moments": base64.b64encode(moments.tobytes()).decode(),
+            **({"gaps": pack(gaps)} if self.model.scaling.knows_gaps else {}),
             "leaf_rows": pack(self.leaf_rows.astype("<u4")),
-            "decision": pack(self.histogram.astype("<u4")),
+            HISTOGRAM: pack(self.histogram.astype("<u4")),
             **{c.tally: self.tallies.get(c.name, _NONE).tolist() for c in OUTPUT_COLUMNS if c.tally},
         }
 
@@ -116,9 +119,10 @@ class Statistics:
         """Add the statistics of another block, as `packed` gave them."""
         n = int(value["sampled_rows"])
         mean, sd = np.frombuffer(base64.b64decode(value["moments"]), "<f4").astype(ACC_DTYPE).reshape(2, -1)
-        self.moments.add(n, mean, n * sd**2)
+        gaps = unpack(value["gaps"]) if "gaps" in value else np.zeros(len(mean), INDEX_DTYPE)
+        self.moments.add(packed_moments(n, n - gaps, mean, sd))
         self.leaf_rows += unpack(value["leaf_rows"])
-        self.histogram += unpack(value["decision"]).reshape(self.histogram.shape)
+        self.histogram += unpack(value[HISTOGRAM]).reshape(self.histogram.shape)
         for column in OUTPUT_COLUMNS:
             if column.name in self.tallies and len(value[column.tally]) == len(self.tallies[column.name]):
                 self.tallies[column.name] += np.array(value[column.tally], INDEX_DTYPE)

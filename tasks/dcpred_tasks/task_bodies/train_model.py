@@ -48,7 +48,7 @@ def receipt(n_rows: int) -> Receipt:
 def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
     """Look at every value of a block; keep its part of a sample of about `sample_rows` of all rows."""
     X, y, weight = _read_block(job, start, stop)
-    survey = survey_rows(X, y, weight, start, job.settings.task)
+    survey = survey_rows(X, y, weight, start, job.settings.task, job.settings.missing)
     mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, sample_rows, job.settings.seed)
     if weight is not None:
         mine &= weight > 0

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_columns
+from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.coding_choice import worth_coding
-from dcpred_tasks.training.feature_list import as_text, parts
-from dcpred_tasks.training.settings import AUTO, CATEGORICAL, NONE, Settings
+from dcpred_tasks.training.feature_list import as_text, numbers, parts
+from dcpred_tasks.training.settings import AUTO, NONE, OF_FEATURES, Settings
 
 MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
@@ -52,19 +52,26 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
 
 
 def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
-    """Settings whose `categorical` names features by numbers. What is in quotes is a name; digits are a
-    number, so that settings which are numbered stay as they are.
+    """Settings whose `categorical` and `missing` name features by numbers. What is in quotes is a name;
+    digits are a number, so that settings which are numbered stay as they are.
 
     Raises SettingsError for a feature that the data do not have.
     """
-    if settings.categorical in CATEGORICAL:
-        return settings
+    texts = {name: str(getattr(settings, name)) for name in OF_FEATURES}
+    for name, text in texts.items():
+        if text not in OF_FEATURES[name]:
+            texts[name] = _numbered(name, text, names, n_features)
+    return replace(settings, categorical=texts["categorical"], missing=texts["missing"])
+
+
+def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: int | None) -> str:
+    words = OF_FEATURES[setting]
     of_others = False  # whether other features are looked at, too
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
-    for part, quoted in parts(settings.categorical):
+    for part, quoted in parts(text, setting):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
-        if part == AUTO and (AUTO not in places or not quoted):
+        if part == AUTO and setting == "categorical" and (AUTO not in places or not quoted):
             of_others = True
         elif part in places and (span is None or span[2]):
             wanted.add(places[part])
@@ -72,25 +79,25 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
             first, last = int(span[1]), int(span[2] or span[1])
             if last < first or last > LARGEST_FEATURE:
                 raise SettingsError(
-                    f"categorical names the features {part}, but a span goes from a smaller number to a"
+                    f"{setting} names the features {part}, but a span goes from a smaller number to a"
                     f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
                 )
             wanted.update(range(first, last + 1))
-        elif not quoted and part in CATEGORICAL:
+        elif not quoted and part in words:
             raise SettingsError(
-                f"categorical was set to {settings.categorical!r}, but {part} stands alone: it is about all"
-                " features; write it by itself, or list features only"
+                f"{setting} was set to {text!r}, but {part} stands alone: it is about all features; write it"
+                " by itself, or list features only"
             )
         else:
             raise SettingsError(
-                f"categorical names the feature {part!r}, but the data"
+                f"{setting} names the feature {part!r}, but the data"
                 f" {'have no feature of that name' if places else 'do not name their features'}"
-                f"{_nearest(part, (*places, *CATEGORICAL))}; write auto, none, or numbers of features such as"
-                " 3,7 or 0-41, or names of features, in double quotes where they hold commas"
+                f"{_nearest(part, (*places, *words))}; write {', '.join(words)}, or numbers of features such"
+                " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
-    if n_features is not None and wanted:
-        _check_there(max(wanted), n_features)
-    return replace(settings, categorical=_text(wanted, of_others))
+    if n_features is not None and wanted and max(wanted) >= n_features:
+        raise _absent(setting, max(wanted), n_features)
+    return _text(wanted, of_others)
 
 
 def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
@@ -100,16 +107,23 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
     places  the feature of each column that is one as it is, where settings number columns of a table: other
             columns that they name are left out
     """
+    if places is not None and settings.missing not in OF_FEATURES["missing"]:
+        settings = replace(settings, missing=_text(_placed(settings.missing, places), False) or "impute")
     if settings.categorical == NONE or (not coded and places is None):
         return settings
-    named, of_others = _parsed(settings)
-    own = named if places is None else [places[column] for column in named if column in places]
-    return replace(settings, categorical=_text({*own, *coded}, of_others) or AUTO)
+    own = _placed(settings.categorical, places)
+    text = _text({*own, *coded}, _looks_at_others(settings.categorical)) or AUTO
+    return replace(settings, categorical=text)
 
 
 def named_columns(settings: Settings) -> list[int]:
-    """The numbers, ascending, that settings which are numbered name."""
-    return [] if settings.categorical == NONE else _parsed(settings)[0]
+    """The numbers, ascending, of coded features that settings which are numbered name."""
+    return numbers(settings.categorical)
+
+
+def _placed(text: str, places: Mapping[int, int] | None) -> list[int]:
+    """The features that a numbered text lists; those of columns that it lists, where places are given."""
+    return [f if places is None else places[f] for f in numbers(text) if places is None or f in places]
 
 
 def _text(features: Iterable[int], of_others: bool) -> str:
@@ -117,20 +131,15 @@ def _text(features: Iterable[int], of_others: bool) -> str:
     return ",".join([*([AUTO] if of_others else []), *([told] if told else [])])
 
 
-def _parsed(settings: Settings) -> tuple[list[int], bool]:
-    """The features that settings which are numbered name, ascending, and whether others are looked at."""
-    found = [part for part, _ in parts(settings.categorical) if part not in CATEGORICAL]
-    spans = [(int(part.split("-")[0]), int(part.split("-")[-1])) for part in found]
-    named = sorted({feature for first, last in spans for feature in range(first, last + 1)})
-    return named, AUTO in {part for part, _ in parts(settings.categorical)}
+def _looks_at_others(text: str) -> bool:
+    return AUTO in {part for part, _ in parts(text)}
 
 
-def _check_there(last: int, n_features: int) -> None:
-    if last >= n_features:
-        raise SettingsError(
-            f"categorical names the feature {last}, but the data have features 0 to {n_features - 1}; name"
-            " some of these"
-        )
+def _absent(setting: str, feature: int, n_features: int) -> SettingsError:
+    return SettingsError(
+        f"{setting} names the feature {feature}, but the data have features 0 to {n_features - 1}; name some"
+        " of these"
+    )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
@@ -139,28 +148,42 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
-def choose_coding(
+def choose_codes(
     sample: NDArray[np.generic],
     target: NDArray[np.generic],
     weight: FloatArray,
-    minimum: FloatArray,
-    maximum: FloatArray,
     settings: Settings,
-) -> Coding | None:
-    """The coding that settings ask for, None where no feature is coded. The arguments are those of
-    `learn_metric`. With "auto" and a scaling that does not look at targets no feature is.
+    gap: FloatArray | None = None,
+) -> dict[int, NDArray[np.generic]]:
+    """The features that settings have coded, and the values of each that have a column. The arguments are
+    those of `learn_metric`; NaN is a gap, for which `gap` (n_features,) stands in a feature that is not
+    coded. With "auto" and a scaling that does not look at targets no feature is.
 
     Raises SettingsError for a feature that cannot be coded.
     """
     if settings.categorical == NONE:
-        return None
-    features, of_others = _parsed(numbered(settings, None))
+        return {}
+    text = numbered(settings, None).categorical
+    features, of_others = numbers(text), _looks_at_others(text)
     named = _named(sample, features, alone=not of_others)
     if not of_others or settings.scaling not in LEARNED:
-        return coded_columns(sample.shape[1], named)
+        return named
     codes = _candidates(sample, set(features))
-    found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, named) if codes else []
-    return coded_columns(sample.shape[1], named | {f: codes[f] for f in found})
+    if codes:
+        found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap, named)
+        named |= {f: codes[f] for f in found}
+    return named
+
+
+def most_frequent(column: NDArray[np.generic]) -> float:
+    """The value of a coded feature that has no column."""
+    values, counts = _values(column)
+    return float(values[counts.argmax()])
+
+
+def _values(column: NDArray[np.generic]) -> tuple[NDArray[np.generic], IntArray]:
+    """The different values of a column, ascending, without gaps, and how often each is there."""
+    return np.unique(column[~np.isnan(column)] if column.dtype.kind == "f" else column, return_counts=True)
 
 
 def _named(
@@ -169,19 +192,18 @@ def _named(
     """The values of features that were named that have a column. Raises SettingsError for one that cannot be
     coded; where it was named `alone`, that a feature has a single code is told, too.
     """
-    if not features:
-        return {}
-    _check_there(features[-1], sample.shape[1])
+    if features and features[-1] >= sample.shape[1]:
+        raise _absent("categorical", features[-1], sample.shape[1])
     codes = {}
     for feature in features:
-        values, counts = np.unique(sample[:, feature], return_counts=True)
+        values, counts = _values(sample[:, feature])
         wrong = _not_codes(values)
         if wrong:
             raise UncodedError(feature, wrong)
         if len(own := _with_columns(values, counts)):
             codes[feature] = own
         elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
-            most, others = _number(values[counts.argmax()]), len(sample) - counts.max()
+            most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
             raise UncodedError(feature, why)
@@ -190,6 +212,8 @@ def _named(
 
 def _not_codes(values: NDArray[np.generic]) -> str:
     """Why these different values, ascending, are no codes; empty where they are."""
+    if not len(values):
+        return "it has no value in any sampled row"
     fraction = values[values != np.rint(values)] if values.dtype.kind == "f" else values[:0]
     if len(fraction):
         return f"it holds {fraction[0]:g}, which is no whole number"
@@ -220,7 +244,7 @@ def _candidates(sample: NDArray[np.generic], named: set[int]) -> dict[int, NDArr
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:
             break
-        values, counts = np.unique(sample[:, f], return_counts=True)
+        values, counts = _values(sample[:, f])
         own = values[:0] if len(values) < FEWEST_AUTO or _not_codes(values) else _with_columns(values, counts)
         if 1 < len(own) <= left:
             codes[f] = own
@@ -230,7 +254,7 @@ def _candidates(sample: NDArray[np.generic], named: set[int]) -> dict[int, NDArr
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:
     """The different values of a column, None where they are no codes."""
-    values = np.unique(column)
+    values, _ = _values(column)
     return None if _not_codes(values) else values
 
 

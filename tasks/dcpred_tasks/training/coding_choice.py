@@ -35,6 +35,41 @@ WIDE = (4.0, 16.0)  # factors on squared differences of candidates that are not 
 WORTH_CODING, SURE, WORTH_NAMING, WORTH_A_PLACE = 0.95, 3.0, 0.005, 1.01
 
 
+def squared_distances(U: SingleArray, to: SingleArray) -> SingleArray:
+    """Those of all rows (n, d) to some (m, d): float32 (n, m)."""
+    squares, own = np.einsum("ij,ij->i", U, U), np.einsum("ij,ij->i", to, to)
+    return np.asarray(np.maximum(squares[:, None] + own - 2 * U @ to.T, 0))
+
+
+def held_out_residuals(
+    D: SingleArray, target: FloatArray, weight: FloatArray, n_blocks: int, ridges: tuple[float, ...]
+) -> FloatArray:
+    """What a kernel ridge regression predicts too much for held-out rows, (n − m, n_outputs), at the width
+    and the ridge that suit them best.
+
+    D         (n, m), squared distances to the first m rows, which train
+    target    (n, n_outputs)
+    weight    (n,), > 0
+    n_blocks  features of variance 1 that the distances are summed of
+    """
+    n = D.shape[1]
+    target = target - np.average(target[:n], axis=0, weights=weight[:n])
+    tried: list[FloatArray] = []
+    for width in WIDTHS:
+        K = np.exp(MODEL_DTYPE(-width / n_blocks) * D)
+        for ridge in ridges:
+            A = K[:n].astype(ACC_DTYPE)
+            A[np.diag_indices(n)] += ridge / weight[:n]
+            beta = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), target[:n])
+            tried.append(K[n:] @ beta.astype(MODEL_DTYPE) - target[n:])
+    return min(tried, key=lambda residuals: float(held_out_losses(residuals, weight[n:]).mean()))
+
+
+def held_out_losses(residuals: FloatArray, weight: FloatArray) -> FloatArray:
+    """Squared errors of rows (m,), weighted so that their mean is the loss."""
+    return np.asarray(weight / weight.mean() * (residuals**2).sum(axis=1))
+
+
 @dataclass(frozen=True)
 class _Judge:
     """Kernel ridge regressions on some of the rows, judged on others."""
@@ -58,20 +93,9 @@ class _Judge:
             for f, column in self.plain.items()
         ]
         U, weight = np.concatenate(blocks, axis=1, dtype=MODEL_DTYPE), self.weight[self.rows]
-        target = self.target[self.rows]
-        target = target - np.average(target[:n], axis=0, weights=weight[:n])
-        squares = np.einsum("ij,ij->i", U, U)
-        D = np.maximum(squares[:, None] + squares[:n] - 2 * U @ U[:n].T, 0)
-        share = weight[n:] / weight[n:].mean()
-        tried: list[FloatArray] = []
-        for width in WIDTHS:
-            K = np.exp(MODEL_DTYPE(-width / len(blocks)) * D)
-            for ridge in self.ridges:
-                A = K[:n].astype(ACC_DTYPE)
-                A[np.diag_indices(n)] += ridge / weight[:n]
-                beta = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), target[:n])
-                tried.append(share * ((K[n:] @ beta.astype(MODEL_DTYPE) - target[n:]) ** 2).sum(axis=1))
-        return min(tried, key=lambda losses: float(losses.mean()))
+        D = squared_distances(U, U[:n])
+        residuals = held_out_residuals(D, self.target[self.rows], weight, len(blocks), self.ridges)
+        return held_out_losses(residuals, weight[n:])
 
     @property
     def variance(self) -> float:
@@ -90,18 +114,21 @@ def worth_coding(
     codes: Mapping[int, NDArray[np.generic]],
     task: str,
     seed: int,
+    gap: FloatArray | None = None,
     always: Mapping[int, NDArray[np.generic]] = MappingProxyType({}),
 ) -> list[int]:
     """The features, ascending, that had better be coded, beside those that are in any case.
 
-    sample  (n, n_features), real and finite
+    sample  (n, n_features), real and finite, but for NaN where `gap` (n_features,) stands for it
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
     codes   the values of each candidate that would have a column
     always  those of each feature that is coded in any case
     """
     drawn = np.random.default_rng(seed).permutation(len(sample))[: 2 * sum(DECISION)]
-    X = sample[drawn]
+    X = given = sample[drawn]
+    if gap is not None:
+        X = np.where(np.isnan(given), gap, given)
     low, high = X.min(axis=0).astype(ACC_DTYPE), X.max(axis=0).astype(ACC_DTYPE)
     rows, index = distinct_rows(
         fit_scaling("standard", X, weight[drawn], low, high)(X), target[drawn], weight[drawn], task
@@ -109,12 +136,12 @@ def worth_coding(
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
         return []
     plain = {int(f): rows.U[:, f : f + 1] for f in np.flatnonzero(low < high)}
-    coded = {f: _columns(X[index, f], own) for f, own in {**codes, **always}.items() if f in plain}
+    coded = {f: _columns(given[index, f], own) for f, own in {**codes, **always}.items() if f in plain}
 
     def judge(n_fit: int, n_held: int, ridges: tuple[float, ...] = RIDGES) -> _Judge:
         n_fit, last = min(n_fit, len(rows.y) // 2), np.arange(len(rows.y))[-n_fit - n_held :]
-        outputs = _outputs(rows.y, task)
-        return _Judge(plain, coded, outputs, rows.weight, last, n_fit, ridges, frozenset(always) & set(coded))
+        target, set_before = outputs(rows.y, task), frozenset(always) & set(coded)
+        return _Judge(plain, coded, target, rows.weight, last, n_fit, ridges, set_before)
 
     few = len(coded.keys() - always.keys()) <= MANY
     found = _looked_for(judge(*LOOK) if few else judge(*BRIEF_LOOK, RIDGES[:1]))
@@ -163,7 +190,7 @@ def _columns(column: NDArray[np.generic], codes: NDArray[np.generic]) -> SingleA
     return np.asarray(own / (spread or 1.0), MODEL_DTYPE)
 
 
-def _outputs(y: FloatArray, task: str) -> FloatArray:
+def outputs(y: FloatArray, task: str) -> FloatArray:
     """(n, 1) values, or −1 and 1; (n, n_classes) 0 and 1 for more classes than two."""
     if task == "regression":
         return y[:, None]

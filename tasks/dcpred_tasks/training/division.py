@@ -14,7 +14,7 @@ from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import LEARNED, Scaling, fit_scaling
-from dcpred_tasks.training.categories import choose_coding
+from dcpred_tasks.training.gaps import choose_columns
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_scaling import learn_metric
 from dcpred_tasks.training.settings import Settings
@@ -44,7 +44,7 @@ def learn_scaling(
     survey: Survey,
     settings: Settings,
 ) -> Scaling:
-    """The scaling that the settings ask for, with the features that they have coded; learned ones look at the
+    """The scaling that the settings ask for, with the columns that features become; learned ones look at the
     targets.
 
     sample  (n, n_features), raw rows drawn by `sampling.drawn`, in the order of their numbers
@@ -52,7 +52,7 @@ def learn_scaling(
     weight  float64 (n,), > 0, sample weights
     """
     limits = survey.minimum, survey.maximum
-    coding = choose_coding(sample, target, weight, *limits, settings)
+    coding = choose_columns(sample, target, weight, survey, settings)
     if settings.scaling in LEARNED:
         metric = learn_metric(
             sample,

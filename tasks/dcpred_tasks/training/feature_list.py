@@ -1,4 +1,4 @@
-"""Features as the setting `categorical` lists them, in text: "soil,3,7-9"."""
+"""Features as the settings `categorical` and `missing` list them, in text: "soil,3,7-9"."""
 
 import json
 import re
@@ -19,9 +19,9 @@ def as_text(features: Sequence[int]) -> str:
     return ",".join(f"{s[0]}" if len(s) == 1 else f"{s[0]}-{s[-1]}" for s in spans)
 
 
-def listed(value: object) -> str:
-    """The text of what was set. A list of names and numbers, or its JSON, has its names in double quotes, so
-    that none is taken for a number. Raises SettingsError.
+def listed(value: object, setting: str) -> str:
+    """The text of what a setting was set to. A list of names and numbers, or its JSON, has its names in
+    double quotes, so that none is taken for a number. Raises SettingsError.
     """
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
@@ -30,12 +30,12 @@ def listed(value: object) -> str:
             value = json.loads(value)
         except ValueError:
             raise SettingsError(
-                f"categorical was set to {value}, which is no list in JSON; write it as"
+                f"{setting} was set to {value}, which is no list in JSON; write it as"
                 ' ["soil", 7], with names in double quotes, or as soil,7'
             ) from None
     if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):
         raise SettingsError(
-            "categorical was set to a mask of True and False, but it lists features; name them by numbers, as"
+            f"{setting} was set to a mask of True and False, but it lists features; name them by numbers, as"
             " numpy.flatnonzero(mask).tolist() does, or by names"
         )
     features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
@@ -47,23 +47,29 @@ def listed(value: object) -> str:
             parts.append(str(one))
         else:
             raise SettingsError(
-                f"categorical names the feature {one!r}, which is neither a name nor a number from 0 on; name"
+                f"{setting} names the feature {one!r}, which is neither a name nor a number from 0 on; name"
                 " features by strings or whole numbers"
             )
     return ",".join(parts)
 
 
-def parts(text: str) -> list[tuple[str, bool]]:
+def parts(text: str, setting: str = "categorical") -> list[tuple[str, bool]]:
     """What stands between commas, and whether it is a name in double quotes; without what is empty."""
     found = [match[1] for match in PART.finditer(text) if match[1]]
-    return [(_unquoted(part), True) if part.startswith('"') else (part, False) for part in found]
+    return [(_unquoted(part, setting), True) if part.startswith('"') else (part, False) for part in found]
 
 
-def _unquoted(part: str) -> str:
+def numbers(text: str) -> list[int]:
+    """The features that a text of numbers and spans lists, ascending; words list none."""
+    spans = (part.split("-") for part, _ in parts(text) if part[:1].isdecimal())
+    return sorted({f for span in spans for f in range(int(span[0]), int(span[-1]) + 1)})
+
+
+def _unquoted(part: str, setting: str) -> str:
     try:
         return str(json.loads(part))
     except ValueError:
         raise SettingsError(
-            f"categorical names the feature {part}, whose quotes cannot be read; write a name in double"
+            f"{setting} names the feature {part}, whose quotes cannot be read; write a name in double"
             " quotes as JSON does"
         ) from None

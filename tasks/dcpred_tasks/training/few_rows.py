@@ -42,7 +42,7 @@ def for_few_rows(
 def ridge_of_few(X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray) -> float:
     """The best of RIDGES for an RBF kernel on standard features.
 
-    X (n, n_features) real and finite, y (n,), weight float64 (n,), > 0
+    X (n, n_features) real, NaN for a gap, y (n,), weight float64 (n,), > 0
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         rows, target = _standard(X, weight), _standard(y[:, None], weight)[:, 0]
@@ -61,8 +61,12 @@ def _error(values: FloatArray, target: FloatArray, n: float, ridge: float) -> fl
 
 
 def _standard(X: NDArray[np.generic], weight: FloatArray) -> FloatArray:
-    """Columns of mean 0 and variance 1; 0 where they do not vary, or too far for double precision."""
-    share = weight / weight.sum()
-    rows = X.astype(ACC_DTYPE) - share @ X.astype(ACC_DTYPE)
+    """Columns of mean 0 and variance 1; 0 where they do not vary, or too far for double precision. A gap is
+    the mean of the others.
+    """
+    share, values = weight / weight.sum(), X.astype(ACC_DTYPE)
+    if (gaps := np.isnan(values)).any():
+        values = np.where(gaps, share @ np.where(gaps, 0.0, values) / (share @ ~gaps), values)
+    rows = values - share @ values
     spread = np.sqrt(share @ rows**2)
     return np.where(np.isfinite(rows / spread), rows / spread, 0.0)

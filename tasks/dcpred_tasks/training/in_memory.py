@@ -48,7 +48,7 @@ def train_rows(
 ) -> Model:
     """Train on rows in memory, in two steps.
 
-    X              (n, n_features) real and finite
+    X              (n, n_features) real; NaN is a gap, as the survey has counted it
     target         (n,) class numbers, or float64
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty

@@ -175,11 +175,11 @@ def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
     where all leave it out, or most do and hardly any distance is left of it: half of the features of magic,
     each left out by most, hold 1.5 points.
 
-    unit  (n_columns,), factors of the standard scaling
+    unit  (n_columns,), factors of the standard scaling, 0 for a feature without any value
     """
     factors = np.stack([one.factor for one in found])
     squares = (factors**2).mean(axis=0)
-    parts = ((factors / unit) ** 2).mean(axis=0)
+    parts = ((factors / np.where(unit > 0, unit, 1.0)) ** 2).mean(axis=0)
     left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
     left_out &= parts <= LEAST_PART * parts.sum()
     scores = {

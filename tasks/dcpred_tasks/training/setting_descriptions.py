@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from dcpred_tasks.training.settings import Settings, range_in_words
+from dcpred_tasks.training.number_ranges import range_in_words
+from dcpred_tasks.training.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,19 @@ from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, know
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.machine_settings import check_machine
+from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic")
 CATEGORICAL = AUTO, NONE = "auto", "none"
-T = TypeVar("T")
-
-
+MISSING = (AUTO, "refuse", "impute", "indicate")
+# Settings that list features, and what else they may be.
+OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "machine", "basis", "size")
-_TINY = 5e-324  # the smallest positive number: "more than 0"
+LATER = ("categorical", "missing", "machine", "basis", "size")
+T = TypeVar("T")
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 
@@ -76,6 +77,16 @@ class Settings:
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
     )
+    missing: str = _setting(
+        "auto",
+        "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
+        " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
+        " they are; features that are listed get one, and no others do. auto: refuse where no training row"
+        " has a gap; else as impute, with such a column for features where it lets rows that are held out do"
+        " better.",
+        choices=MISSING,
+        more="features as 3,7 or 0-41, or their names",
+    )
     n_leaves: int = _setting(
         0,
         "Leaves to aim at, rounded down to a power of two. More leaves make training cheaper.",
@@ -107,13 +118,13 @@ class Settings:
         " learned scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or"
         " distance for laplacian.",
         choices=GAMMAS,
-        low=_TINY,
+        low=TINY,
         high=_LARGEST_GAMMA,
     )
     degree: int = _setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
     coef0: float = _setting(1.0, "Constant term of the polynomial kernel.", low=0)
-    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=_TINY)
-    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=_TINY)
+    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
+    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
     class_weight: str = _setting(
         "none", "Weight of the classes. balanced: all classes weigh the same.", choices=("none", "balanced")
     )
@@ -247,17 +258,18 @@ class Settings:
                     f"{name} was set to {value!r}, but it is one of"
                     f" {', '.join(choices)}{_nearest(str(value), choices)}"
                 )
-        if not self.categorical.strip(" ,"):
-            raise SettingsError(
-                f"categorical was set to {self.categorical!r}, which lists no feature; set it to none, to"
-                " auto, or to features as 3,7 or 0-41"
-            )
+        for name, words in OF_FEATURES.items():
+            if not getattr(self, name).strip(" ,"):
+                raise SettingsError(
+                    f"{name} was set to {getattr(self, name)!r}, which lists no feature; set it to"
+                    f" {', to '.join(reversed(words))}, or to features as 3,7 or 0-41"
+                )
         if self.gamma not in GAMMAS and not (
             isinstance(self.gamma, int | float) and 0 < self.gamma <= _LARGEST_GAMMA
         ):
             raise SettingsError(
                 f"gamma was set to {self.gamma!r}, but it must be"
-                f" {range_in_words(_TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
+                f" {range_in_words(TINY, _LARGEST_GAMMA)}, or one of {', '.join(GAMMAS)}"
             )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
@@ -353,8 +365,8 @@ def settings_dict(settings: Settings) -> dict[str, object]:
 
 def _typed(name: str, value: object) -> object:
     wanted = _TYPES[name]
-    if name == "categorical":
-        return listed(value)
+    if name in OF_FEATURES:
+        return listed(value, name)
     try:
         if wanted is bool:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
@@ -383,11 +395,3 @@ def _typed(name: str, value: object) -> object:
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def range_in_words(low: float, high: float) -> str:
-    if high == math.inf:
-        return "more than 0" if low == _TINY else f"{low:g} or more"
-    if low == _TINY:
-        return f"more than 0 and at most {high:g}"
-    return f"from {low:,.0f} to {high:g}" if high >= 1e15 else f"from {low:,.0f} to {high:,.0f}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.training.sampling import fold_rows
 
@@ -23,28 +23,26 @@ class Survey:
 
     n_rows: int
     n_used: int  # rows of weight > 0
-    minimum: FloatArray  # (n_features,), in raw units
+    minimum: FloatArray  # (n_features,), in raw units; NaN for a feature without any value
     maximum: FloatArray  # (n_features,)
+    gaps: IntArray  # (n_features,), used rows with NaN
     classes: NDArray[np.generic]  # (n_classes,), ascending; empty for a regression
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
 
 
 def survey_rows(
-    X: NDArray[np.generic], y: NDArray[np.generic], weight: FloatArray | None, first_row: int, task: str
+    X: NDArray[np.generic],
+    y: NDArray[np.generic],
+    weight: FloatArray | None,
+    first_row: int,
+    task: str,
+    missing: str = "auto",
 ) -> Survey:
-    """Survey some rows; first_row is the number of the first, for messages. Raises DataError for the first
-    bad value.
+    """Survey some rows; first_row is the number of the first, for messages, and `missing` the setting. Raises
+    DataError for the first bad value.
     """
-    if X.dtype.kind == "f":
-        # The largest float32 is the limit: scaled rows are kept in single precision.
-        bad = ~np.isfinite(X)
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
-            raise DataError(
-                f"training needs finite values, but X has {X[row, column]} in row {first_row + row}, column"
-                f" {column}; remove or impute such rows (NaN or infinity) first"
-            )
+    _check_features(X, first_row, missing)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         row = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(
@@ -66,15 +64,36 @@ def survey_rows(
             )
     used = np.ones(len(X), bool) if weight is None else weight > 0
     classes, class_weights = _classes(y[used], None if weight is None else weight[used], task)
-    empty = not used.any()
+    rows, no_value = X[used], np.full(X.shape[1], np.nan)
+    gaps = np.isnan(rows) if X.dtype.kind == "f" else np.zeros(rows.shape, bool)
     return Survey(
         n_rows=len(X),
-        n_used=int(used.sum()),
-        minimum=np.full(X.shape[1], np.inf) if empty else X[used].min(axis=0).astype(ACC_DTYPE),
-        maximum=np.full(X.shape[1], -np.inf) if empty else X[used].max(axis=0).astype(ACC_DTYPE),
+        n_used=len(rows),
+        minimum=np.fmin.reduce(rows, axis=0).astype(ACC_DTYPE) if len(rows) else no_value,
+        maximum=np.fmax.reduce(rows, axis=0).astype(ACC_DTYPE) if len(rows) else no_value,
+        gaps=np.count_nonzero(gaps, axis=0).astype(INDEX_DTYPE),
         classes=classes,
         class_weights=class_weights,
         rows=fold_rows(first_row + np.flatnonzero(used)),
+    )
+
+
+def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> None:
+    """Raise DataError for infinity, and for NaN where no row may have a gap."""
+    if X.dtype.kind != "f":
+        return
+    # The largest float32 is the limit: scaled rows are kept in single precision.
+    bad = ~np.isfinite(X)
+    if missing != "refuse":
+        bad &= ~np.isnan(X)
+    if not bad.any():
+        return
+    row, column = np.argwhere(bad)[0]
+    is_gap = bool(np.isnan(X[row, column]))
+    what = "remove or impute such rows (NaN) first, or set missing to auto" if is_gap else "correct such rows"
+    raise DataError(
+        f"training needs finite values{' where missing is refuse' if is_gap else ''}, but X has"
+        f" {X[row, column]} in row {first_row + row}, column {column}; {what}"
     )
 
 
@@ -106,8 +125,9 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
     return Survey(
         n_rows=sum(p.n_rows for p in parts),
         n_used=sum(p.n_used for p in parts),
-        minimum=np.minimum.reduce([p.minimum for p in parts]),
-        maximum=np.maximum.reduce([p.maximum for p in parts]),
+        minimum=np.fmin.reduce([p.minimum for p in parts]),
+        maximum=np.fmax.reduce([p.maximum for p in parts]),
+        gaps=np.sum([p.gaps for p in parts], axis=0),
         classes=classes,
         class_weights=weights,
         rows=sum(p.rows for p in parts) % 2**64,

@@ -6,14 +6,19 @@ python -m support.servers.s3 [CERTIFICATE KEY]     PEM files, for TLS
 import logging
 import sys
 import threading
+from functools import lru_cache
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.core import serialize
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from werkzeug import serving
 
 from support.servers import announce
 
-lock, inner = threading.Lock(), DomainDispatcherApplication(create_backend_app)
+# S3 alone: moto's dispatcher looks through the folders of all its services at each request.
+lock, inner = threading.Lock(), create_backend_app("s3")
+# A listing reads a time from its text for each object, again and again the same.
+serialize.parse_to_aware_datetime = lru_cache(2**16)(serialize.parse_to_aware_datetime)
 
 
 def locked(environment: Any, start: Any) -> list[bytes]:

@@ -1,0 +1,59 @@
+"""What lies at a path, as a person reads it."""
+
+from typing import Any
+
+from dcpred.cli.rendering import drift_told, rows
+from dcpred.cli.schema_rendering import schema_lines
+from dcpred.execution.progress import counted
+
+NAMED = 10  # most features with gaps that are named
+UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
+
+
+def inspected(r: dict[str, Any]) -> str:
+    pairs: list[tuple[str, str]] = []
+    schema = r.get("schema")
+    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_gaps(r)}, pairs)
+    pairs += schema_lines(schema) if schema else []
+    moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
+    return rows([("drift", moved), *pairs] if moved else pairs)
+
+
+def _coded(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of the codes of each coded feature, how many of them have a column."""
+    if not r.get("coded_features"):
+        return {}
+    named = {
+        _named(one): counted(len(one["codes"]), "code has a column", "codes have a column")
+        for one in r["coded_features"]
+    }
+    return {"coded_features": named}
+
+
+def _gaps(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of all features with gaps, those with most of them, and what stands for theirs."""
+    found = r.get("gaps")
+    if not found:
+        return {}
+    most = sorted(found["features"], key=lambda one: -one["share"])[:NAMED]
+    told = {
+        _named(one): f"in {100 * one['share']:.3g} % of sampled rows, as {one['value']:.6g}"
+        + (", with an indicator" if one["indicator"] else "")
+        for one in most
+    }
+    more = len(found["features"]) - len(most)
+    return {"gaps": told | ({"further features": more} if more else {}) or "known, and in no sampled row"}
+
+
+def _named(one: dict[str, Any]) -> str:
+    return str(one["feature"] if one["name"] is None else one["name"])
+
+
+def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            _flatten(f"{prefix}.{name}" if prefix else str(name), inner, pairs)
+    else:
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        text = "not known" if value is None and prefix.endswith(UNLISTED) else text
+        pairs.append((prefix, text if len(text) <= 200 else f"{text[:200]} …"))

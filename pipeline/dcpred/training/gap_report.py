@@ -1,0 +1,54 @@
+"""What is told of gaps where a model is trained: in progress, and in reports."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dcpred.execution.progress import counted
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.training.survey import Survey
+
+NAMED = 5  # most features that are named
+
+
+def describe_gaps(scaling: Scaling, survey: Survey) -> dict[str, Any]:
+    """What a training report says of gaps: whether the model knows them, how many features have some, in
+    which of them most rows, the features with an indicator, and those without any value.
+    """
+    coding, gaps = scaling.coding, survey.gaps
+    if coding is None or coding.gap is None:
+        return {"known": False}
+    most = int(gaps.argmax())
+    return {
+        "known": True,
+        "features": int(np.count_nonzero(gaps)),
+        "most": {"feature": most, "rows": int(gaps[most]), "share": float(gaps[most] / survey.n_used)},
+        "indicated": coding.indicated.tolist(),
+        "without_values": np.flatnonzero(gaps == survey.n_used).tolist(),
+    }
+
+
+def gaps_in_words(found: Mapping[str, Any], names: Sequence[str] | None = None) -> str | None:
+    """The same in a sentence, None for a model that does not know gaps."""
+    if not found.get("known"):
+        return None
+    if not found["features"]:
+        return "no training row has a gap; one that is scored is the mean of its feature"
+    most, have = found["most"], counted(found["features"], "feature has", "features have")
+    said = [
+        f"{have} gaps, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows; a gap is"
+        " the mean of its feature, or its most frequent code",
+        f"an indicator of gaps has {_listed(found['indicated'], names)}"
+        if found["indicated"]
+        else "no feature has an indicator of gaps",
+    ]
+    if found["without_values"]:
+        said.append(f"{_listed(found['without_values'], names)} without any value is left out")
+    return "; ".join(said)
+
+
+def _listed(features: Sequence[int], names: Sequence[str] | None) -> str:
+    told = [repr(names[f]) if names else str(f) for f in features[:NAMED]]
+    more = f" and {len(features) - NAMED:,} more" if len(features) > NAMED else ""
+    return f"{'feature' if len(features) == 1 else 'features'} {', '.join(told)}{more}"

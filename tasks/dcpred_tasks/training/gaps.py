@@ -1,0 +1,83 @@
+"""What gaps become: the raw value that stands for them in each feature, and which features get an indicator.
+With codes these are the columns that raw features become (model/coding.py).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.model.coding import Coding, coded_columns
+from dcpred_tasks.training.categories import choose_codes, most_frequent
+from dcpred_tasks.training.feature_list import as_text, numbers
+from dcpred_tasks.training.gap_choice import worth_indicating
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import Survey
+
+
+def choose_columns(
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+) -> Coding | None:
+    """The columns that settings ask for; None for the features as they are, where NaN is a bad value.
+
+    sample  (n, n_features), raw rows in the order of their numbers
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0, sample weights
+    survey  of all rows
+
+    Raises SettingsError for a feature that cannot be coded.
+    """
+    if not knows_gaps(survey, settings):
+        codes = choose_codes(sample, target, weight, settings)
+        return coded_columns(sample.shape[1], codes)
+    gap = middle_values(sample, weight, survey)
+    codes = choose_codes(sample, target, weight, settings, gap)
+    for f in codes:
+        gap[f] = most_frequent(sample[:, f])
+    coding = coded_columns(sample.shape[1], codes, gap)
+    assert coding is not None
+    some = (survey.gaps > 0) & (survey.gaps < survey.n_used)
+    if settings.missing == "auto":
+        candidates = np.flatnonzero(some)
+        indicated = worth_indicating(sample, target, weight, coding, candidates, settings.task, settings.seed)
+    elif settings.missing in ("impute", "indicate"):
+        indicated = np.flatnonzero(some & (settings.missing == "indicate")).tolist()
+    else:
+        indicated = [f for f in numbers(settings.missing) if some[f]]
+    return coded_columns(sample.shape[1], codes, gap, indicated)
+
+
+def as_chosen(settings: Settings, coding: Coding) -> Settings:
+    """Settings that ask for the coded features and the indicators of this coding."""
+    codes, of = coding.features, coding.indicated
+    if codes:
+        settings = replace(settings, categorical=as_text(codes))
+    if coding.gap is not None:
+        settings = replace(settings, missing=as_text(of.tolist()) if len(of) else "impute")
+    return settings
+
+
+def knows_gaps(survey: Survey, settings: Settings) -> bool:
+    """Whether a model of these rows takes NaN for a value."""
+    if settings.missing == "auto":
+        return bool(survey.gaps.any())
+    return settings.missing != "refuse"
+
+
+def middle_values(sample: NDArray[np.generic], weight: FloatArray, survey: Survey) -> FloatArray:
+    """The weighted mean of each feature over sampled rows without a gap in it, float64 (n_features,); the
+    middle of all its values where the sample has none, and 0 where there are none at all.
+    """
+    rows = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
+    there = ~np.isnan(rows) if rows.dtype.kind == "f" else np.ones(rows.shape, bool)
+    total = (weight[:, None] * there).sum(axis=0)
+    low, high = survey.minimum / 2, survey.maximum / 2  # No difference of halves overflows.
+    # A constant feature stays one: differences from its least value are exactly 0.
+    moved = np.where(there, weight[:, None] * (rows.astype(ACC_DTYPE) / 2 - low), 0.0).sum(axis=0)
+    mean = np.where(total > 0, low + moved / np.where(total > 0, total, 1.0), (low + high) / 2)
+    return np.where(np.isnan(mean), 0.0, np.clip(2 * mean, survey.minimum, survey.maximum))
