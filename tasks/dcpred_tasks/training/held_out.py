@@ -150,7 +150,9 @@ def _values(leaf: LeafModel, X: SingleArray, kernels: Kernels, settings: Setting
     alone = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, d), np.float32))
     scaling = Scaling(np.zeros(d), np.ones(d))
     model = assemble([leaf], np.array([len(X)]), alone, scaling, kernels, (), settings)
-    return np.array(leaf_values(model, 0, X), ACC_DTYPE)
+    # In single precision a machine leaves out rows that rounding would decide.
+    rows = X if model.machines is None else X.astype(ACC_DTYPE)
+    return np.array(leaf_values(model, 0, rows), ACC_DTYPE)
 
 
 def _residual(leaf: LeafModel, own: LeafRowsToFit, kernels: Kernels, settings: Settings) -> float:
