@@ -227,7 +227,12 @@ def command(*words: object) -> str:
 def use_model(folder: Path, rng: random.Random) -> str:
     if rng.random() < 0.2:
         return command("inspect", folder / "model")
-    return command("score", folder / "model", folder / "data.zarr", folder / "new-out", "--workers", 1)
+    if rng.random() < 0.2:
+        return command("explain", folder / "model", folder / "data.zarr", "--rows", "3,50-60")
+    outputs = ("--outputs", "label,decision,probability,novelty") if rng.random() < 0.7 else ()
+    return command(
+        "score", folder / "model", folder / "data.zarr", folder / "new-out", "--workers", 1, *outputs
+    )
 
 
 def use_support(folder: Path, rng: random.Random) -> str:

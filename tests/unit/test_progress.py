@@ -16,17 +16,9 @@ from rich.console import Console
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.execution import progress
 from dcpred.execution.course import FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, Course, Shares
-from dcpred.execution.progress import (
-    LINE_COLUMNS,
-    SILENT,
-    Bars,
-    Line,
-    Lines,
-    Reporter,
-    cut,
-    reporter,
-    roughly,
-)
+from dcpred.execution.progress import SILENT, Bars, Line, Lines, Reporter, Told, reporter, roughly
+from dcpred.execution.terminal import MOST_COLUMNS, cut
+from dcpred.execution.verbosity import Verbosity, told_as
 from dcpred.training.forecast import forecast_training
 from dcpred.tuning.forecast import Headway, forecast_tuning
 from dcpred.tuning.tree_search import LONG as LONG_SEARCH
@@ -74,9 +66,9 @@ def work(say: Reporter, clock: Clock, title: str = "fitting leaves") -> None:
 # -- lines for logs ------------------------------------------------------------------------------------------
 
 
-def written(act: Callable[[Lines], None]) -> list[str]:
+def written(act: Callable[[Lines], None], level: Verbosity = Verbosity.NORMAL) -> list[str]:
     out = io.StringIO()
-    act(Lines(Console(file=out, width=200)))
+    act(Lines(Console(file=out, width=200), level))
     return out.getvalue().splitlines()
 
 
@@ -88,7 +80,7 @@ def test_a_log_gets_a_line_for_each_step_and_every_few_seconds(clock: Clock) -> 
     assert lines[-1] == "training: done in 1 min 0 s"
     told = [line for line in lines if "fitting leaves" in line]
     assert len(told) == 10, "one at the start, and one in 5 s"
-    assert all(len(line) <= LINE_COLUMNS for line in lines if "remark" not in line)
+    assert all(len(line) <= MOST_COLUMNS for line in lines if "remark" not in line)
     shares = [int(line.split(" %")[0]) for line in lines if " %" in line]
     assert shares == sorted(shares)
     assert shares[-1] == 100
@@ -97,7 +89,7 @@ def test_a_log_gets_a_line_for_each_step_and_every_few_seconds(clock: Clock) -> 
 def test_long_titles_are_cut_and_not_wrapped(clock: Clock) -> None:
     lines = written(lambda say: work(say, clock, LONG))
     told = [line for line in lines if LONG[:10] in line]
-    assert all(len(line) == LINE_COLUMNS and line.endswith("…") for line in told)
+    assert all(len(line) == MOST_COLUMNS and line.endswith("…") for line in told)
 
 
 def test_a_step_alone_has_a_rate(clock: Clock) -> None:
@@ -139,6 +131,22 @@ def test_a_job_that_fails_is_not_told_to_be_done(clock: Clock) -> None:
     lines = written(fail)
     assert lines[:2] == ["0 %, 0 s: fitting", "0 %, 0 s: learning the scaling"]
     assert sum("done in" in line for line in lines) == 1
+
+
+def test_who_asks_for_more_is_told_of_each_step(clock: Clock) -> None:
+    def act(say: Lines) -> None:
+        say.detail("of which machine")
+        work(say, clock)
+
+    few, more = written(act), written(act, Verbosity.MORE)
+    added = [line for line in more if line not in few]
+    assert added == [
+        "of which machine",
+        "learning the scaling: done in 10.0 s",
+        "looking at rows: 5 rows in 5.0 s, 1 rows/s",
+        "fitting leaves: 45 rows in 45.0 s, 1 rows/s",
+    ]
+    assert [line for line in more if line not in added] == few
 
 
 # -- a line on a terminal ------------------------------------------------------------------------------------
@@ -187,6 +195,8 @@ def test_programs_are_told_nothing_and_plain_terminals_get_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reporter(0) is SILENT
+    with told_as(Verbosity.QUIET):
+        assert isinstance(reporter(), Told)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not isinstance(reporter(), Bars)
@@ -246,6 +256,28 @@ def test_the_time_left_is_known_late_and_does_not_jump() -> None:
     after = course.seconds_left(3_000.0)
     assert after is not None
     assert after < 0.5 * 3_000 * 0.8 / 0.2, "one slow step does not make the whole slow"
+
+
+def test_a_single_step_is_guessed_at_from_its_second_block_on() -> None:
+    """However small a share of it two blocks are; in a job of several steps their share says too little."""
+    for alone in (True, False):
+        course = Course(0.0)
+        course.count(0.001, 10.0, alone)
+        assert course.seconds_left(10.0) is None
+        course.count(0.002, 20.0, alone)
+        left = course.seconds_left(20.0)
+        assert left == (pytest.approx(9_980.0) if alone else None)
+
+
+def test_a_slow_first_block_is_soon_forgotten() -> None:
+    """Workers start, and the engine is compiled, in the time of the first block."""
+    course = Course(0.0)
+    course.count(0.001, 30.0, True)
+    for block in range(2, 21):
+        course.count(block / 1_000, 29.0 + block, True)
+    left = course.seconds_left(49.0)
+    assert left is not None
+    assert left < 3_000, "980 blocks of a second, and not of 30"
 
 
 def test_shares_are_of_what_is_left() -> None:

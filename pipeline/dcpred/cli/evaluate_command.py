@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dcpred.cli.evaluation_rendering import evaluated
-from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import ADDRESS, emit, files, json_option, reports_errors, storage_option
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import reporter
 from dcpred_tasks.storage.zarr_arrays import find_array
@@ -13,7 +13,7 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 
 @click.command("evaluate")
 @click.argument("model", type=ADDRESS)
-@click.argument("data")
+@click.argument("data", shell_complete=files)
 @click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
 @click.option(
     "--no-cost", is_flag=True, help="Leave out the cost, whose measurement takes two or three seconds."

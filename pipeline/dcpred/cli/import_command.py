@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dcpred.cli import rendering
-from dcpred.cli.options import emit, json_option, reports_errors, storage_option
+from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
 from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.progress import reporter
 
@@ -32,8 +32,8 @@ NAMES = NamesType()
 
 
 @click.command("import")
-@click.argument("source")
-@click.argument("dest", required=False)
+@click.argument("source", shell_complete=files)
+@click.argument("dest", required=False, shell_complete=files)
 @click.option("--target", metavar="COLUMN", help="Column of targets, which becomes y [default: no target].")
 @click.option(
     "--categorical", type=NAMES, metavar="A,B", help="Columns whose values are names: each gets a code."

@@ -5,16 +5,21 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from dcpred.cli.surroundings import surroundings
+from dcpred.cli.told_errors import tell_error
 from dcpred.execution.interrupts import signals_handled
-from dcpred.execution.workers import Scheduler
+from dcpred.execution.progress import reporter
+from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.workers import Scheduler, pages_opened
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
@@ -22,6 +27,11 @@ from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 F = TypeVar("F", bound=Callable[..., Any])
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
+
+
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """Have a shell complete names of files: of what is a path or an address."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -34,6 +44,11 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # generic in some
             return str(value) if is_remote(str(value)) else Path(local_path(str(value)))
         except DcpredError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        return files(ctx, param, incomplete)
 
 
 class FolderType(AddressType):
@@ -74,6 +89,12 @@ def cluster_options(command: F) -> F:
         help="A running Dask cluster to use instead, as tcp://host:8786 or tls://host:8786"
         f" [default: ${SCHEDULER_VARIABLE}, where that is set and --workers is not given].",
     )
+    @click.option(
+        "--dashboard",
+        is_flag=True,
+        help="Have local processes serve Dask's pages, on loopback, where every user of this machine can see"
+        " who works on what.",
+    )
     @click.option("--tls-ca-file", metavar="FILE", help=_of_tls("Certificate of the CA of that cluster"))
     @click.option("--tls-cert", metavar="FILE", help=_of_tls("Certificate of this process"))
     @click.option("--tls-key", metavar="FILE", help=_of_tls("Private key of that"))
@@ -82,6 +103,7 @@ def cluster_options(command: F) -> F:
         *args: Any,
         workers: int | None,
         scheduler: str | None,
+        dashboard: bool,
         tls_ca_file: str | None,
         tls_cert: str | None,
         tls_key: str | None,
@@ -98,7 +120,13 @@ def cluster_options(command: F) -> F:
         found = (
             Scheduler(scheduler, tls_ca_file, tls_cert, tls_key, named_by) if scheduler is not None else None
         )
-        command(*args, workers=workers, scheduler=found, **kwargs)
+        if dashboard and found is not None:
+            raise click.UsageError(
+                "--dashboard and a running Dask cluster were both given, but its pages are those that it has;"
+                " leave out --dashboard, and its address is told"
+            )
+        with pages_opened() if dashboard else nullcontext():
+            command(*args, workers=workers, scheduler=found, **kwargs)
 
     return run  # type: ignore[return-value]
 
@@ -185,7 +213,7 @@ def emit(
     except DcpredError as error:
         told = {"error": str(error), "exit_code": error.exit_code}
         _print(json.dumps({**result, **told}, default=_plain) if as_json else show(result))
-        click.echo(f"dcpred: {error}", err=True)
+        tell_error(str(error))
         raise SystemExit(error.exit_code) from error
     _print(json.dumps(result, default=_plain) if as_json else show(result))
 
@@ -217,6 +245,9 @@ def reports_errors(command: F) -> F:
         as_json = bool(kwargs.get("as_json"))
         try:
             with signals_handled():
+                if verbosity() >= Verbosity.MORE:
+                    for line in surroundings():
+                        reporter().detail(line)
                 command(*args, **kwargs)
         except BaseException as error:
             told = failure(error)
@@ -243,5 +274,5 @@ def _fail(sentence: str, code: int, as_json: bool) -> None:
     if as_json:
         with suppress(ResourceError):
             _print(json.dumps({"error": sentence, "exit_code": code}))
-    click.echo(f"dcpred: {sentence}", err=True)
+    tell_error(sentence)
     sys.exit(code)

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from dcpred.cli.rendering import drift_told, rows
+from dcpred.cli.rendering import drift_told, rows, table
 
 
 def refreshed(r: dict[str, Any]) -> str:
@@ -46,20 +46,17 @@ def root_runs(r: dict[str, Any]) -> str:
     pairs = [("root", r["root"]), ("data", r["data"]), ("latest", r["latest"] or "none yet")]
     if r["driver"]:
         pairs.append(("driver", f"{r['driver']} refreshes it now"))
-    lines = [
-        f"{'run':<15}  {'state':<10}  {'finished':<16}  {'rows':>13}  {'blocks':>7}  {'taken':>7}  {'bad':>9}"
-    ]
-    lines += [_run_line(one) for one in r["runs"]]
+    lines = table(
+        [["run", "state", "finished", "rows", "blocks", "taken", "bad", ""], *map(_cells, r["runs"])],
+        left=(0, 1, 2, 7),
+    )
     more = r["n_runs"] - len(r["runs"])
     return "\n".join([rows(pairs), "", *lines, *([f"and {more:,} more"] if more > 0 else [])])
 
 
-def _run_line(one: dict[str, Any]) -> str:
+def _cells(one: dict[str, Any]) -> list[str]:
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["ended"])) if one["ended"] else ""
     if one["state"] == "unfinished":
         ended = f"{one['done_blocks']:,} blocks done"
-    drift = "  drift" if one["drift_is_large"] else ""
-    return (
-        f"{one['run']:<15}  {one['state']:<10}  {ended:<16}  {one['n_rows']:>13,}  {one['n_blocks']:>7,}  "
-        f"{one['taken_blocks']:>7,}  {one['n_bad']:>9,}{drift}"
-    )
+    numbers = [f"{one[name]:,}" for name in ("n_rows", "n_blocks", "taken_blocks", "n_bad")]
+    return [one["run"], one["state"], ended, *numbers, "drift" if one["drift_is_large"] else ""]

@@ -1,9 +1,11 @@
 """Results as a person reads them."""
 
+import sys
 from typing import Any
 
 from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
+from dcpred.execution.terminal import columns, is_terminal, wrapped
 from dcpred.training.gap_report import gaps_in_words
 
 MIB = 2**20
@@ -12,9 +14,39 @@ NAMED = 5  # most rows, and most features, that are named where data are not fin
 
 
 def rows(pairs: list[tuple[str, str]]) -> str:
-    """Two columns."""
+    """Two columns. On a terminal values are wrapped, and long paths lose their middle; in a file or a pipe
+    each has one line, and is whole.
+    """
     width = max(len(name) for name, _ in pairs)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs)
+    if not is_terminal(sys.stdout):
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs)
+    most, begin = columns(sys.stdout), width + 2
+    return "\n".join(
+        f"{name:<{width}}  {wrapped(value, most, begin=begin, indent=begin, shorten=True)}"
+        for name, value in pairs
+    )
+
+
+def table(lines: list[list[str]], left: tuple[int, ...] = ()) -> list[str]:
+    """Lines of cells, each column as wide as it has to be; those of numbers end at the same place.
+
+    left  columns that begin at the same place
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number in left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def sentences(lines: list[str]) -> list[str]:
+    """Lines of prose, wrapped on a terminal."""
+    if not is_terminal(sys.stdout):
+        return lines
+    return [wrapped(line, columns(sys.stdout), indent=2, shorten=True) for line in lines]
 
 
 def trained(r: dict[str, Any]) -> str:
@@ -223,7 +255,7 @@ def verified(r: dict[str, Any]) -> str:
     ]
     if not r["finished"] and not r["left_blocks"]:
         pairs.append(("manifest", "not written yet; run `dcpred score` again"))
-    lines = [f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]]
+    lines = sentences([f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]])
     more = len(r["findings"]) - len(lines)
     return "\n".join(
         [rows(pairs), *([""] if lines else []), *lines, *([f"and {more:,} more"] if more else [])]

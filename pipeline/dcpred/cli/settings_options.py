@@ -3,10 +3,35 @@
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
 
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.setting_descriptions import Description
+from dcpred_tasks.training.setting_descriptions import Description, describe_settings
 from dcpred_tasks.training.settings import Settings, make_settings
+
+
+class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """KEY=VALUE of --set, as it was written: shells complete names, and choices of values."""
+
+    name = "setting"
+
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        """only  the settings that may be named; None: all"""
+        self.only = only
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        name, equals, value = incomplete.partition("=")
+        described = [one for one in describe_settings() if self.only is None or one.name in self.only]
+        if not equals:
+            named = [one for one in described if one.name.startswith(name.replace("-", "_"))]
+            return [CompletionItem(f"{one.name}=", help=one.meaning) for one in named]
+        values = next((one.values for one in described if one.name == name), ())
+        return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
 
 
 def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:

@@ -14,12 +14,13 @@ from dcpred.cli.options import (
     cluster_options,
     data_options,
     emit,
+    files,
     json_option,
     reports_errors,
     scratch_option,
     storage_option,
 )
-from dcpred.cli.settings_options import read_values, setting_help
+from dcpred.cli.settings_options import SettingsType, read_values, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
@@ -35,6 +36,7 @@ class _TrainCommand(click.Command):
     """Its help ends with all settings."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
         with formatter.section("Settings of --set and --config"):
             formatter.write_dl(
                 [(f"{one.name} = {one.default}", setting_help(one)) for one in describe_settings()]
@@ -42,12 +44,13 @@ class _TrainCommand(click.Command):
 
 
 @click.command("train", cls=_TrainCommand)
-@click.argument("data")
+@click.argument("data", shell_complete=files)
 @click.argument("model", type=ADDRESS)
 @click.option(
     "--set",
     "assignments",
     multiple=True,
+    type=SettingsType(),
     metavar="KEY=VALUE",
     help="A setting, as landmarks=24; may be repeated. All settings are listed below.",
 )

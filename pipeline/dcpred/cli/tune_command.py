@@ -13,12 +13,13 @@ from dcpred.cli.options import (
     cluster_options,
     data_options,
     emit,
+    files,
     json_option,
     reports_errors,
     scratch_option,
     storage_option,
 )
-from dcpred.cli.settings_options import read_values
+from dcpred.cli.settings_options import SettingsType, read_values
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
@@ -30,7 +31,7 @@ from dcpred_tasks.training.settings import make_settings
 
 
 @click.command("tune")
-@click.argument("data")
+@click.argument("data", shell_complete=files)
 @click.argument("model", type=ADDRESS)
 @click.option(
     "--budget",
@@ -44,6 +45,7 @@ from dcpred_tasks.training.settings import make_settings
     "--set",
     "assignments",
     multiple=True,
+    type=SettingsType(BESIDE_A_SEARCH),
     metavar="KEY=VALUE",
     help=f"A setting that is not searched for ({', '.join(sorted(BESIDE_A_SEARCH))}); may be repeated.",
 )

@@ -2,44 +2,53 @@
 
 from typing import Any
 
-from dcpred.cli.rendering import trained
+from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
+
+CHOSEN, BEYOND = "*", "!"  # marks of lines of the table
 
 
 def tuned(r: dict[str, Any]) -> str:
     """The frontier as a table and a plot of characters, then what training says."""
     points, chosen = r["frontier"], r["chosen"]
     name = "rmse" if "rmse" in chosen else "accuracy"
-    lines = [
-        f"{'cost':>7}  {'ns/row':>7}  {name:>9}  {'leaves':>6}  {'landmarks':>9}  {'products':>8} "
-        f" {'overlap':>7}  scaling"
-    ]
-    for p in points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]):
-        mark = "  <- chosen" if p == chosen else "" if p["within_budget"] else "  beyond the budget"
-        value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
-        lines.append(
-            f"{p['cost_ratio']:>6.1f}x  {p['ns_per_row']:>7.0f}  {value:>9}  {p['n_leaves']:>6,} "
-            f" {p['landmarks']:>9}  {p['products']:>8}  {p['overlap']:>7} "
-            f" {p['scaling']}{mark}"
-        )
-    seconds = ", ".join(f"{step} {s:.1f}" for step, s in r["seconds"].items())
+    shown = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
+    heads = ["", "cost", "ns/row", name, "leaves", "landmarks", "products", "overlap", "scaling"]
+    lines = table([heads, *(_cells(p, name, p == chosen) for p in shown)], left=(0, 8))
+    marks = [f"{CHOSEN} chosen"] + [f"{BEYOND} beyond the budget"] * any(
+        not p["within_budget"] for p in shown
+    )
+    took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
+    judged = (
+        f"on {chosen['n_judged']:,} rows held out of a sample of leaves, give or take"
+        f" {_uncertain(chosen, name)}, at predicted costs:"
+        if chosen["n_judged"]
+        else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
+    )
     return "\n".join(
         [
-            (
-                f"on {chosen['n_judged']:,} rows held out of a sample of leaves, give or take"
-                f" {_uncertain(chosen, name)}, at predicted costs:"
-                if chosen["n_judged"]
-                else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
-            ),
+            *sentences([judged]),
             *lines,
-            *_more(points, chosen, name),
+            ", ".join(marks),
+            *sentences(_more(points, chosen, name)),
             "",
             *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
-            f"made         {_made(r['made'])}",
-            f"seconds      {seconds}",
+            rows([("made       ", _made(r["made"])), ("took", took)]),
             trained(r["trained"]),
         ]
     )
+
+
+def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
+    value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
+    return [
+        CHOSEN if is_chosen else "" if p["within_budget"] else BEYOND,
+        f"{p['cost_ratio']:.1f}x",
+        f"{p['ns_per_row']:.0f}",
+        value,
+        f"{p['n_leaves']:,}",
+        *(str(p[fact]) for fact in ("landmarks", "products", "overlap", "scaling")),
+    ]
 
 
 def _made(m: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from dcpred.execution.progress import COMPILING, SILENT, Reporter
 from dcpred.plan import plan_scoring
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.dtypes import LEAF_DTYPE, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import check_features, check_matrix
@@ -22,6 +23,7 @@ from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import is_compiled, score_rows, warm_up
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 
+TOLD_SHARE = 0.02  # share of rows that were trained on, from which on a person is told
 EARLY = ("accuracy", "rmse", "r2")  # what is said of the local models
 
 
@@ -32,7 +34,8 @@ def evaluate(
 
     Returns n_samples, n_bad (rows without a score, left out), what `Measures` tells (accuracy or rmse,
     r2 and so on), with `early` the same quality of the local models as early_accuracy (or early_rmse,
-    early_r2), and with `cost` the fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
+    early_r2), trained_share (about which share of the rows the model was trained on; None where that cannot
+    be told), and with `cost` the fields of `Cost`, which takes two or three seconds. Raises RefusedErrors.
     """
     artifact = open_artifact(path)
     model = artifact.model(support=early)
@@ -49,6 +52,7 @@ def evaluate(
         with say.step(COMPILING, None, ""):
             warm_up(model)
     compact, local = Measures(model), Measures(model) if early else None
+    trained = TrainedRows.of(artifact.provenance)
     with say.step("evaluating", plan.n_rows, "rows") as advance, one_thread():
         for start in range(0, plan.n_rows, plan.chunk_rows):
             rows = zarr_arrays.read_rows(X, start, min(start + plan.chunk_rows, plan.n_rows))
@@ -57,6 +61,8 @@ def evaluate(
             decision, status = score_rows(model, rows, leaves=leaves)
             good = status == Status.OK
             compact.add(decision[good], wanted[good], leaves[good])
+            if trained is not None:
+                trained.add(rows)
             if local is not None:
                 decision, _ = score_rows(model, rows, early=True)
                 local.add(decision[good], wanted[good])
@@ -72,8 +78,10 @@ def evaluate(
         "task": model.task,
         "n_samples": plan.n_rows,
         "n_bad": plan.n_rows - compact.n,
+        "trained_share": None if trained is None else trained.known_share(),
         **compact.as_dict(),
     }
+    _tell_trained(result, say)
     if local is not None:
         told = local.as_dict()
         result |= {f"early_{name}": told[name] for name in EARLY if name in told}
@@ -83,6 +91,16 @@ def evaluate(
     return result | asdict(
         measure_cost(model, zarr_arrays.read_rows(X, 0, min(plan.chunk_rows, plan.n_rows)))
     )
+
+
+def _tell_trained(result: dict[str, Any], say: Reporter) -> None:
+    share = result["trained_share"] or 0.0
+    if share >= TOLD_SHARE:
+        say.say(
+            f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are"
+            " equal to rows that the model was trained on; it does worse on new ones, so evaluate it on rows"
+            " that `dcpred split` has set aside"
+        )
 
 
 def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import exp
 
-# Before so many seconds, or so large a share of the job, a guess at the time left would mean nothing.
-FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE = 5.0, 0.1
-MEMORY = 0.05  # share of the job after which a guess is two thirds new
+# Before so many seconds a guess at the time left would mean nothing, and before so large a share of a job of
+# several steps, or so many counts of one that is a single step.
+FIRST_GUESS_SECONDS, FIRST_GUESS_SHARE, FIRST_GUESS_COUNTS = 5.0, 0.1, 2
+# Share of the job after which a guess is two thirds new, unless a quarter of what is done is less.
+MEMORY = 0.05
 LEAST = 1e-9  # smallest share of the job that anything is divided by
 
 
@@ -23,6 +25,7 @@ class Course:
         self.done = 0.0  # share of the job
         self._end = 1.0  # end of the part at hand
         self._whole_seconds = 0.0  # guess at what the whole job takes
+        self._counts = 0  # counts of a job that is a single step
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
@@ -41,15 +44,21 @@ class Course:
         if gain <= 0:
             return
         first, self.done = self.done == 0, self.done + gain
-        guess = (now - self.begin) / max(self.done, LEAST)
-        self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / MEMORY)) * (guess - self._whole_seconds)
+        guess, memory = (now - self.begin) / max(self.done, LEAST), max(min(MEMORY, self.done / 4), LEAST)
+        self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / memory)) * (guess - self._whole_seconds)
+
+    def count(self, place: float, now: float, alone: bool) -> None:
+        """Be at a place that was counted up to, in a step; `alone` where it is the whole job."""
+        self._counts += alone
+        self.reach(place, now)
 
     def seconds_left(self, now: float) -> float | None:
         """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace
         so far allows.
         """
         spent = now - self.begin
-        if spent < FIRST_GUESS_SECONDS or self.done < FIRST_GUESS_SHARE:
+        enough = self.done >= FIRST_GUESS_SHARE or (self._counts >= FIRST_GUESS_COUNTS and self.done > 0)
+        if spent < FIRST_GUESS_SECONDS or not enough:
             return None
         return max(self._whole_seconds - spent, (1.0 - self.done) * spent)
 

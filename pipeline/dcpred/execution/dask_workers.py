@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from http import HTTPStatus
+from importlib.util import find_spec
 from typing import Any, TypeVar
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 import dask
 from distributed import Client, LocalCluster
@@ -22,7 +26,7 @@ from dcpred.execution.resource_tracker import start_tracker
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.task_window import Window, on_each_worker
 from dcpred.execution.workers import Scheduler, Task, Workers
-from dcpred_tasks.errors import SchedulerAwayError, SchedulerError
+from dcpred_tasks.errors import SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
 from dcpred_tasks.storage.addresses import current_options, is_remote
@@ -45,10 +49,14 @@ CONFIG = {
     # stack 100 times. Both take 3 % of two cores.
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.profile.enabled": False,
-    # Pages of a process that we start tell anybody on the machine who works on what: there are none.
+}
+# Pages of a process that we start tell anybody on the machine who works on what: there are none, unless they
+# are asked for.
+CLOSED = {
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
+PAGE_SECONDS = 0.5  # longest wait for a page that may be closed
 
 ADDRESS = re.compile(r"(\w+://)?(\[[0-9a-fA-F:]+\]|[^/:\s]+):\d+(/.*)?|inproc://.+")
 
@@ -58,9 +66,15 @@ T = TypeVar("T")
 class DaskWorkers:
     """The workers of a Dask cluster."""
 
-    def __init__(self, client: Client, revive: Callable[[], object] = lambda: None, where: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        revive: Callable[[], object] = lambda: None,
+        where: str = "",
+        dashboard: str = "",
+    ) -> None:
         """revive  starts workers again that ended, where they are ours"""
-        self.client, self.revive, self.where = client, revive, where
+        self.client, self.revive, self.where, self.dashboard = client, revive, where, dashboard
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         return Window(self.client, body, tasks, self.revive).results()
@@ -96,16 +110,42 @@ class DaskWorkers:
 
 
 @contextmanager
-def connected(n_workers: int | None, scheduler: Scheduler | None, threads: int = 1) -> Iterator[Workers]:
-    """As workers.connect."""
-    with dask.config.set(CONFIG):
+def connected(
+    n_workers: int | None, scheduler: Scheduler | None, threads: int = 1, pages: bool = False
+) -> Iterator[Workers]:
+    """As workers.connect.
+
+    pages  whether local processes serve Dask's pages
+    """
+    if pages and scheduler is None and find_spec("bokeh") is None:
+        raise SettingsError(
+            "Dask's dashboard was asked for, but it needs the package bokeh, which is not installed; install"
+            ' "dcpred[dashboard]"'
+        )
+    with dask.config.set(CONFIG if pages else CONFIG | CLOSED):
         if scheduler is None:
-            with _local_cluster(n_workers, threads) as (client, revive):
-                yield DaskWorkers(client, revive)
+            with _local_cluster(n_workers, threads, pages) as (client, revive):
+                yield DaskWorkers(client, revive, dashboard=client.dashboard_link if pages else "")
             return
         with _client(scheduler) as client:
             check_versions(client)
-            yield DaskWorkers(client, where=f" on the Dask cluster at {scheduler}")
+            where = f" on the Dask cluster at {scheduler}"
+            yield DaskWorkers(client, where=where, dashboard=_dashboard(client))
+
+
+def _dashboard(client: Client) -> str:
+    """The address of the pages of a running cluster; "" where it has none, or says that they are closed."""
+    try:
+        address = str(client.dashboard_link or "")
+    except (KeyError, ValueError):  # no such service, or a template of an address that does not fit
+        return ""
+    try:
+        with build_opener(ProxyHandler({})).open(address, timeout=PAGE_SECONDS):
+            return address
+    except HTTPError as error:
+        return "" if error.code == HTTPStatus.NOT_FOUND else address
+    except (OSError, ValueError):  # closed to this machine: a browser may come to it by another way
+        return address
 
 
 def _client(scheduler: Scheduler) -> Client:
@@ -159,7 +199,9 @@ def _ask(address: str, security: Security | None) -> None:
 
 
 @contextmanager
-def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client, Callable[[], object]]]:
+def _local_cluster(
+    n_workers: int | None, threads: int, pages: bool
+) -> Iterator[tuple[Client, Callable[[], object]]]:
     # One thread each on disks: Zarr keeps one I/O thread per process, and training holds the interpreter for
     # long.
     n_workers = n_workers or dask.system.CPU_COUNT
@@ -168,7 +210,7 @@ def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client
             try:
                 # Nothing interrupts the start: half a cluster cannot be closed in order.
                 with _signals_blocked():
-                    cluster = stack.enter_context(_processes(n_workers, threads))
+                    cluster = stack.enter_context(_processes(n_workers, threads, pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
             except Exception:
                 if asked.is_set():
@@ -179,7 +221,7 @@ def _local_cluster(n_workers: int | None, threads: int) -> Iterator[tuple[Client
         yield client, partial(cluster.scale, n_workers)
 
 
-def _processes(n_workers: int, threads: int) -> LocalCluster:
+def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
     """Workers on loopback. Every user of a machine may connect to that, and whoever speaks to a worker may
     run code in it: all sides show a certificate that is made here, kept in memory, and given to nobody else.
     """
@@ -190,6 +232,7 @@ def _processes(n_workers: int, threads: int) -> LocalCluster:
         host="127.0.0.1",
         security=Security.temporary(),
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces
+        scheduler_kwargs={"dashboard": pages},  # else they are there wherever bokeh is
         silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
     )
 

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 from dcpred_tasks.errors import InterruptedRunError
-from dcpred_tasks.storage.bucket import silent_store
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Not imported here: what is run by `dcpred -h` waits for no NumPy.
+BUCKETS = "dcpred_tasks.storage.bucket"
 SILENT_SECONDS = 4.0  # time of a store for what is in flight, and then for a request
 SAME_SECONDS = 1.0  # two signals within that time are one
 
@@ -83,7 +84,8 @@ def _end_where_a_store_is_silent() -> None:
     and a person who interrupts does not wait for time-outs.
     """
     time.sleep(SILENT_SECONDS)
-    address = silent_store(SILENT_SECONDS)
+    buckets = sys.modules.get(BUCKETS)
+    address = "" if buckets is None else buckets.silent_store(SILENT_SECONDS)
     if address:
         told = (
             f"dcpred: {address} does not answer, so that nothing is waited for; run the same command again\n"

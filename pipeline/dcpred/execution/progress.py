@@ -1,13 +1,15 @@
 """What a person sees while work goes on. Reporters get the same calls; a program gives none.
 
 A job is one line, however many steps it has: the share that is done, the time that it has taken, about how
-long it will take on, and the step at hand. On a terminal the line is written anew in its place; a log gets
-one for each step and every few seconds.
+long it will take on, and the step at hand. On a terminal the line is written anew in its place, and in a
+notebook too; a log gets one for each step and every few seconds. No line is longer than 80 columns.
 """
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from math import ceil
 from typing import Protocol
 
@@ -17,11 +19,13 @@ from rich.text import Text
 
 from dcpred.execution.course import Course
 from dcpred.execution.events import takes_standard_error, tell
+from dcpred.execution.terminal import MOST_COLUMNS, cut, has_colours, rewrites, wrapped
+from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Workers
 
 LINE_SECONDS = 5.0
-LINE_COLUMNS = 80  # width of a line in a log
 BAR_COLUMNS = 12
+BAR_COLOUR = "cyan"
 BAR_FROM_COLUMNS = 60  # a narrower terminal has no room for a bar
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 COMPILING = "compiling the scoring engine, once per machine (some seconds)"
@@ -36,6 +40,8 @@ class Step(Protocol):
 class Reporter(Protocol):
     """Shows jobs, their steps, and remarks.
 
+    say   a remark for everybody
+    detail  a remark for who asked for more
     job   several steps shown as one; a job inside of a job is a part of that
     part  a part of a job: `share` is its expected share of what is left of the job, or of the part around it
     step  one piece of work, which fills the part that it is in as far as it is counted: `total` units, None
@@ -44,6 +50,8 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def detail(self, text: str) -> None: ...
+
     def job(self, title: str) -> AbstractContextManager[None]: ...
 
     def part(self, share: float) -> AbstractContextManager[None]: ...
@@ -51,16 +59,37 @@ class Reporter(Protocol):
     def step(self, title: str, total: float | None, unit: str) -> AbstractContextManager[Step]: ...
 
 
-def say_where(say: Reporter, doing: str, workers: Workers) -> None:
-    """Say where something is done, if that is on a Dask cluster."""
+def say_where(say: Reporter, doing: str, workers: Workers, scratch: object = None) -> None:
+    """Say where something is done, if that is on a Dask cluster, and where its pages are, if it has some.
+
+    scratch  where what is written meanwhile is
+    """
     if workers.where:
         say.say(f"{doing}{workers.where}")
+    say_dashboard(say, workers)
+    if scratch is not None:
+        say_at_work(say, workers, scratch)
+
+
+def say_dashboard(say: Reporter, workers: Workers) -> None:
+    """Say, once, where Dask's pages are."""
+    if workers.dashboard:
+        say.say(f"Dask's dashboard is at {workers.dashboard}")
+        workers.dashboard = ""
+
+
+def say_at_work(say: Reporter, workers: Workers, scratch: object) -> None:
+    """Say, to who asked for more, how many work, and where what they write meanwhile is."""
+    say.detail(f"{counted(workers.n_threads(), 'task', 'tasks')} at once; work in progress is in {scratch}")
 
 
 class Silent:
     """For programs."""
 
     def say(self, text: str) -> None:
+        """Nothing."""
+
+    def detail(self, text: str) -> None:
         """Nothing."""
 
     def job(self, title: str) -> AbstractContextManager[None]:
@@ -78,7 +107,7 @@ SILENT = Silent()
 
 
 class Told(Silent):
-    """For standard error that takes events: all that is said is one."""
+    """For standard error that shows nothing, or takes events: all that is said is one."""
 
     def say(self, text: str) -> None:
         tell("remark", text=text)
@@ -119,25 +148,35 @@ class Line:
             facts.append(f"{self.counted[0] / max(spent, 1e-9):,.0f} {self.counted[1]}/s")
         return f"{', '.join(facts)}: {self.title}"
 
-    def closing(self, title: str) -> str:
-        """What is said when all is done."""
-        spent = max(time.monotonic() - self.course.begin, 1e-9)
-        if self.counted is None or not self.counted[1]:
-            return f"{title}: done in {duration(spent)}"
-        n, unit = self.counted
-        return f"{title}: {n:,.0f} {unit} in {duration(spent)}, {n / spent:,.0f} {unit}/s"
+
+def closing(title: str, begin: float, counted: tuple[float, str] | None) -> str:
+    """What is said of a job or step that is done.
+
+    begin    its time on the clock of `time.monotonic`
+    counted  how many of what it has done
+    """
+    spent = max(time.monotonic() - begin, 1e-9)
+    if counted is None or not counted[1] or not counted[0]:
+        return f"{title}: done in {duration(spent)}"
+    n, unit = counted
+    return f"{title}: {n:,.0f} {unit} in {duration(spent)}, {n / spent:,.0f} {unit}/s"
 
 
 class Lines:
     """For logs: a plain line at the start of every step, every few seconds, and at the end of a job."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, level: Verbosity = Verbosity.NORMAL) -> None:
+        self.console, self.level = console, level
         self.line: Line | None = None
         self.told = 0.0  # time of the last line of a job
 
     def say(self, text: str) -> None:
+        """One line, however long: a log has no width, and is searched."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def detail(self, text: str) -> None:
+        if self.level >= Verbosity.MORE:
+            self.say(text)
 
     @contextmanager
     def job(self, title: str) -> Iterator[None]:
@@ -164,14 +203,15 @@ class Lines:
     @contextmanager
     def _shown_step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
         if self.line is not None:
-            self.line.title = title
-            with self._counting(self.line, total) as advance:
-                yield advance
+            self.line.title, begin = title, time.monotonic()
+            with self._counting(self.line, total) as count:
+                yield count
+            self.detail(closing(title, begin, (count.done, unit)))
             return
         with self._outermost(title) as line:
             line.counted, line.has_total = (0.0, unit), total is not None
-            with self._counting(line, total) as advance:
-                yield advance
+            with self._counting(line, total) as count:
+                yield count
 
     @contextmanager
     def _outermost(self, title: str) -> Iterator[Line]:
@@ -181,52 +221,71 @@ class Lines:
                 yield line
         finally:
             self.line = None
-        self.say(line.closing(title))
+        self.closed(closing(title, line.course.begin, line.counted))
 
     @contextmanager
-    def _counting(self, line: Line, total: float | None) -> Iterator[Step]:
-        done = 0.0
-
-        def advance(amount: float) -> None:
-            nonlocal done
-            done += amount
-            if line.counted is not None:
-                line.counted = done, line.counted[1]
-            if total:
-                line.course.reach(start + min(done / total, 1.0) * (end - start), time.monotonic())
-            self.changed(line, LINE_SECONDS)
-
-        with line.course.part(1.0) as (start, end):
+    def _counting(self, line: Line, total: float | None) -> Iterator["_Count"]:
+        with line.course.part(1.0) as place:
+            count = _Count(self, line, total, place)
             self.changed(line, 0.0)
-            yield advance
-            line.course.reach(end, time.monotonic())
+            yield count
+            line.course.reach(place[1], time.monotonic())
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
         """What shows a line within a `with` statement: here nothing but `changed`."""
         return nullcontext()
+
+    def closed(self, text: str) -> None:
+        """What is said when the job of a line is done."""
+        self.say(text)
 
     def changed(self, line: Line, seconds: float) -> None:
         """Write the line, unless one was written less than so many seconds ago."""
         now = time.monotonic()
         if now - self.told >= seconds:
             self.told = now
-            self.say(cut(line.text(), LINE_COLUMNS))
+            self.say(cut(line.text(), MOST_COLUMNS))
+
+
+class _Count:
+    """What a step has done. It fills the place of the step in its job as far as there is a total."""
+
+    def __init__(self, lines: Lines, line: Line, total: float | None, place: tuple[float, float]) -> None:
+        self.lines, self.line, self.total, self.place = lines, line, total, place
+        self.done = 0.0
+
+    def __call__(self, amount: float) -> None:
+        self.done += amount
+        line, (start, end) = self.line, self.place
+        if line.counted is not None:
+            line.counted = self.done, line.counted[1]
+        if self.total:
+            reached = start + min(self.done / self.total, 1.0) * (end - start)
+            line.course.count(reached, time.monotonic(), self.place == (0.0, 1.0))
+        self.lines.changed(line, LINE_SECONDS)
 
 
 class Bars(Lines):
     """For a terminal: a line written anew a few times a second, so that its clock never stands still."""
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        fitted = wrapped(text, self.columns, indent=2, shorten=True)
+        self.console.print(fitted, highlight=False, markup=False, soft_wrap=True)
+
+    @property
+    def columns(self) -> int:
+        return min(self.console.width, MOST_COLUMNS)
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
         def now() -> Text:
             turn = int(time.monotonic() * len(SPINNER))
-            head = f"{SPINNER[turn % len(SPINNER)]} "
-            if line.has_total and self.console.width >= BAR_FROM_COLUMNS:
-                full = int(BAR_COLUMNS * line.course.done)
-                head += f"{'━' * full}{'─' * (BAR_COLUMNS - full)} "
-            return Text(cut(head + line.text(), self.console.width))
+            head, bar = f"{SPINNER[turn % len(SPINNER)]} ", 0
+            if line.has_total and self.columns >= BAR_FROM_COLUMNS:
+                bar = int(BAR_COLUMNS * line.course.done)
+                head += f"{'━' * bar}{'─' * (BAR_COLUMNS - bar)} "
+            text = Text(cut(head + line.text(), self.columns), no_wrap=True)
+            text.stylize(BAR_COLOUR, 0, 2 + bar)
+            return text
 
         return Live(
             get_renderable=now,
@@ -240,17 +299,49 @@ class Bars(Lines):
         """It is seen by itself."""
 
 
-def reporter(verbose: int = 1) -> Reporter:
-    """On standard error, so that it never mixes with results: one line on a terminal, plain lines elsewhere.
+def reporter(verbose: int | None = None) -> Reporter:
+    """On standard error, so that it never mixes with results: one line on a terminal and in a notebook, plain
+    lines elsewhere.
 
-    verbose  0: nothing is shown
+    verbose  0: nothing is shown, 2: more; None: as the command was asked to by -q and -v
     """
-    if not verbose:
+    if verbose == 0:
         return SILENT
-    if takes_standard_error():
+    level = verbosity() if verbose is None else Verbosity(min(max(verbose, 0), Verbosity.MORE))
+    if level == Verbosity.QUIET or takes_standard_error():
         return Told()
-    console = Console(stderr=True)
-    return Bars(console) if console.is_interactive else Lines(console)
+    if in_notebook():
+        notebook: Reporter = import_module("dcpred.execution.notebook_line").NotebookLine(level)
+        return notebook
+    live = rewrites(sys.stderr)
+    console = Console(
+        stderr=True,
+        force_terminal=live,
+        force_jupyter=False,
+        force_interactive=live,
+        no_color=not has_colours(sys.stderr),
+    )
+    return Bars(console, level) if live else Lines(console, level)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def shares_of(advance: Step) -> Callable[[int, int], None]:
+    """What is told (done, total), as a step of a total of 1."""
+    before = 0.0
+
+    def note(done: int, total: int) -> None:
+        nonlocal before
+        now = done / max(total, 1)
+        advance(now - before)
+        before = now
+
+    return note
 
 
 def counted(n: int, one: str, many: str) -> str:
@@ -274,7 +365,3 @@ def roughly(seconds: float) -> str:
     if seconds < 90:
         return f"{5 * max(ceil(seconds / 5), 1)} s"
     return f"{round(seconds / 60)} min" if seconds < 3600 else duration(seconds)
-
-
-def cut(text: str, columns: int) -> str:
-    return text if len(text) <= columns else f"{text[: max(columns - 1, 0)]}…"

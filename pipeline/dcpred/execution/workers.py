@@ -38,6 +38,8 @@ class Workers(Protocol):
 
     where: str
     """The end of a sentence that says what is done: " on the Dask cluster at tcp://host:8786", or ""."""
+    dashboard: str
+    """The address of Dask's pages, "" where there are none, or a person has been told."""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         """Run body(*task) for every task, about in their order, and give (number, result) as they end."""
@@ -66,7 +68,7 @@ STORE_THREADS = 4
 class InlineWorkers:
     """This process, one task at a time."""
 
-    where = ""
+    where = dashboard = ""
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
         with listening() as asked:
@@ -103,6 +105,22 @@ def run_all(
         on_done(number, result)
 
 
+_pages = False
+
+
+@contextmanager
+def pages_opened() -> Iterator[None]:
+    """Have processes on this machine that start within a `with` statement serve Dask's pages, on loopback.
+    Every user of the machine can read there who works on what.
+    """
+    global _pages
+    before, _pages = _pages, True
+    try:
+        yield
+    finally:
+        _pages = before
+
+
 @contextmanager
 def connect(
     n_workers: int | None = None, scheduler: str | Scheduler | None = None, threads: int = 1
@@ -113,7 +131,8 @@ def connect(
     if isinstance(scheduler, str):
         scheduler = Scheduler(scheduler)
     # Dask takes half a second to import, and what one task does needs none of it.
-    with import_module("dcpred.execution.dask_workers").connected(n_workers, scheduler, threads) as workers:
+    dask_workers = import_module("dcpred.execution.dask_workers")
+    with dask_workers.connected(n_workers, scheduler, threads, _pages) as workers:
         yield workers
 
 

@@ -35,6 +35,7 @@ from dcpred.scoring.score import (
     STRICT,
     plan_run,
     report_finished,
+    say_how,
     score_all,
     score_pending,
     score_pool,
@@ -82,6 +83,7 @@ def score_shard(
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
+    alpha: float | None = None,
     tolerance: Tolerance = STRICT,
     say: Reporter = SILENT,
 ) -> ScoreReport | ShardReport:
@@ -94,7 +96,8 @@ def score_shard(
     Raises what `score` raises. RunHeldError is raised, too, where another process has this shard.
     """
     begin = time.perf_counter()
-    run, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine)
+    lacking = tolerance.quarantine
+    run, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking)
     ledger = Ledger(run, plan.n_blocks, shard)
     begun = ledger.check()
     finished = ledger.manifest()
@@ -115,6 +118,7 @@ def score_shard(
             workers.check_sees(ledger.address)
             create_scores(run, model)
             say.say(f"scoring shard {shard} of {plan}: {counted(len(ledger.own_blocks), 'block', 'blocks')}")
+            say_how(say, run, workers)
             done, left = _score_own(ledger, lease, workers, say, tolerance)
             if not left:
                 return _finish(ledger, plan, lease, workers, done, tolerance, begin, say)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dcpred.execution.events import tell
 from dcpred.execution.lease import check_free
-from dcpred.execution.progress import SILENT, Reporter
+from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
 from dcpred.execution.workers import Pool
 from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.leaf_plan import leaf_bytes
@@ -93,10 +93,12 @@ def train(
         )
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model):
-            say.say(
-                f"training on {plan}, up to {largest_leaf_bytes / MIB:,.0f} MiB for the largest leaf that"
-                f" settings allow{workers.where}"
+            say.say(f"training on {plan}{workers.where}")
+            say_dashboard(say, workers)
+            say.detail(
+                f"the largest leaf that settings allow takes up to {largest_leaf_bytes / MIB:,.0f} MiB"
             )
+            say_at_work(say, workers, scratch)
             try:
                 workers.check_sees(str(scratch.absolute()))
                 with features_named(named_features(x)):

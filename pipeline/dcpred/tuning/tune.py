@@ -59,7 +59,7 @@ BESIDE_A_SEARCH = frozenset(
         "task",
         "categorical",
         "class_weight",
-        "keep_support_vectors",
+        *("keep_support_vectors", "calibrate"),
         "max_leaf_rows",
         "missing",
         "sample_rows",
@@ -136,11 +136,8 @@ def tune(
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
     """
-    x, y, weight = (
-        absolute(x),
-        absolute(y),
-        absolute(weight) if weight else None,
-    )
+    x, y = absolute(x), absolute(y)
+    weight = absolute(weight) if weight else None
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
@@ -224,7 +221,7 @@ def _choice(
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
-        say_where(say, "searching", workers)
+        say_where(say, "searching", workers, scratch)
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )

@@ -8,19 +8,29 @@ from dcpred_tasks.training.settings import Settings
 
 @dataclass(frozen=True)
 class Description:
-    """A setting in words: its default, what it may be, and its meaning with what 0 stands for."""
+    """A setting in words: its default, what it may be, its meaning with what 0 stands for, and those of its
+    values that have names.
+    """
 
     name: str
     default: str
     allowed: str
     meaning: str
     zero: str
+    values: tuple[str, ...]
 
 
 def describe_settings() -> tuple[Description, ...]:
     """Every setting in the order of Settings: what the user guide, `dcpred train -h` and estimators tell."""
     return tuple(
-        Description(f.name, _shown(f.default), _allowed(f.name), f.metadata["meaning"], f.metadata["zero"])
+        Description(
+            f.name,
+            _shown(f.default),
+            _allowed(f.name),
+            f.metadata["meaning"],
+            f.metadata["zero"],
+            ("true", "false") if isinstance(f.default, bool) else f.metadata["choices"],
+        )
         for f in fields(Settings)
     )
 

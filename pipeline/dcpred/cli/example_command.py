@@ -1,0 +1,37 @@
+"""dcpred example"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dcpred.cli.options import PATH, emit, json_option, reports_errors
+from dcpred.cli.rendering import rows
+from dcpred.datasets.example import ID, TARGET, write_example
+
+
+@click.command("example")
+@click.argument("folder", type=PATH, default=Path())
+@json_option
+@reports_errors
+def example_command(folder: Path, as_json: bool) -> None:
+    """Write two small tables to try the commands on into FOLDER (here unless given): known.csv, whose rows
+    have an answer, and new.csv, whose rows have none.
+
+    They are 569 tumours, benign or malignant, by 30 measurements, which come with scikit-learn.
+    """
+    emit(asdict(write_example(folder)), as_json, _written)
+
+
+def _written(r: dict[str, Any]) -> str:
+    return rows(
+        [
+            (
+                "known",
+                f"{r['known']}  ({r['n_known']:,} rows: {ID}, {r['n_features']} measurements, {TARGET})",
+            ),
+            ("new", f"{r['new']}  ({r['n_new']:,} rows without {TARGET})"),
+            ("next", f"dcpred import {r['known']} known.zarr --target {TARGET} --id {ID}"),
+        ]
+    )

@@ -1,0 +1,119 @@
+"""Mistakes in a command line, told in a sentence that says what to write instead."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from dcpred.cli.told_errors import tell_error
+
+EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
+NEAR = 0.7  # likeness of a name that may have been meant
+UNKNOWN = re.compile(r"No such command '(.*)'", re.DOTALL)
+# What each command is for, by example; shown where an argument is missing, and by -h.
+EXAMPLES: Mapping[str, str] = {
+    "example": "dcpred example",
+    "import": "dcpred import known.csv known.zarr --target label",
+    "split": "dcpred split known.zarr --test 0.2",
+    "train": "dcpred train known.zarr model",
+    "tune": "dcpred tune known.zarr model --budget 15x",
+    "score": "dcpred score model new.zarr scores",
+    "refresh": "dcpred refresh model 'days/*.zarr' scored",
+    "status": "dcpred status scores",
+    "verify": "dcpred verify scores",
+    "export": "dcpred export scores scored.parquet",
+    "errors": "dcpred errors scores",
+    "evaluate": "dcpred evaluate model known-test.zarr",
+    "report": "dcpred report model --data known-test.zarr",
+    "compare": "dcpred compare known.zarr --out side-by-side",
+    "inspect": "dcpred inspect known.zarr",
+    "completion": 'eval "$(dcpred completion bash)"',
+}
+
+
+class Misused(click.UsageError):
+    """A mistake in our words."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        tell_error(self.format_message())
+
+
+@contextmanager
+def in_our_words(group: click.Group) -> Iterator[None]:
+    """Have click's errors about a command line say what is so and what to do."""
+    try:
+        yield
+    except (Misused, click.exceptions.NoArgsIsHelpError):
+        raise
+    except click.UsageError as error:
+        raise Misused(sentence(error, group), error.ctx) from None
+
+
+def sentence(error: click.UsageError, group: click.Group) -> str:
+    """An error of click in a sentence."""
+    ctx, said = error.ctx, error.format_message()
+    command = "dcpred" if ctx is None else ctx.command_path
+    see = f"see `{command} -h`"
+    if isinstance(error, click.NoSuchOption):
+        return f"{error.option_name} was given, but `{command}` has no such option; " + _meant(
+            error.option_name, _options(ctx), "", see
+        )
+    if (unknown := UNKNOWN.match(said)) is not None:
+        return f"`{command} {unknown[1]}` was asked for, but there is no such command; " + _meant(
+            unknown[1], group.list_commands(click.Context(group)), f"{command} ", see
+        )
+    if isinstance(error, click.MissingParameter) and ctx is not None and error.param is not None:
+        return _missing(ctx, error.param)
+    if isinstance(error, click.BadOptionUsage):
+        return f"{error.option_name} was given without the value that it needs; give it one"
+    if (extra := EXTRA.match(said)) is not None and ctx is not None:
+        return (
+            f"`{command}` takes {_takes(ctx)}, but {extra[1]} came after that; leave it out, or put quotes"
+            " around what belongs together"
+        )
+    if isinstance(error, click.BadParameter) and "; " not in error.message:
+        name = error.param.get_error_hint(ctx).strip("'") if error.param is not None and ctx else "a value"
+        return f"{name} cannot be what was given, since {_lower(error.message)}; {see}"
+    return error.message
+
+
+def _meant(given: str, known: list[str], before: str, see: str) -> str:
+    near = difflib.get_close_matches(given, known, 2, NEAR)
+    return f"did you mean {' or '.join(f'`{before}{name}`' for name in near)}?" if near else see
+
+
+def _options(ctx: click.Context | None) -> list[str]:
+    if ctx is None:
+        return []
+    return [name for p in ctx.command.get_params(ctx) if isinstance(p, click.Option) for name in p.opts]
+
+
+def _takes(ctx: click.Context) -> str:
+    """The arguments of a command, as its usage has them."""
+    names = [p.make_metavar(ctx) for p in ctx.command.params if isinstance(p, click.Argument)]
+    return " ".join(names) or "no arguments"
+
+
+def _missing(ctx: click.Context, param: click.Parameter) -> str:
+    """Everything from the first argument on that is missing."""
+    if isinstance(param, click.Argument):
+        every = [p for p in ctx.command.params if isinstance(p, click.Argument) and p.required]
+        names = [p.make_metavar(ctx) for p in every[every.index(param) :]]
+        needs = _takes(ctx)
+    else:
+        names = [max(param.opts, key=len)]
+        needs = f"{names[0]} {param.make_metavar(ctx)}"
+    are = "is" if len(names) == 1 else "are"
+    example = EXAMPLES.get(ctx.info_name or "")
+    do = f"write for example `{example}`" if example else f"see `{ctx.command_path} -h`"
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"`{ctx.command_path}` needs {needs}, but {listed} {are} missing; {do}"
+
+
+def _lower(text: str) -> str:
+    """A sentence as a part of another one."""
+    text = text.strip().rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

@@ -1,0 +1,32 @@
+"""-v and -q, which every command has."""
+
+from typing import Any
+
+import click
+
+from dcpred.execution.verbosity import Verbosity, told_as
+
+CHOSEN = f"{__name__}.chosen"  # in ctx.meta: the option that was given
+
+
+def verbosity_options() -> list[click.Parameter]:
+    """The options; they reach the command as what `dcpred.execution.verbosity` says."""
+    return [
+        _option(
+            "-v", "--verbose", Verbosity.MORE, "Tell more: what each step took, versions, where things lie."
+        ),
+        _option("-q", "--quiet", Verbosity.QUIET, "Tell nothing on standard error but errors."),
+    ]
+
+
+def _option(short: str, long: str, level: Verbosity, meaning: str) -> click.Option:
+    def choose(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if not value:
+            return
+        if ctx.meta.setdefault(CHOSEN, long) != long:
+            raise click.UsageError(
+                "--verbose and --quiet were both given, but one excludes the other; give one of them", ctx
+            )
+        ctx.with_resource(told_as(level))
+
+    return click.Option([short, long], is_flag=True, expose_value=False, callback=choose, help=meaning)

@@ -1,0 +1,128 @@
+"""What a split looks at: the columns of a data set, pass by pass, and the rule that they give."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, plain, whole_groups
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.training.survey import MAX_CLASSES
+
+HELD_BYTES = 32 * 2**20  # bytes of rows of all arrays that are read at once
+TEXT_BYTES = 16  # bytes of a text, about
+LISTED = 10  # most names that a message lists
+
+
+class SplitSource:
+    """Columns of the data set that is divided."""
+
+    def __init__(self, data: str, X: zarr.Array[Any], arrays: Mapping[str, zarr.Array[Any]]) -> None:
+        self.data, self.X, self.arrays = data, X, arrays
+        row_bytes = sum(
+            max(np.dtype(array.dtype).itemsize, TEXT_BYTES) * int(np.prod(array.shape[1:]))
+            for array in arrays.values()
+        )
+        chunk_rows = zarr_arrays.chunk_rows(X)
+        self.step = max(HELD_BYTES // max(row_bytes, 1) // chunk_rows, 1) * chunk_rows
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.X.shape[0], self.step):
+            yield start, min(start + self.step, self.X.shape[0])
+
+    def column(self, name: str) -> Iterator[NDArray[Any]]:
+        """The values of an array beside X, or of a feature."""
+        feature = None if name in self.arrays else self._feature(name)
+        for start, stop in self.spans():
+            if feature is None:
+                yield zarr_arrays.read_rows(self.arrays[name], start, stop)
+            else:
+                yield zarr_arrays.read_rows(self.X, start, stop)[:, feature]
+
+    def _feature(self, name: str) -> int:
+        names = feature_names(self.X) or ()
+        if name not in names:
+            there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
+            more = f" and {len(there) - LISTED:,} more" if len(there) > LISTED else ""
+            raise DataError(
+                f"rows were to be divided by {name!r}, but {self.data} has no one-dimensional array and no"
+                f" feature of that name; name one of {', '.join(there[:LISTED])}{more}"
+            )
+        return names.index(name)
+
+    def classes(self, y: str) -> NDArray[Any] | None:
+        """All different values of the target; None where they are too many to be classes."""
+        found: NDArray[Any] | None = None
+        for values in self.column(y):
+            own = np.unique(plain(values))
+            found = own if found is None else np.unique(np.concatenate([found, own]))
+            if len(found) > MAX_CLASSES:
+                return None
+        return found
+
+    def numbers(self, y: str, classes: NDArray[Any] | None) -> Callable[[], Iterator[NDArray[Any]]]:
+        """Passes over class numbers."""
+
+        def parts() -> Iterator[NDArray[Any]]:
+            if classes is None:
+                for start, stop in self.spans():
+                    yield np.zeros(stop - start, np.int64)
+                return
+            for values in self.column(y):
+                yield np.searchsorted(classes, plain(values))
+
+        return parts
+
+    def rule(self, how: str, name: str | None, share: float, seed: int) -> Rule:
+        """By time or by group."""
+        if name is None:
+            n_rows = self.X.shape[0]
+            return Last(n_rows, n_rows - min(max(round(share * n_rows), 1), n_rows - 1))
+        if name in self.arrays and self.arrays[name].ndim != 1:
+            raise DataError(
+                f"rows were to be divided by {name!r}, but it has several values a row; name an array with"
+                " one"
+            )
+        try:
+            if how == "time":
+                return latest(partial(self._instants, name), share)
+            return whole_groups(lambda: map(group_keys, self.column(name)), share, seed)
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"rows were to be divided by {name!r}, but {error}; name another array or feature"
+            ) from None
+
+    def _instants(self, name: str) -> Iterator[NDArray[np.float64]]:
+        row = 0
+        for values in self.column(name):
+            instants = _as_instants(values, name)
+            missing = np.flatnonzero(np.isnan(instants))
+            if len(missing):
+                raise DataError(
+                    f"rows were to be divided by {name!r}, but row {row + int(missing[0]):,} has none; fill"
+                    " it in or remove such rows"
+                )
+            row += len(values)
+            yield instants
+
+
+def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """Numbers that are in order where values are: numbers, dates, and text as ISO 8601 writes dates."""
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    try:
+        text = np.char.rstrip(plain(values), "Z") if values.dtype.kind in "OTSU" else values
+        dates = text.astype("datetime64[us]")
+    except ValueError:
+        raise DataError(
+            f"rows were to be divided by the time {name!r}, but it holds text that is no date, such as"
+            f" {str(values[0])!r}; write dates as 2026-11-24 or 2026-11-24T18:00:00, or name numbers"
+        ) from None
+    return np.where(np.isnat(dates), np.nan, dates.astype(np.int64).astype(np.float64))

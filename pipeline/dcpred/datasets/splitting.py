@@ -1,0 +1,260 @@
+"""A data set divided into one to train on and one to test on, in bounded memory.
+
+Every array of as many rows as X goes along, with its attributes, and so do the attributes of the group:
+names, classes, the schema, ids. Each part appears when it is whole, or not at all.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dcpred.datasets.split_rules import Drawn, Rule
+from dcpred.datasets.split_source import SplitSource
+from dcpred.datasets.store_files import new_data_set
+from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.addresses import absolute, check_writable
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.place import Place, open_place
+
+SPLIT = "dcpred_split"  # attribute of both parts: what they are of, and how it was divided
+ZARR = ".zarr"
+PARTS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was divided."""
+
+    data: str
+    train: str
+    """Where the rows to train on are."""
+    test: str
+    """Where the rows to test on are."""
+    n_train: int
+    n_test: int
+    by: str
+    """rows, classes, time or group: how the sides were found."""
+    name: str | None
+    """The array or feature that was looked at; None: the order of the rows, or their numbers."""
+    seed: int | None
+    n_classes: int | None
+    """Classes that are in both parts as in the whole; None where they were not told apart."""
+    left_out: list[str] = field(default_factory=list)
+    """Arrays that have another number of rows, and went nowhere."""
+    already_split: bool = False
+    """Whether both parts were there, and nothing was written."""
+
+
+def split_data(
+    data: str,
+    *,
+    test: float = 0.2,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    seed: int | None = None,
+    into: tuple[str, str] | None = None,
+    x: str = "X",
+    y: str = "y",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Split:
+    """Write the rows of a data set to two new ones. The same call again writes what is not there yet.
+
+    test      share of the rows that are to test on
+    by_time   an array or feature by name: the rows with the largest values are to test on, and rows of one
+              value go to one side. "": the last rows as they are
+    by_group  an array or feature by name: rows of one value go to one side, which its hash tells
+    seed      of rows and groups that are drawn: 0 unless given
+    into      addresses of the rows to train on, and of those to test on: DATA-train.zarr and DATA-test.zarr
+              unless given
+    x, y      names of the features and the target; there need be no target
+    progress  called with (rows read, rows in all)
+
+    Without by_time and by_group rows are drawn at random, as many of each class as its share says, but for
+    one row.
+
+    Raises DataError, SettingsError, PlanConflictError where other data are at one of the places, and
+    ResourceError.
+    """
+    _check_asked(test, by_time, by_group, seed)
+    names = into or _names(data)
+    places = _places(data, names)
+    group = zarr_arrays.open_group(data)
+    X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
+    n_rows = X.shape[0]
+    if n_rows < 2:
+        raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
+    every = dict(zarr_arrays.arrays_of(group))
+    arrays = {name: array for name, array in every.items() if array.shape[:1] == (n_rows,)}
+    for array in arrays.values():
+        stored_chunks.check_complete(zarr_arrays.address_of(array), array)
+    source = SplitSource(data, X, arrays)
+    name = by_time if by_time is not None else by_group
+    how = "time" if by_time is not None else "group" if by_group is not None else "rows"
+    drawn = None if by_time is not None else seed or 0
+    rule: Rule
+    n_classes = None
+    if how == "rows":
+        classes = source.classes(y) if y in arrays else None
+        rule = Drawn(source.numbers(y, classes), test, seed or 0)
+        how, n_classes = ("rows", None) if classes is None else ("classes", len(classes))
+    else:
+        rule = source.rule(how, name or None, test, seed or 0)
+    n_test = sum(int(side.sum()) for side in rule.sides())
+    if not 0 < n_test < n_rows:
+        raise DataError(
+            f"{data} was to be divided, but of its {n_rows:,} rows {n_test:,} would be to test on; ask for"
+            " another share"
+        )
+    asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
+    contents = {one: stored_chunks.fingerprint(array) for one, array in arrays.items()}
+    told = asked | {"run": digest_json({**asked, **contents})}
+    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, told)]
+    if missing:
+        _write(group, source, rule, dict(zip(PARTS, places, strict=True)), missing, told, n_test, progress)
+    return Split(
+        data=data,
+        train=names[0],
+        test=names[1],
+        n_train=n_rows - n_test,
+        n_test=n_test,
+        by=how,
+        name=name or None,
+        seed=drawn,
+        n_classes=n_classes,
+        left_out=sorted(set(every) - set(arrays)),
+        already_split=not missing,
+    )
+
+
+def _check_asked(test: float, by_time: str | None, by_group: str | None, seed: int | None) -> None:
+    if not 0 < test < 1:
+        raise SettingsError(
+            f"{test:g} of the rows were to be to test on, but it is a share; use more than 0 and less than 1"
+        )
+    if by_time is not None and by_group is not None:
+        raise SettingsError(
+            "rows were to be divided by time and by group, but one excludes the other; ask for one"
+        )
+    if seed is not None and by_time is not None:
+        raise SettingsError(
+            "a seed was given to divide rows by time, but nothing is drawn there; leave it out"
+        )
+    if seed is not None and not 0 <= seed < 2**31:
+        raise SettingsError(f"the seed was set to {seed}, but it is from 0 to {2**31 - 1:,}; use another")
+
+
+def _names(data: str) -> tuple[str, str]:
+    stem = data.rstrip("/").removesuffix(ZARR)
+    return f"{stem}-train{ZARR}", f"{stem}-test{ZARR}"
+
+
+def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
+    """Raises SettingsError where the three are not apart."""
+    where = [absolute(name).rstrip("/") for name in (data, *names)]
+    for one in where:
+        if sum(other == one or other.startswith(f"{one}/") for other in where) > 1:
+            raise SettingsError(
+                f"{data} was to be divided into {names[0]} and {names[1]}, but one of them is the same as"
+                " another or lies in it; name other places"
+            )
+    for name in names:
+        check_writable(name, "data")
+    return open_place(names[0]), open_place(names[1])
+
+
+def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
+    """Whether a place holds this part. Raises PlanConflictError where it holds anything else."""
+    if place.lists and not place.is_there():
+        return False
+    try:
+        found = zarr_arrays.open_group(place.address).attrs.get(SPLIT)
+    except DataError:
+        if not place.lists:
+            return False
+        found = None
+    if found != {**told, "part": part}:
+        raise PlanConflictError(
+            f"rows were to be written to {place.address}, but something else is there; remove it or name"
+            " another place with --into"
+        )
+    return True
+
+
+def _write(
+    group: zarr.Group,
+    source: SplitSource,
+    rule: Rule,
+    places: Mapping[str, Place],
+    missing: list[str],
+    told: Mapping[str, Any],
+    n_test: int,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write the parts that are missing, each of which appears when it is whole."""
+    n_rows = source.X.shape[0]
+    sizes = {"train": n_rows - n_test, "test": n_test}
+    with ExitStack() as stack:
+        writers = {}
+        for part in missing:
+            attributes = {**dict(group.attrs), SPLIT: {**told, "part": part}}
+            new = stack.enter_context(new_data_set(places[part], attributes))
+            writers[part] = [
+                (array, _Writer(new, name, array, sizes[part])) for name, array in source.arrays.items()
+            ]
+        sides, waiting = rule.sides(), np.empty(0, bool)
+        for start, stop in source.spans():
+            while len(waiting) < stop - start:
+                waiting = np.concatenate([waiting, next(sides)])
+            is_test, waiting = waiting[: stop - start], waiting[stop - start :]
+            for part, its in writers.items():
+                kept = np.flatnonzero(is_test == (part == "test"))
+                for array, writer in its:
+                    writer.add(zarr_arrays.read_rows(array, start, stop)[kept])
+            progress(stop, n_rows)
+        for its in writers.values():
+            for _, writer in its:
+                writer.close()
+
+
+class _Writer:
+    """One array of a part, written chunk by chunk."""
+
+    def __init__(self, group: zarr.Group, name: str, like: zarr.Array[Any], n_rows: int) -> None:
+        is_text = np.dtype(like.dtype).kind in "OTU"
+        self.chunk_rows = min(zarr_arrays.chunk_rows(like), n_rows)
+        dimensions = getattr(like.metadata, "dimension_names", None)
+        self.array = zarr_arrays.create_array(
+            group,
+            name,
+            (n_rows, *like.shape[1:]),
+            str if is_text else like.dtype,
+            self.chunk_rows,
+            fill_value="" if is_text else like.fill_value,
+            attributes=dict(like.attrs),
+            dimensions=dimensions,
+        )
+        self.held: list[NDArray[Any]] = []
+        self.n_held = self.done = 0
+
+    def add(self, rows: NDArray[Any]) -> None:
+        self.held.append(rows)
+        self.n_held += len(rows)
+        if self.n_held >= self.chunk_rows:
+            whole = self.n_held // self.chunk_rows * self.chunk_rows
+            joined = np.concatenate(self.held)
+            self._put(joined[:whole])
+            self.held, self.n_held = [joined[whole:]], len(joined) - whole
+
+    def close(self) -> None:
+        if self.n_held:
+            self._put(np.concatenate(self.held))
+
+    def _put(self, rows: NDArray[Any]) -> None:
+        self.array[self.done : self.done + len(rows)] = rows
+        self.done += len(rows)

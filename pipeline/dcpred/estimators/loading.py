@@ -1,0 +1,51 @@
+"""A model on disk as a fitted estimator."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from dcpred.estimators.classifier import DCPredClassifier
+from dcpred.estimators.regressor import DCPredRegressor
+from dcpred_tasks.artifacts.model_artifact import Artifact
+from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
+from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.task_settings import in_effect
+
+BALANCED = "balanced"
+
+
+def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
+    """The estimator whose `fit` might have given the model. Its parameters are the settings of training that
+    are none of the defaults, and the number of leaves, so that a clone is fitted by these and searches for
+    none. Frames whose columns the data set encoded are encoded by it.
+    """
+    body = artifact.body
+    kind = DCPredRegressor if body["task"] == "regression" else DCPredClassifier
+    known = {field.name for field in fields(Settings)}  # another version may have had others
+    stored = {name: value for name, value in body["settings"].items() if name in known}
+    settings = make_settings(in_effect(stored, body["task"]))
+    model = artifact.model(support=artifact.has_support)
+    estimator = kind(**_parameters(kind, settings))
+    estimator.model_ = model
+    estimator.settings_ = settings_dict(settings)
+    estimator.n_leaves_, estimator.n_features_in_ = model.n_leaves, model.n_features
+    estimator._trained_rows = artifact.provenance.get(TRAINED_ROWS)
+    if artifact.schema is not None:
+        estimator.schema_ = artifact.schema
+    if artifact.feature_names is not None:
+        estimator.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
+    if isinstance(estimator, DCPredClassifier):
+        estimator.classes_ = np.array(model.classes)
+    return estimator
+
+
+def _parameters(kind: type[DCPredClassifier | DCPredRegressor], settings: Settings) -> dict[str, Any]:
+    """Parameters by their names in an estimator."""
+    default = asdict(Settings(task=settings.task))
+    known = set(kind._get_param_names())
+    given = {name: value for name, value in asdict(settings).items() if value != default[name]}
+    given |= {"n_leaves": settings.n_leaves, "random_state": settings.seed}
+    if settings.class_weight != BALANCED:
+        given.pop("class_weight", None)
+    return {name: value for name, value in given.items() if name in known}

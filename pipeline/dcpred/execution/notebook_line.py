@@ -1,0 +1,53 @@
+"""Progress in a notebook: one output of the cell, which is replaced. What is saved with the notebook is the
+last line alone, without signs that move a cursor.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from rich.console import Console
+
+from dcpred.execution.progress import Line, Lines
+from dcpred.execution.terminal import MOST_COLUMNS, cut
+from dcpred.execution.verbosity import Verbosity
+
+SHOWN_SECONDS = 0.5  # shortest time that a line stands
+
+
+class _Text:
+    """Text as a notebook shows it: nothing in it is taken for HTML."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class NotebookLine(Lines):
+    """A line of a job in its place, and remarks below it."""
+
+    def __init__(self, level: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(Console(stderr=True, force_terminal=False, force_jupyter=False), level)
+        self.display = import_module("IPython.display").display
+        self.place: Any = None  # what IPython gives to replace an output
+
+    def say(self, text: str) -> None:
+        self.display(_Text(text))
+
+    @contextmanager
+    def showing(self, line: Line) -> Iterator[object]:
+        self.place = self.display(_Text(cut(line.text(), MOST_COLUMNS)), display_id=True)
+        yield self.place
+
+    def changed(self, line: Line, seconds: float) -> None:
+        now = time.monotonic()
+        if now - self.told >= min(seconds, SHOWN_SECONDS):
+            self.told = now
+            self.place.update(_Text(cut(line.text(), MOST_COLUMNS)))
+
+    def closed(self, text: str) -> None:
+        self.place.update(_Text(text))

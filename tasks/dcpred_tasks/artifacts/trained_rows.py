@@ -1,0 +1,98 @@
+"""Which rows a model was trained on: the smallest hashes of such rows, so that an evaluation can tell rows
+that it has seen from new ones.
+
+They stand in the provenance of a model, which its hash does not cover, and older readers pass them over. A
+row's hash is of its values as float64, so that neither dtype nor chunks nor the name of a data set matter.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FIELD = "trained_rows"  # in the provenance
+KEPT = 2_048  # hashes: 22 KiB of text
+LARGEST = 2**64 - 1
+STRIP_VALUES = 2**18  # values that are copied at once
+FEWEST = 3  # rows that must have been met before anything is told from them
+
+Hashes = NDArray[np.uint64]
+
+
+def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
+    """What is kept of training rows (n, n_features): the smallest hashes of different rows, and the share of
+    the training rows that X is.
+    """
+    smallest = np.unique(hashes_of_rows(X))[:KEPT]
+    return {"share": share, "hashes": base64.b64encode(smallest.astype("<u8").tobytes()).decode()}
+
+
+def hashes_of_rows(X: NDArray[Any]) -> Hashes:
+    """A 64-bit hash of each row (n,): a sum of its values' bits, each times a number of its column, mixed."""
+    factors = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    found, step = np.empty(len(X), np.uint64), max(STRIP_VALUES // X.shape[1], 1)
+    for start in range(0, len(X), step):
+        values = X[start : start + step].astype(np.float64)
+        values += 0.0  # −0 is 0
+        values[np.isnan(values)] = np.nan  # There are many of them.
+        bits = values.view(np.uint64)
+        bits ^= bits >> np.uint64(32)  # those below are 0 in whole numbers
+        found[start : start + step] = bits @ factors
+    return _mixed(found)
+
+
+def _mixed(z: Hashes) -> Hashes:
+    """SplitMix64 of Steele, Lea and Flood (2014)."""
+    with np.errstate(over="ignore"):
+        z = z * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+@dataclass
+class TrainedRows:
+    """How many of the rows that go by were trained on, told from those whose hash is small enough to be
+    kept, had they been.
+    """
+
+    hashes: Hashes
+    """Ascending, without repeats."""
+    share: float
+    n_compared: int = field(default=0, init=False)
+    n_met: int = field(default=0, init=False)
+
+    @classmethod
+    def of(cls, provenance: object) -> "TrainedRows | None":
+        """From the provenance of a model, which nothing vouches for; None where it says nothing usable."""
+        told = provenance.get(FIELD) if isinstance(provenance, Mapping) else None
+        if not isinstance(told, Mapping):
+            return None
+        share, text = told.get("share"), told.get("hashes")
+        if not isinstance(share, float | int) or not 0 < share <= 1 or not isinstance(text, str):
+            return None
+        try:
+            hashes = np.frombuffer(base64.b64decode(text, validate=True), "<u8").astype(np.uint64)
+        except (binascii.Error, ValueError):
+            return None
+        is_so = 0 < len(hashes) <= KEPT and bool((hashes[1:] > hashes[:-1]).all())
+        return cls(hashes, float(share)) if is_so else None
+
+    def add(self, X: NDArray[Any]) -> None:
+        """Rows (n, n_features), raw."""
+        limit = self.hashes[-1] if len(self.hashes) == KEPT else np.uint64(LARGEST)
+        found = hashes_of_rows(X)
+        found = found[found <= limit]
+        place = np.minimum(np.searchsorted(self.hashes, found), len(self.hashes) - 1)
+        self.n_compared += len(found)
+        self.n_met += int((self.hashes[place] == found).sum())
+
+    def known_share(self) -> float | None:
+        """About which share of the rows was trained on; None where too few can be compared to tell."""
+        if self.n_compared < FEWEST:
+            return None
+        return min(self.n_met / (self.n_compared * self.share), 1.0) if self.n_met >= FEWEST else 0.0

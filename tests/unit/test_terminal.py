@@ -1,0 +1,313 @@
+"""A person at a terminal: lines that fit it, mistakes told with what was meant, -v and -q, what shells
+complete, and `dask dcpred`.
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcpred.cli import main, rendering
+from dcpred.cli.told_errors import tell_error
+from dcpred.cli.usage import EXAMPLES
+from dcpred.execution import terminal
+from dcpred.execution.terminal import MOST_COLUMNS, columns, has_colours, rewrites, shortened, wrapped
+from dcpred.execution.verbosity import Verbosity, verbosity
+from support.data import make_blobs, make_group
+from support.pools import inline
+from support.processes import run
+
+ROOT = Path(__file__).parents[2]
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+# -- lines that fit ------------------------------------------------------------------------------------------
+
+TEXT = st.text(st.sampled_from("ab /…é"), max_size=120)
+
+
+@given(TEXT, st.integers(20, 80), st.integers(0, 10))
+def test_lines_fit_and_lose_no_word(text: str, width: int, indent: int) -> None:
+    lines = wrapped(text, width, begin=indent, indent=indent, shorten=True).split("\n")
+    assert all(len(line) <= width for line in lines[1:])
+    assert len(lines[0]) <= width - indent
+    whole = wrapped(text, width, begin=indent, indent=indent).split("\n")
+    assert " ".join(line.strip() for line in whole).split() == text.split()
+
+
+@given(TEXT, st.integers(1, 80))
+def test_the_middle_of_a_path_is_left_out(path: str, width: int) -> None:
+    short = shortened(path, width)
+    assert len(short) == min(len(path), width)
+    if len(path) > width > 3:
+        head, tail = short.split("…", 1) if path.count("…") == 0 else (short[:1], short[-1:])
+        assert path.startswith(head)
+        assert path.endswith(tail)
+
+
+def test_results_fit_a_terminal_and_are_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [("model", f"/home/{'x' * 90}/model"), ("rows", "twenty " * 20)]
+    assert all(pair[1] in rendering.rows(pairs) for pair in pairs)
+    monkeypatch.setattr(rendering, "is_terminal", lambda _: True)
+    monkeypatch.setattr(rendering, "columns", lambda _: 50)
+    lines = rendering.rows(pairs).split("\n")
+    assert all(len(line) <= 50 for line in lines)
+    assert lines[0].startswith("model  /home/x")
+    assert lines[0].endswith("x/model")
+    assert all(line.startswith("       twenty") for line in lines[2:])
+
+
+def test_colours_and_lines_written_anew_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    assert (rewrites(screen), has_colours(screen)) == (True, True)
+    assert not rewrites(io.StringIO())
+    for name, value, anew in (("NO_COLOR", "1", True), ("TERM", "dumb", False), ("CI", "true", False)):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert (rewrites(screen), has_colours(screen)) == (anew, False)
+    for given_columns, told in (("132", MOST_COLUMNS), ("50", 50), ("3", 20)):
+        monkeypatch.setenv("COLUMNS", given_columns)
+        assert columns(screen) == told
+        assert columns(io.StringIO()) == MOST_COLUMNS
+    closed = io.StringIO()
+    closed.close()
+    assert not any(terminal.is_terminal(stream) for stream in (None, closed))
+
+
+def test_an_error_fits_a_terminal_and_is_one_line_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "a model was asked for, " * 8
+    tell_error(sentence)
+    assert capsys.readouterr().err == f"dcpred: {sentence}\n"
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "50")
+    tell_error(sentence)
+    lines = screen.getvalue().splitlines()
+    assert lines[0].startswith("dcpred: a model")
+    assert all(line.startswith(" " * 8) for line in lines[1:])
+    assert max(map(len, lines)) <= 50
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            "trian a b",
+            "`dcpred trian` was asked for, but there is no such command; did you mean `dcpred train`?",
+        ),
+        ("zzz", "`dcpred zzz` was asked for, but there is no such command; see `dcpred -h`"),
+        (
+            "score model",
+            "`dcpred score` needs MODEL DATA OUTPUT, but DATA and OUTPUT are missing; write for example"
+            " `dcpred score model new.zarr scores`",
+        ),
+        (
+            "train d m --workes 2",
+            "--workes was given, but `dcpred train` has no such option; did you mean `--workers`?",
+        ),
+        (
+            "split",
+            "`dcpred split` needs DATA, but DATA is missing; write for example `dcpred split known.zarr",
+        ),
+        ("train d m --workers", "--workers was given without the value that it needs; give it one"),
+        (
+            "train d m --workers x",
+            "--workers cannot be what was given, since 'x' is not a valid integer range",
+        ),
+        (
+            "status a b",
+            "`dcpred status` takes OUTPUT, but b came after that; leave it out, or put quotes around",
+        ),
+        (
+            "compare d",
+            "`dcpred compare` needs --out DIR, but --out is missing; write for example `dcpred compare",
+        ),
+        ("train d m -v -q", "--verbose and --quiet were both given, but one excludes the other"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_write(arguments: str, told: str) -> None:
+    result = CliRunner().invoke(main, arguments.split(), prog_name="dcpred")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"dcpred: {told}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_every_command_has_an_example_that_its_usage_allows() -> None:
+    for name in main.summaries:
+        shown = CliRunner().invoke(main, [name, "-h"], prog_name="dcpred").stdout
+        assert max(map(len, shown.splitlines())) <= 110
+        assert "-q, --quiet" in shown
+        if name in EXAMPLES:
+            assert re.sub(r"\s+", " ", EXAMPLES[name]) in re.sub(r"\s+", " ", shown)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, example in EXAMPLES.items():
+            words = example.replace("'", "").removeprefix('eval "$(').removesuffix(')"').split()
+            command = main.get_command(click.Context(main), name)
+            assert command is not None
+            patch.setattr(command, "callback", lambda **_: None)
+            assert words[:2] == ["dcpred", name]
+            assert CliRunner().invoke(command, words[2:]).exit_code == 0, example
+
+
+# -- -v and -q -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    blobs = make_blobs(60, n_features=3, n_classes=2, seed=0)
+    return make_group(tmp_path / "some.zarr", blobs.X, blobs.y)
+
+
+def test_v_tells_more_and_q_nothing_but_errors(data: Path) -> None:
+    def said(*more: str) -> tuple[str, str]:
+        train = ["train", str(data), str(data.with_name(f"m{len(more)}{more}")), "--set", "n_leaves=1", *more]
+        result = CliRunner().invoke(main, [*train, "--workers", "1", "--json"])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["n_leaves"] == 1
+        return result.stdout, result.stderr
+
+    with pytest.MonkeyPatch.context() as patch:
+        from_here = "dcpred.cli.train_command.connect"
+        patch.setattr(from_here, lambda *_: inline())
+        assert said("-q")[1] == ""
+        plain, more = said()[1].splitlines(), said("-v")[1].splitlines()
+    assert any(line.startswith("dcpred ") and "numpy" in line.lower() for line in more)
+    assert any("work in progress is in" in line for line in more)
+    assert len(more) >= len(plain) + 5
+    assert verbosity() == Verbosity.NORMAL, "it holds for the command alone"
+    refused = CliRunner().invoke(main, ["-q", "train", str(data), str(data), "--set", "n_leaves=1"])
+    assert refused.stderr.startswith("dcpred: ")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+# -- shells --------------------------------------------------------------------------------------------------
+
+COMPLETE = r"""
+{script}
+COMP_LINE="$1"; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=($1); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+COMP_WORDBREAKS=$' \t\n"><=;|&(:'
+compopt() {{ :; }}
+_dcpred_completion dcpred
+printf '%s\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What bash completes a line to, with the command on its path."""
+    place = tmp_path_factory.mktemp("bash")
+    (place / "dcpred").write_text(f"#!{sys.executable}\nfrom dcpred.cli import run\n\nrun()\n")
+    (place / "dcpred").chmod(0o755)
+    script = CliRunner().invoke(main, ["completion", "bash"]).stdout
+    (place / "complete.sh").write_text(COMPLETE.format(script=script))
+    path = f"{place}{os.pathsep}{os.environ['PATH']}"
+
+    def completed(line: str) -> list[str]:
+        done = run(["bash", "--norc", str(place / "complete.sh"), line], env={**os.environ, "PATH": path})
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    return completed
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("dcpred tr", ["train"]),
+        ("dcpred split --by-g", ["--by-group"]),
+        ("dcpred train d m --set scaling=st", ["standard"]),
+        ("dcpred completion ", ["bash", "zsh", "fish"]),
+    ],
+)
+def test_bash_completes_commands_options_and_settings(bash: Any, line: str, found: list[str]) -> None:
+    assert bash(line) == found
+
+
+@pytest.mark.parametrize(
+    ("of", "incomplete", "found"),
+    [
+        ("train", "landm", ["landmarks=", "landmark_floor="]),
+        ("train", "keep_support_vectors=", ["keep_support_vectors=true", "keep_support_vectors=false"]),
+        ("train", "nothing=", []),
+        ("tune", "lan", []),
+        ("tune", "max-leaf", ["max_leaf_rows="]),
+    ],
+)
+def test_settings_are_completed(of: str, incomplete: str, found: list[str]) -> None:
+    """By their names, and by what they may be; `tune` takes those that its search leaves as they are."""
+    command = main.get_command(click.Context(main), of)
+    assert command is not None
+    option = next(p for p in command.params if "--set" in p.opts)
+    completed = option.shell_complete(click.Context(command), incomplete)
+    assert [item.value for item in completed] == found
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells_are_read_by_them(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(CliRunner().invoke(main, ["completion", shell]).stdout)
+    assert "_DCPRED_COMPLETE" in script.read_text()
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here")
+    assert run([shell, "-n", str(script)]).returncode == 0
+
+
+# -- dask ----------------------------------------------------------------------------------------------------
+
+
+def test_dask_runs_dcpred_and_imports_nothing_for_it(tmp_path: Path) -> None:
+    """By the entry point that pyproject.toml declares; its list of commands takes no NumPy."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["dask_cli"]
+    (tmp_path / "plugin-1.dist-info").mkdir()
+    (tmp_path / "plugin-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: plugin\nVersion: 1\n"
+    )
+    (tmp_path / "plugin-1.dist-info" / "entry_points.txt").write_text(
+        "[dask_cli]\n" + "".join(f"{name} = {place}\n" for name, place in told.items())
+    )
+    script = (
+        "import sys; before = set(sys.modules); import dcpred.cli.main;"
+        "heavy = {'numpy', 'zarr', 'sklearn', 'distributed', 'llvmlite'} & (set(sys.modules) - before);"
+        "assert not heavy, heavy; from dask.__main__ import main;"
+        "sys.argv[0] = 'dask'; main()"
+    )
+    inherited = os.environ.get("PYTHONPATH", "")
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{inherited}"}
+
+    def dask(*arguments: str, code: int) -> subprocess.CompletedProcess[str]:
+        done = run([sys.executable, "-c", script, *arguments], env=env)
+        assert done.returncode == code, done.stderr
+        return done
+
+    done = dask("dcpred", "inspect", str(tmp_path / "nothing.zarr"), code=3)
+    assert done.stderr.startswith("dcpred: ")
+    assert "did you mean `dask dcpred train`?" in dask("dcpred", "trian", code=2).stderr
