@@ -94,8 +94,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
     local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
-        the square of this number. None: 8000.
+        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
+        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows), default 100000
@@ -112,6 +112,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     size : int (from 0 to 1,000,000) or None, default None
         How large another basis or machine is: what it counts is listed under Other systems. None: what suits
         it.
+    tolerance : float (0 or more) or None, default None
+        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
+        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
+        values. None: what suits it.
     keep_support_vectors : bool, default False
         Keep the local machines in the model. Early prediction needs them.
     calibrate : bool, default True
@@ -179,6 +183,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         machine: str | None = None,
         basis: str | None = None,
         size: int | None = None,
+        tolerance: float | None = None,
         keep_support_vectors: bool = False,
         calibrate: bool = True,
         random_state: Any = None,
@@ -218,6 +223,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.machine = machine
         self.basis = basis
         self.size = size
+        self.tolerance = tolerance
         self.keep_support_vectors = keep_support_vectors
         self.calibrate = calibrate
         self.random_state = random_state

@@ -70,11 +70,13 @@ def _lead(told: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
 
 
 def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+    cost = told["predicted_cost"]
+    shown = number(cost["cost_ratio"], 3) if cost else "measured by dcpred evaluate"
     return [
         ("features", f"{told['n_features']:,}"),
         ("leaves", f"{told['n_leaves']:,}"),
         ("landmarks", f"{told['n_landmarks']:,}"),
-        ("predicted cost, linear predictions", number(told["predicted_cost"]["cost_ratio"], 3)),
+        ("predicted cost, linear predictions", shown),
         ("size", size(told["compact_bytes"])),
     ]
 
@@ -167,8 +169,10 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     return charts.picture("What distances are made of", text, paint, size=(360, height), table=table)
 
 
-def _cost(told: dict[str, Any]) -> Picture:
+def _cost(told: dict[str, Any]) -> Picture | None:
     cost = told["predicted_cost"]
+    if cost is None:
+        return None
     values = [float(cost[part]) for part in PARTS]
 
     def paint(axes: Any) -> None:

@@ -315,10 +315,11 @@ def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> di
     """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
     coded features or gaps, older ones no reference values: what the hash covers tells.
     """
+    unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
     return {
         name: array
         for name, array in wanted.items()
-        if name in declared or (array.since == 1 and name not in REFERENCE)
+        if name in declared or (array.since == 1 and name not in unless)
     }
 
 

@@ -13,7 +13,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
-from dcpred_tasks.model.machine import Machine, module_of, packed
+from dcpred_tasks.model.machine import Machine, stored, training_of
 from dcpred_tasks.training.compact_leaf import Pick, fit_compact, pick_landmarks
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
@@ -119,9 +119,9 @@ def _machine_leaf(
     halo = np.zeros(len(X), bool) if halo is None else halo
     rows = LeafRows(X, target, weight, halo, n_outputs, settings.task)
     kernel = leaf_kernels(rows, kernels, settings).local
-    machine: Machine = module_of(settings.other_machine).fit(rows, kernel, settings, seed)
+    machine: Machine = training_of(settings.other_machine).fit(rows, kernel, settings, seed)
     constant = _constant_leaf(X, np.zeros(n_outputs), _bounds(target, settings.task), settings)
-    return replace(constant, machine=packed(machine.arrays()))
+    return replace(constant, machine=stored(machine, X))
 
 
 def compact_model(
