@@ -15,7 +15,6 @@ from dcpred_tasks.training.division import ROWS_PER_LEAF
 from dcpred_tasks.training.in_memory import Watch
 from dcpred_tasks.training.settings import Settings
 
-
 START_SECONDS = 2.5  # until processes run and have imported what the first step needs
 
 
