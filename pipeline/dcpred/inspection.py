@@ -64,7 +64,7 @@ def _model(place: Place) -> dict[str, Any]:
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
         "n_leaves": model.n_leaves,
-        "n_constant_leaves": int((landmarks == 0).sum()),
+        "n_constant_leaves": _constant(model, landmarks),
         "tree_depth": model.tree.depth,
         "rows_per_leaf": {
             "total": int(rows.sum()),
@@ -102,6 +102,12 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
     ]
 
 
+def _constant(model: Model, landmarks: Any) -> int:
+    if model.machines is None:
+        return int((landmarks == 0).sum())
+    return sum(model.machine(leaf) is None for leaf in range(model.n_leaves))
+
+
 def _gaps(model: Model, names: tuple[str, ...] | None) -> dict[str, Any] | None:
     """Of a model that knows gaps: the features that have some in sampled training rows, what stands for
     theirs, and whether they have an indicator; None for one to which NaN is a bad value.
@@ -128,10 +134,12 @@ def _gaps(model: Model, names: tuple[str, ...] | None) -> dict[str, Any] | None:
     }
 
 
-def _cost(model: Model) -> dict[str, float]:
+def _cost(model: Model) -> dict[str, float] | None:
     """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate`
-    measures it.
+    measures it. None for machines of other systems, which the engine does not score.
     """
+    if model.machines is not None:
+        return None
     cost = predict_cost(model)
     parts = {
         name: round(getattr(cost, name) / cost.linear, 1)

@@ -62,13 +62,14 @@ def plan_scoring(
     n_features: int,
     itemsize: int,
     input_rows: int,
-    n_outputs: int,
+    n_numbers: int,
     ahead: int = 0,
     behind: int = 0,
     cut: Cut | None = None,
 ) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
 
+    n_numbers      numbers that are written of a row, at most
     ahead, behind  chunks that a task holds beside the one at hand: read before they are needed, and still
                    being written
     cut            the cut to keep
@@ -81,7 +82,7 @@ def plan_scoring(
     # The plain definition holds float64 rows of one tile, their copies while they are sorted by leaf, and
     # float32 rows. The engine takes a few MiB.
     work = tile * n_features * (8 + 8 + 8 + 4)
-    outputs = 12 * n_outputs + 16
+    outputs = 12 * n_numbers + 16
     held = chunk_rows * ((1 + ahead) * row_bytes + (1 + behind) * outputs)
     return BlockPlan(n_rows, chunk_rows, block_rows, held + work)
 

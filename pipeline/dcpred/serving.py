@@ -1,6 +1,6 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -10,16 +10,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
+from dcpred_tasks.model.answers import calibration_of, intervals_of
 from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.task_bodies.predict_block import (
+    check_scored,
+    decision_block,
+    interval_block,
+    novelty_block,
+    probability_block,
+)
 
 LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
 
@@ -79,6 +87,39 @@ class ServedModel:
         """
         return self._predict(X, early=False)
 
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, float64 (n_samples, n_classes). That of the label is the largest.
+
+        Raises DataError for a row without a score, which it names, and for a model of numbers or one that was
+        trained without calibration.
+        """
+        calibration = calibration_of(self.model)
+        decision = self._decision(X, early=False)
+        check_scored(decision)
+        return probability_block(decision, calibration)
+
+    def predict_interval(self, X: ArrayLike, alpha: float = DEFAULT_ALPHA) -> FloatArray:
+        """Lower and upper bounds, float64 (n_samples, 2), outside of which a share `alpha` of rows lies.
+
+        alpha  from 0.01 to 0.5
+
+        Raises SettingsError for another alpha, DataError as `predict_proba` does, and for a model of classes.
+        """
+        intervals_of(self.model).at(alpha)
+        bounds = self._each_row(X, interval_block, alpha)
+        check_scored(bounds)
+        return bounds
+
+    def novelty(self, X: ArrayLike) -> FloatArray:
+        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
+        nearer to their mean than it does, as the model scales features; 1 beyond all of them.
+
+        Raises DataError for a row without a score, and for a model that was trained without calibration.
+        """
+        found = self._each_row(X, novelty_block)
+        check_scored(found[:, None])
+        return found
+
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
         """The same by the local kernel machine of each leaf (early prediction of DC-SVM): slower, and what
         the compact model approximates.
@@ -87,8 +128,8 @@ class ServedModel:
         """
         return self._predict(X, early=True)
 
-    def _decision(self, X: ArrayLike, early: bool) -> Scores:
-        """Decision values (n_samples, n_outputs)."""
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:
+        """Raw rows with their features in the order of training."""
         if is_lazy(X):
             raise DataError(
                 f"X is a {type(X).__name__} that is not in memory, but a served model predicts rows in"
@@ -96,14 +137,21 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
+        if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
+            return encode_frame(self.schema_, X)
+        return as_matrix(in_training_order(X, self.artifact.feature_names))
+
+    def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:
+        """What `block` gives for raw rows and the model; sparse rows are made dense a strip at a time."""
         if is_sparse(X):
-            return np.concatenate([self._decision(strip, early) for strip in dense_strips(X)])
+            return np.concatenate([self._each_row(strip, block, *more) for strip in dense_strips(X)])
+        return np.asarray(block(self._rows(X), self.model, *more))
+
+    def _decision(self, X: ArrayLike, early: bool) -> Scores:
+        """Decision values (n_samples, n_outputs)."""
         if early and self.model.support is None:
             self.model = replace(self.model, support=self.artifact.support())
-        if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
-            return score_rows(self.model, encode_frame(self.schema_, X), early=early)[0]
-        rows = as_matrix(in_training_order(X, self.artifact.feature_names))
-        return score_rows(self.model, rows, early=early)[0]
+        return self._each_row(X, decision_block, early)
 
     def _predict(self, X: ArrayLike, early: bool) -> NDArray[Any]:
         decision = self._decision(X, early)

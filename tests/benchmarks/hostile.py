@@ -1,12 +1,12 @@
 """Files that somebody made to do harm: each is refused in a sentence, or does none.
 
     python tests/benchmarks/hostile.py [--formats model.json,...] [--mutations 2000] [--seed 0] [--work DIR]
-                                       [--quick]
+                                       [--only SEED] [--quick]
 
 Of each format so many files are made from a sound one: JSON with other values, names, depths and with the
-checksums that belong to it, bytes changed, arrays of a model with numbers that lead astray, pipes, devices,
-links and files with holes in the place of files. Each is given to the commands that read it, in a process
-whose memory is bounded. A finding is
+checksums that belong to it, bytes changed, arrays with numbers that lead astray, pipes, devices, links and
+files with holes in the place of files. Each is given to the commands that read it, in a process whose memory
+is bounded. A finding is
 
     trace      an error of another kind than a refusal
     crash      the end of the process
@@ -14,9 +14,14 @@ whose memory is bounded. A finding is
     memory     more than 4 GiB asked for and not refused
     code       something unpickled, run, or loaded as code
     outside    a file written, moved or removed elsewhere than in the output and the caches
+    sound      a file that nobody spoiled was refused: the mutations of its format would show little
+
+What comes of each is written to DIR/SEED.jsonl at once. The same command goes on after one that was cut off:
+mutations that did no harm are not tried again, and findings are.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -24,6 +29,7 @@ import resource
 import shutil
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -34,9 +40,11 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 import zarr
 from click.testing import CliRunner
 from common import Table
+from numpy.typing import NDArray
 from scipy.io import netcdf_file
 from scipy.sparse import csr_array, save_npz
 
@@ -48,20 +56,32 @@ from dcpred.execution.secure_connection import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refresh.refresh import refresh
 from dcpred.scoring.score import score
+from dcpred.training import steps
 from dcpred.training.train import train
+from dcpred.tuning.tree_search import SHORT
+from dcpred.tuning.tune import choose_settings
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.model.machine import BASES, HEADER_BYTES, MACHINES, packed, unpacked
 from dcpred_tasks.storage.atomic_files import read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import make_settings
 from support.certificates import make_certificates
 from support.data import make_blobs, make_group
-from support.hostile import spoil_array, spoil_bytes, spoil_file
+from support.hostile import spoil_array, spoil_bytes, spoil_file, spoil_json
 from support.pools import inline
 from support.tables import table, write_csv
 
+BASE = "base"  # beside the folder of a mutation: sound files
 N_ROWS, N_FEATURES = 300, 4
+SETTINGS = {"landmarks": 6, "n_leaves": 8, "products": 4, "keep_support_vectors": True}
+OTHER_SYSTEMS = (*BASES, *MACHINES)
+TRAINING = {"n_leaves": 2, "landmarks": 4, "refine": False, "overlap": 2}
+TRAINING_WORDS = [word for name, value in TRAINING.items() for word in ("--set", f"{name}={value}".lower())]
+TRY, SOUND, N_SOUND = "try", "sound", 8
+FINE = ("refused", "harmless")
+TELL_SECONDS = 30.0
 HANG_SECONDS = 120.0
 MEMORY = 4 * 2**30
 CODE = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn")
@@ -87,6 +107,13 @@ class Format:
     act: Act
     needs: tuple[str, ...] = ("model", "data.zarr")
     spoil: Callable[[Path, random.Random], str] | None = None
+    """What is done to the files; None: one or two of them are spoiled."""
+    lay: Callable[[Path, random.Random], None] | None = None
+    """Puts one of several sound files there, beside what is needed."""
+
+
+class GivenUpError(Exception):
+    """In place of the last step of a training."""
 
 
 def made(folder: Path) -> Path:
@@ -95,18 +122,65 @@ def made(folder: Path) -> Path:
     data = make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
     old = zarr.open_group(folder / "old.zarr", mode="w", zarr_format=2)
     old.create_array("X", data=blobs.X, chunks=(50, N_FEATURES))
-    settings = make_settings({"landmarks": 6, "n_leaves": 8, "products": 4, "keep_support_vectors": True})
-    train(f"{data}/X", f"{data}/y", folder / "model", settings, inline)
-    score(folder / "model", f"{data}/X", folder / "out", inline)
+    job = (f"{data}/X", f"{data}/y")
+    train(*job, folder / "model", make_settings(SETTINGS), inline)
+    score(folder / "model", job[0], folder / "out", inline)
     shutil.copytree(folder / "out", folder / "half")
     for name in ("manifest.json", "blocks/000001.json"):
         (folder / "half" / name).unlink()
-    refresh(folder / "model", f"{data}/X", folder / "root", inline)
+    _make_roots(folder)
+    _make_tables(folder)
     make_certificates(folder / "certificates")
+    (folder / "address").write_text("tcp://127.0.0.1:9\n")
+    for name in OTHER_SYSTEMS:
+        train(*job, folder / "machines" / name, make_settings(_settings_of(name)), inline)
+    _make_scratch(folder)
+    (folder / "settings.toml").write_text(
+        '# comment\nn_leaves = 2\nlandmarks = 4\nrefine = false\ngamma = 0.5\nC = 1e1\nscaling = "minmax"\n'
+        'categorical = "none"\n'
+    )
     return folder
 
 
-def make_tables(folder: Path) -> None:
+def _make_roots(folder: Path) -> None:
+    """Roots of one input, where a link and where a file tells the latest run, and of two."""
+    refresh(folder / "model", f"{folder}/data.zarr/X", folder / "root", inline)
+    shutil.copytree(folder / "root", folder / "pointed", symlinks=True)
+    run = (folder / "pointed/latest").readlink()
+    (folder / "pointed/latest").unlink()
+    write_json(folder / "pointed/LATEST.json", {"run": str(run)})
+    for name in ("one", "two"):
+        shutil.copytree(folder / "data.zarr", folder / "in" / f"{name}.zarr")
+    refresh(folder / "model", f"{folder}/in/*.zarr", folder / "several", inline)
+
+
+def _settings_of(name: str) -> dict[str, object]:
+    """Of a small model with a machine of another system."""
+    which, one = ("basis" if name in BASES else "machine"), (BASES | MACHINES)[name]
+    size = {"size": 8} if one.counted else {}
+    return {which: name, "kernel": one.kernels[0], "n_leaves": 2, "min_leaf_rows": 20, **size}
+
+
+def _make_scratch(folder: Path) -> None:
+    """What a training leaves that ended before it wrote its model; what a search leaves that ended before it
+    kept its settings, and what a finished one keeps.
+    """
+
+    def give_up(*_: Any) -> None:
+        raise GivenUpError
+
+    x, y = (f"{folder}/data.zarr/{name}" for name in "Xy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "write_model", give_up)
+        with pytest.raises(GivenUpError):
+            train(x, y, folder / "new", make_settings(TRAINING), inline)
+        patch.setattr("dcpred.tuning.tune._described", give_up)
+        with pytest.raises(GivenUpError):
+            choose_settings(x, y, folder / "begun", inline, extent=SHORT)
+    choose_settings(x, y, folder / "found", inline, extent=SHORT)
+
+
+def _make_tables(folder: Path) -> None:
     """A table in every format, and a data set and a model whose schema has every kind of column."""
     frame = table(N_ROWS).drop(columns="seen").fillna({"age": 40.0})
     import_data(frame, folder / "table.zarr", target="label", ids=["id"])
@@ -138,13 +212,18 @@ def command(*words: object) -> str:
         raise RuntimeError(f"a traceback was shown: {result.stderr[-500:]}")
     if result.exit_code not in (0, 3, 4, 5, 6):
         raise RuntimeError(f"exit code {result.exit_code}: {result.stderr[-500:]}")
-    return "harmless" if result.exit_code == 0 else "refused"
+    return "harmless" if result.exit_code == 0 else f"refused: {result.stderr[-300:]}"
 
 
 def use_model(folder: Path, rng: random.Random) -> str:
     if rng.random() < 0.2:
         return command("inspect", folder / "model")
-    return command("score", folder / "model", folder / "data.zarr", folder / "out", "--workers", 1)
+    if rng.random() < 0.2:
+        return command("explain", folder / "model", folder / "data.zarr", "--rows", "3,50-60")
+    outputs = ("--outputs", "label,decision,probability,novelty") if rng.random() < 0.7 else ()
+    return command(
+        "score", folder / "model", folder / "data.zarr", folder / "new-out", "--workers", 1, *outputs
+    )
 
 
 def use_support(folder: Path, rng: random.Random) -> str:
@@ -158,9 +237,8 @@ def use_data(name: str) -> Act:
         if draw < 0.2:
             return command("inspect", data)
         if draw < 0.4 and name == "data.zarr":
-            settings = ("--set", "n_leaves=2", "--set", "landmarks=4", "--set", "refine=false")
-            return command("train", data, folder / "new", *settings, "--workers", 1)
-        return command("score", folder / "model", data, folder / "out", "--workers", 1)
+            return command("train", data, folder / "new", *TRAINING_WORDS, "--workers", 1)
+        return command("score", folder / "model", data, folder / "new-out", "--workers", 1)
 
     return act
 
@@ -168,25 +246,31 @@ def use_data(name: str) -> Act:
 def use_output(folder: Path, rng: random.Random) -> str:
     output = folder / rng.choice(("out", "half"))
     again = ("score", folder / "model", folder / "data.zarr", output, "--workers", 1)
-    return command(
-        *rng.choice(
-            (
-                ("status", output),
-                ("errors", output),
-                ("inspect", output),
-                ("verify", output, "--workers", 1),
-                again,
-                (*again, "--repair"),
-            )
-        )
-    )
+    acts = [again, again, ("status", output), ("errors", output), ("inspect", output)]
+    if output.name == "out":  # The other is not whole before it is scored.
+        acts += [("verify", output, "--workers", 1), (*again, "--repair")]
+    return command(*rng.choice(acts))
 
 
 def use_root(folder: Path, rng: random.Random) -> str:
-    again = ("refresh", folder / "model", folder / "data.zarr", folder / "root", "--workers", 1)
-    return command(
-        *rng.choice((again, (*again, "--keep", 1), (*again, "--full"), ("status", folder / "root")))
-    )
+    root = folder / rng.choice([name for name in ("root", "pointed", "several") if (folder / name).is_dir()])
+    data = folder / ("in/*.zarr" if root.name == "several" else "data.zarr")
+    again = ("refresh", folder / "model", data, root, "--workers", 1)
+    return command(*rng.choice((again, (*again, "--keep", 1), (*again, "--full"), ("status", root))))
+
+
+def use_scratch(folder: Path, rng: random.Random) -> str:
+    return command("train", folder / "data.zarr", folder / "new", *TRAINING_WORDS, "--workers", 1)
+
+
+def use_search(name: str) -> Act:
+    """A search that goes on, or whose settings are read."""
+    return lambda folder, rng: command("tune", folder / "data.zarr", folder / name, "--short", "--workers", 1)
+
+
+def use_settings(folder: Path, rng: random.Random) -> str:
+    config = ("--config", folder / "settings.toml")
+    return command("train", folder / "data.zarr", folder / "other", *config, "--workers", 1)
 
 
 def use_schema(folder: Path, rng: random.Random) -> str:
@@ -223,18 +307,77 @@ def use_address(folder: Path, rng: random.Random) -> str:
 
 
 def spoil_arrays(folder: Path, rng: random.Random) -> str:
-    """Arrays of a model with other values, and the digests and the hash that belong to them."""
-    model = folder / "model"
-    told = read_json(model / MODEL_FILE)
-    group = zarr.open_group(model / "arrays.zarr", mode="r")
-    arrays = {name: np.asarray(group[name]) for name in told["model"]["arrays"]}
+    """Arrays of a model with other values."""
+    told, arrays, tests = _model_arrays(folder / "model")
     names = rng.sample(sorted(arrays), rng.choice((1, 1, 2)))
     arrays |= {name: spoil_array(arrays[name], rng) for name in names}
-    tests = {name: np.asarray(group[name]) for name in told["self_test"]}
     if rng.random() < 0.3:
         name = rng.choice(sorted(tests))
         tests[name] = spoil_array(tests[name], rng)
         names.append(name)
+    _write_model(folder / "model", told, arrays, tests, rng)
+    return f"arrays {', '.join(names)}"
+
+
+def lay_machine(folder: Path, rng: random.Random) -> None:
+    shutil.copytree(folder.parent / BASE / "machines" / rng.choice(OTHER_SYSTEMS), folder / "model")
+
+
+def spoil_machine(folder: Path, rng: random.Random) -> str:
+    """A machine of another system, whose packed arrays, header, bytes or name are others."""
+    told, arrays, tests = _model_arrays(folder / "model")
+    at, whole = arrays["machine_at"], arrays["machine_packed"]
+    leaf = rng.choice([i for i in range(len(at) - 1) if at[i + 1] > at[i]])
+    before, part, after = whole[: at[leaf]], whole[at[leaf] : at[leaf + 1]], whole[at[leaf + 1] :]
+    match rng.randrange(8):
+        case 0:
+            done = "named as another"
+            told["model"]["machine"] = rng.choice((*OTHER_SYSTEMS, "compact", ""))
+        case 1:
+            done, arrays["machine_at"] = "offsets", spoil_array(at, rng)
+        case 2:
+            done, part = "bytes", np.frombuffer(spoil_bytes(part.tobytes(), rng), np.uint8)
+        case 3:
+            done, part = "header", _with_header(part, rng)
+        case 4:
+            done = "arrays beside it"
+            other = rng.choice(sorted({*arrays} - {"machine_at", "machine_packed"}))
+            arrays[other] = spoil_array(arrays[other], rng)
+        case _:
+            held = unpacked(part)
+            done = rng.choice(sorted(held))
+            for _ in range(rng.choice((1, 1, 2))):
+                held[done] = spoil_array(held[done], rng)
+            part = packed(held)
+    if "offsets" not in done:
+        arrays["machine_at"] = np.concatenate(
+            [at[: leaf + 1], at[leaf + 1 :] + len(part) - (at[leaf + 1] - at[leaf])]
+        )
+        arrays["machine_packed"] = np.concatenate([before, part, after])
+    _write_model(folder / "model", told, arrays, tests, rng)
+    return f"{told['model']['machine']}: {done}"
+
+
+def _with_header(part: NDArray[np.uint8], rng: random.Random) -> NDArray[np.uint8]:
+    """Packed arrays whose header says something else."""
+    raw = part.tobytes()
+    end = HEADER_BYTES + int.from_bytes(raw[:HEADER_BYTES], "little")
+    header = json.dumps(spoil_json(json.loads(raw[HEADER_BYTES:end]), rng)).encode()
+    return np.frombuffer(len(header).to_bytes(HEADER_BYTES, "little") + header + raw[end:], np.uint8)
+
+
+def _model_arrays(model: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """model.json, the arrays of the model, and those of its self-test."""
+    told = read_json(model / MODEL_FILE)
+    group = zarr.open_group(model / "arrays.zarr", mode="r")
+    arrays = {name: np.asarray(group[name]) for name in told["model"]["arrays"]}
+    return told, arrays, {name: np.asarray(group[name]) for name in told["self_test"]}
+
+
+def _write_model(
+    model: Path, told: dict[str, Any], arrays: dict[str, Any], tests: dict[str, Any], rng: random.Random
+) -> None:
+    """With the digests and the hash that belong to what it holds."""
     shutil.rmtree(model / "arrays.zarr")
     model_artifact._write_arrays(str(model / "arrays.zarr"), arrays | tests)
     told["model"]["arrays"] = model_artifact._declared(arrays)
@@ -242,25 +385,59 @@ def spoil_arrays(folder: Path, rng: random.Random) -> str:
     told["self_test"] = model_artifact._declared(tests) if rng.random() < 0.5 else {}
     told["hash"] = digest_json(told["model"])
     write_json(model / MODEL_FILE, told)
-    return f"arrays {', '.join(names)}"
 
 
-OUTPUTS, ROOT, OLD, TABLES = (
+def spoil_scratch(name: str, *later: str) -> Callable[[Path, random.Random], str]:
+    """One file of a directory: bytes, or arrays of other values, whose checksums are right; what is made of
+    that file is gone at times, so that it is read.
+    """
+
+    def spoil(folder: Path, rng: random.Random) -> str:
+        path = rng.choice(sorted(path for path in (folder / name).rglob("*") if path.is_file()))
+        told = _spoil_arrays_of(path, rng)
+        for gone in (folder / name / part for part in later):
+            if rng.random() < 0.3 and not path.is_relative_to(gone):
+                shutil.rmtree(gone) if gone.is_dir() else gone.unlink(missing_ok=True)
+        return told
+
+    return spoil
+
+
+def _spoil_arrays_of(path: Path, rng: random.Random) -> str:
+    if path.suffix not in (".npz", ".npy") or rng.random() < 0.3:
+        return spoil_file(path, rng)
+    if path.suffix == ".npy":
+        np.save(path, spoil_array(np.load(path), rng))
+        return f"{path.name}: array"
+    with np.load(path) as data:
+        held = dict(data)
+    name = rng.choice(sorted(held))
+    if held[name].dtype.kind in "iufb":
+        held[name] = spoil_array(held[name], rng)
+    np.savez(path, **held)
+    return f"{path.name}: {name}"
+
+
+def spoil_text(name: str) -> Callable[[Path, random.Random], str]:
+    def spoil(folder: Path, rng: random.Random) -> str:
+        (folder / name).write_bytes(spoil_bytes((folder / name).read_bytes(), rng))
+        return f"{name}: bytes"
+
+    return spoil
+
+
+OUTPUTS, ROOTS, OLD, TABLES = (
     ("model", "data.zarr", "out", "half"),
-    ("model", "data.zarr", "root"),
+    ("model", "data.zarr", "in", "root", "pointed", "several"),
     ("model", "old.zarr"),
     ("table.zarr", "table-model", "sources"),
 )
-
-
-def spoil_text(folder: Path, rng: random.Random) -> str:
-    (folder / "address").write_bytes(spoil_bytes((folder / "address").read_bytes(), rng))
-    return "bytes"
-
+ONE_ROOT, SEVERAL = ("model", "data.zarr", "root"), ("model", "in", "several")
 
 FORMATS = {
     "model.json": Format("model/model.json", use_model),
     "arrays of a model": Format("model", use_model, spoil=spoil_arrays),
+    "machines of other systems": Format("model", use_model, ("data.zarr",), spoil_machine, lay_machine),
     "metadata of a model": Format("model/arrays.zarr/**/zarr.json", use_model),
     "chunks of a model": Format("model/arrays.zarr/*/c/**/*", use_model),
     "support vectors": Format("model/arrays.zarr/support_*/**/*", use_support),
@@ -274,40 +451,57 @@ FORMATS = {
     "lock": Format("[oh]*/lock", use_output, OUTPUTS),
     "metadata of an output": Format("[oh]*/scores.zarr/**/zarr.json", use_output, OUTPUTS),
     "chunks of an output": Format("[oh]*/scores.zarr/*/c/**/*", use_output, OUTPUTS),
-    "root of refresh": Format("root/*.json", use_root, ROOT),
-    "runs of refresh": Format("root/runs/*/*.json", use_root, ROOT),
-    "lock and pointer of refresh": Format("root/l*", use_root, ROOT),
+    "root of refresh": Format("root/*.json", use_root, ONE_ROOT),
+    "runs of refresh": Format("root/runs/*/*.json", use_root, ONE_ROOT),
+    "lock and pointer of refresh": Format("[rps]*/[lL]*", use_root, ROOTS),
+    "parts of refresh": Format("several/**/*.json", use_root, SEVERAL),
     "schemas": Format("[st][ao]*/**/[szm]*.json", use_schema, TABLES),
     "tables to import": Format("sources/a.*", use_source, ("sources",)),
     "certificates": Format("certificates/c*.*", use_certificates, ("certificates",)),
-    "address of a scheduler": Format("address", use_address, ("address",), spoil_text),
+    "address of a scheduler": Format("address", use_address, ("address",), spoil_text("address")),
+    "settings": Format(
+        "settings.toml", use_settings, ("data.zarr", "settings.toml"), spoil_text("settings.toml")
+    ),
+    "scratch of training": Format(
+        "",
+        use_scratch,
+        ("data.zarr", "new.scratch"),
+        spoil_scratch("new.scratch", "leaves", "rows-0", "tree.npz", "division.npz"),
+    ),
+    "scratch of a search": Format(
+        "", use_search("begun"), ("data.zarr", "begun.tune"), spoil_scratch("begun.tune")
+    ),
+    "settings that were found": Format(
+        "found.tuned.json", use_search("found"), ("data.zarr", "found.tuned.json")
+    ),
 }
+QUICK = (
+    "arrays of a model",
+    "machines of other systems",
+    "metadata of a data set",
+    "plan",
+    "certificates",
+    "settings",
+)
 
 
-QUICK = ("arrays of a model", "metadata of a data set", "plan", "certificates")
-
-
-def one(base: Path, work: Path, form: Format, seed: str) -> tuple[str, str, str]:
-    """(outcome, what was done, what was found) of one mutation."""
+def one(work: Path, form: Format, seed: str) -> tuple[str, str, str]:
+    """(outcome, what was done, what was found) of one mutation; of a sound file where the seed says so."""
     rng = random.Random(seed)
-    folder = work / "try"
+    base, folder = work / BASE, work / TRY
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in form.needs:
         copy = shutil.copytree if (base / name).is_dir() else shutil.copy
         copy(base / name, folder / name, **({"symlinks": True} if copy is shutil.copytree else {}))
-    if form.spoil is not None:
-        done = form.spoil(folder, rng)
-    else:
-        files = sorted(path for path in folder.glob(form.files) if path.is_file() and not path.is_symlink())
-        done = " + ".join(
-            spoil_file(path, rng) for path in rng.sample(files, min(len(files), rng.choice((1, 1, 2))))
-        )
+    if form.lay is not None:
+        form.lay(folder, rng)
+    done = SOUND if seed.startswith(SOUND) else _spoil(folder, form, rng)
     seen.clear()
     try:
         outcome = form.act(folder, rng)
-    except DcpredError:
-        outcome = "refused"
+    except DcpredError as error:
+        outcome = f"refused: {error}"
     except MemoryError as error:
         return "memory", done, repr(error)[:300]
     except Exception as error:
@@ -315,7 +509,17 @@ def one(base: Path, work: Path, form: Format, seed: str) -> tuple[str, str, str]
     if seen:
         kind = "code" if seen[0].startswith(CODE) else "outside"
         return kind, done, seen[0]
-    return outcome, done, ""
+    if done == SOUND and outcome != "harmless":
+        return SOUND, done, outcome
+    return outcome.partition(":")[0], done, ""
+
+
+def _spoil(folder: Path, form: Format, rng: random.Random) -> str:
+    if form.spoil is not None:
+        return form.spoil(folder, rng)
+    files = sorted(path for path in folder.glob(form.files) if path.is_file() and not path.is_symlink())
+    some = rng.sample(files, min(len(files), rng.choice((1, 1, 2))))
+    return " + ".join(spoil_file(path, rng) for path in some)
 
 
 seen: list[str] = []
@@ -367,29 +571,37 @@ def _inside(path: Any, folders: tuple[str, ...]) -> bool:
     return f"{real}/".startswith(tuple(f"{folder}/" for folder in folders)) or os.fsdecode(path) in folders
 
 
-def work_off(base: Path, work: Path, name: str, seeds: list[str], pipe: Any) -> None:
+def work_off(work: Path, name: str, seeds: list[str], pipe: Any) -> None:
     """Mutations of one format, one after the other, in this process."""
     warnings.simplefilter("ignore")
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 50, 4
-    for module in ("score", "verify", "refresh", "train"):
+    small_blocks()
+    for module in ("score", "verify", "refresh", "train", "tune"):
         import_module(f"dcpred.cli.{module}_command").connect = stand_in  # type: ignore[attr-defined]
     sys.stderr = open(work / "errors.txt", "a")  # noqa: SIM115
     tempfile.gettempdir()  # It tries a file.
-    one(base, work, FORMATS[name], seeds[0])  # What is imported late is imported here.
+    for i in range(N_SOUND):  # What is imported late is imported here.
+        outcome, done, what = one(work, FORMATS[name], f"{SOUND}/{name}/{i}")
+        if outcome != "harmless":
+            pipe.send((f"{SOUND}/{name}/{i}", outcome, done, what))
+            return
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.RLIM_INFINITY))
     caches = [os.environ.get("DCPRED_CACHE_DIR", str(Path("~/.cache").expanduser()))]
     watch(work, [*caches, f"{tempfile.gettempdir()}/dcpred-{os.getuid()}"])
     for seed in seeds:
-        pipe.send((seed, *one(base, work, FORMATS[name], seed)))
+        pipe.send((seed, *one(work, FORMATS[name], seed)))
     pipe.close()
+
+
+def small_blocks() -> None:
+    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 50, 4
 
 
 def stand_in(*args: Any, **more: Any) -> Any:
     return inline()
 
 
-def outcomes(base: Path, work: Path, name: str, seeds: list[str]) -> Iterator[tuple[str, str, str, str]]:
+def outcomes(work: Path, name: str, seeds: list[str]) -> Iterator[tuple[str, str, str, str]]:
     """Of each mutation: (seed, outcome, what was done, what was found). A process that ends or hangs is
     begun anew after it.
     """
@@ -397,7 +609,7 @@ def outcomes(base: Path, work: Path, name: str, seeds: list[str]) -> Iterator[tu
     left = list(seeds)
     while left:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=work_off, args=(base, work, name, left, theirs))
+        process = context.Process(target=work_off, args=(work, name, left, theirs))
         process.start()
         theirs.close()
         ended = "crash"
@@ -406,7 +618,10 @@ def outcomes(base: Path, work: Path, name: str, seeds: list[str]) -> Iterator[tu
                 if not ours.poll(HANG_SECONDS):
                     ended = "hang"
                     break
-                yield ours.recv()
+                result = ours.recv()
+                yield result
+                if result[0] != left[0]:  # a sound file
+                    return
                 left.pop(0)
         except EOFError:
             pass
@@ -414,6 +629,33 @@ def outcomes(base: Path, work: Path, name: str, seeds: list[str]) -> Iterator[tu
         process.join()
         if left:
             yield left.pop(0), ended, "", f"exit code {process.exitcode}"
+
+
+def tried(journal: Path) -> dict[str, str]:
+    """What came of mutations that did no harm, by their seeds."""
+    if not journal.exists():
+        return {}
+    whole = journal.read_text().rpartition("\n")[0].splitlines()
+    return {seed: outcome for seed, outcome, *_ in map(json.loads, whole) if outcome in FINE}
+
+
+def work_through(work: Path, name: str, seeds: list[str], journal: Path) -> Counter[str]:
+    """How often each outcome came of the mutations of a format, with those of an earlier call."""
+    known = tried(journal)
+    counts = Counter(known[seed] for seed in seeds if seed in known)
+    said = time.monotonic()
+    with journal.open("a") as file:
+        for result in outcomes(work, name, [seed for seed in seeds if seed not in known]):
+            seed, outcome, done, what = result
+            counts[outcome] += 1
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+            if outcome not in FINE:
+                print(f"{seed}: {outcome}: {done}: {what}", file=sys.stderr, flush=True)
+            if time.monotonic() - said > TELL_SECONDS:
+                said = time.monotonic()
+                print(f"{name}: {counts.total():,} of {len(seeds):,}", file=sys.stderr, flush=True)
+    return counts
 
 
 def main() -> None:
@@ -428,36 +670,30 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three mutations of a few formats")
     args = parser.parse_args()
     work = args.work.resolve()
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 50, 4
-    base = made(work / "base")
-    (base / "address").write_text("tcp://127.0.0.1:9\n")
+    for folder in (BASE, TRY):
+        shutil.rmtree(work / folder, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    small_blocks()
+    made(work / TRY).rename(work / BASE)  # Plans and roots name the folder where copies will lie.
+    journal = work / (f"{args.seed}.jsonl" if args.only is None else "only.jsonl")
     table = Table("format", "mutations", "refused", "harmless", "findings")
     found = 0
-    wanted = args.formats.split(",") if args.formats else QUICK if args.quick else FORMATS
-    if any(FORMATS[name].needs[-1] == "sources" for name in wanted):
-        make_tables(base)
+    wanted = args.formats.split(",") if args.formats else QUICK if args.quick else list(FORMATS)
+    if args.only:
+        wanted = [args.only.split("/")[1]]
+        journal.unlink(missing_ok=True)
     for name in wanted:
         seeds = [f"{args.seed}/{name}/{i}" for i in range(3 if args.quick else args.mutations)]
-        counts: Counter[str] = Counter()
-        for seed, outcome, done, what in outcomes(base, work, name, [args.only] if args.only else seeds):
-            counts[outcome] += 1
-            if outcome not in ("refused", "harmless"):
-                print(f"{seed}: {outcome}: {done}: {what}", file=sys.stderr, flush=True)
-        others = sum(counts.values()) - counts["refused"] - counts["harmless"]
-        found += others
-        table.add(
-            name,
-            f"{sum(counts.values()):,}",
-            f"{counts['refused']:,}",
-            f"{counts['harmless']:,}",
-            f"{others:,}",
-        )
+        counts = work_through(work, name, [args.only] if args.only else seeds, journal)
+        fine = [counts[outcome] for outcome in FINE]
+        found += counts.total() - sum(fine)
+        table.add(name, *(f"{n:,}" for n in (counts.total(), *fine, counts.total() - sum(fine))))
+        print(table.lines[-1], file=sys.stderr, flush=True)
     table.show()
     if found:
         raise SystemExit(1)
-    shutil.rmtree(work)
+    for folder in (BASE, TRY):
+        shutil.rmtree(work / folder)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,13 @@
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +19,14 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
-from dcpred.comparison.rows import draw_rows, read_rows
+from dcpred.comparison.rivals import rival
+from dcpred.comparison.rows import Rows, draw_rows, read_rows
+from dcpred.comparison.shared import scaling_of
 from dcpred.comparison.systems import RIVALS, SIZES, every_system, points_of
 from dcpred.reports.report import report
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.machine import BASES, MACHINES
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.task_bodies.try_system import try_system
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
@@ -34,6 +42,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.comparison.systems.TREES", (3,))
     for name in SIZES:
         monkeypatch.setitem(SIZES, name, (8, 16))
+    for grid in ("WIDTHS", "LEARNED_WIDTHS", "TREE_PENALTIES"):
+        monkeypatch.setattr(f"dcpred.comparison.shared.{grid}", (1.0,))
     monkeypatch.setattr("dcpred.comparison.kernel_errors.MOST_ROWS", 60)
     monkeypatch.setattr(trial, "COST_SECONDS", 0.01)
     monkeypatch.setattr("dcpred.cost.measured.STREAM_BYTES", 2**16)
@@ -41,10 +51,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "try_system", try_here)
 
 
-def try_here(folder: str, module: str, points: list[str], limit_seconds: float) -> list[str]:
+def try_here(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
     for point in points:
         if not (Path(folder) / "points" / f"{point}.json").exists():
-            trial.main(Path(folder), point)
+            trial.main(Path(folder), point, limit_seconds)
     return points
 
 
@@ -65,13 +75,13 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
     with (tmp_path / "out/table.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [line["system"] for line in table] == [
-        *("exact", "fourier", "fourier", "kmeans_nystrom", "kmeans_nystrom", "random_forest"),
+        *("kmeans_nystrom", "kmeans_nystrom", "fourier", "fourier", "exact", "random_forest"),
     ]
     assert {line["status"] for line in table} == {"done"}
-    assert float(table[0]["quality"]) > 0.9
-    assert float(table[0]["agreement"]) == 1.0
+    assert float(table[4]["quality"]) > 0.9
+    assert float(table[4]["agreement"]) == 1.0
     assert all(float(line["cost_ratio"]) > 0 and int(line["bytes"]) > 0 for line in table)
-    assert float(table[2]["multiplications"]) == 2 * float(table[1]["multiplications"])
+    assert float(table[3]["multiplications"]) == 2 * float(table[2]["multiplications"])
     page = (tmp_path / "out/report.html").read_text()
     found = check_page(page)
     assert found.texts["h3"] == ["Score against cost", "Error of kernel functions", "Points"]
@@ -94,7 +104,13 @@ def test_it_goes_on_and_takes_more_systems(data: Path, tmp_path: Path) -> None:
     result = call(data, tmp_path / "out", "--json", systems="exact,fourier")
     assert result.exit_code == 0, result.output
     assert file.stat().st_mtime_ns == before
-    assert [one["system"] for one in json.loads(result.stdout)["results"]] == ["exact", "fourier", "fourier"]
+    every = [one["system"] for one in json.loads(result.stdout)["results"]]
+    assert every == ["fourier", "fourier", "exact"], "in the order of systems"
+    result = call(data, tmp_path / "out", "--json", systems="random_forest")
+    more = [one["system"] for one in json.loads(result.stdout)["results"]]
+    assert more == [*every, "random_forest"], "what earlier calls found stays"
+    assert (tmp_path / "out/table.md").read_text().count("| fourier |") == 2
+    assert "fourier" in (tmp_path / "out/report.html").read_text()
     other = call(data, tmp_path / "out", "--seed", 1)
     assert other.exit_code == 3
     assert "holds a comparison of other data, rows or seed" in other.stderr
@@ -109,7 +125,7 @@ def test_numbers(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["n_test_rows"] == 80
-    assert told["results"][0]["quality"] < 0.2
+    assert min(one["quality"] for one in told["results"]) < 0.2
     assert all(one["agreement"] > 0.5 for one in told["results"])
 
 
@@ -119,7 +135,10 @@ def test_numbers(tmp_path: Path) -> None:
         (["--systems", "fourier,nothing"], 3, "system 'nothing' was asked for, but it is none"),
         (["--systems", "ldkl", "--task", "regression"], 3, "but it learns classification; leave it out"),
         (["--systems", ","], 3, "no system was named"),
-        (["--time-limit", 0], 3, "the time limit was set to 0 s"),
+        (["--time-limit", 0], 3, "the time limit was set to 0 s, but it is a number of seconds"),
+        (["--time-limit", -3], 3, "the time limit was set to -3 s"),
+        (["--time-limit", "nan"], 3, "the time limit was set to nan s"),
+        (["--time-limit", "inf"], 3, "the time limit was set to inf s"),
         (["--budget", "cheap"], 3, "cheap"),
     ],
 )
@@ -128,6 +147,107 @@ def test_what_is_refused(words: list[object], code: int, sentence: str, data: Pa
     assert result.exit_code == code, result.output
     assert sentence in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_are_no_classes(tmp_path: Path) -> None:
+    """Refused before anything is written, as `dcpred train` does."""
+    rng = np.random.default_rng(0)
+    for n, sentence in (
+        (1_500, "y has more than 1,000 different values; use regression (--task"),
+        (200, "200"),
+    ):
+        X = rng.normal(size=(n, 3)).astype(np.float32)
+        rows = make_group(tmp_path / f"{n}.zarr", X, X[:, 0].astype(float), chunk_rows=100)
+        result = call(rows, tmp_path / "out")
+        assert result.exit_code == 3
+        assert sentence in result.stderr
+        assert "use regression (--task regression), or give y fewer classes" in result.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
+    found = make_blobs(100, n_features=4, n_classes=5, seed=3)
+    found.X[found.y == 4] = np.nan
+    test = make_group(tmp_path / "test.zarr", found.X, found.y + 5, chunk_rows=100)
+    result = call(data, tmp_path / "out", "--test", test, "--json", systems="exact")
+    bad, n = int((found.y == 4).sum()), int((found.y == 3).sum())
+    assert json.loads(result.stdout)["n_test_rows"] == 100 - n - bad
+    sentences = [
+        f"{bad} rows are left out, for not all of their values are finite.",
+        f"{n} test rows are left out, of classes that no training row has.",
+    ]
+    assert json.loads(result.stdout)["notes"] == sentences
+    for file in ("table.md", "report.html"):
+        assert " ".join(sentences) in (tmp_path / "out" / file).read_text()
+
+
+def test_rows_that_a_machine_does_not_see_are_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.comparison.systems.LOCAL_ROWS", 120)
+    systems = "exact,fourier,ball_tree"
+    result = call(data, tmp_path / "out", "--json", systems=systems)
+    whys = {one["system"]: one["why"] for one in json.loads(result.stdout)["results"]}
+    assert whys["fourier"] == ""
+    assert whys["exact"] == "trained on 120 of 300 rows"
+    assert whys["ball_tree"].startswith("trained on 120 of 300 rows")
+    assert "(trained on 120 of 300 rows)" in (tmp_path / "out/table.md").read_text()
+
+
+def limited(folder: str, module: str, points: list[str], limit_seconds: float, stop: str) -> list[str]:
+    """The shared settings are found; of everything else the first point alone, or none."""
+    for number, point in enumerate(points):
+        keep = point == trial.SHARED or (number == 0 and point.startswith("fourier"))
+        if keep:
+            trial.main(Path(folder), point, 60.0)
+        else:
+            told = {"status": "time limit", "limit_seconds": limit_seconds}
+            (Path(folder) / "points" / f"{point}.json").write_text(json.dumps(told))
+    return points
+
+
+def test_grids_that_the_time_limit_cut_are_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "try_system", limited)
+    result = call(data, tmp_path / "out", "--time-limit", 7, systems="fourier,exact")
+    assert result.exit_code == 0, result.output
+    table = (tmp_path / "out/table.md").read_text()
+    assert "The time limit cut short fourier (1 of 2 points), exact (0 of 1 points)." in table
+    assert "Errors of kernel functions are missing: time limit, 7 s for this system." in table
+    assert "| exact |  | time limit: 7 s for this system |" in table
+    none = call(data, tmp_path / "none", "--time-limit", 7, systems="exact,lmkl")
+    assert none.exit_code == 4
+    assert (
+        "2 points were tried, but none has a result (the first one: time limit: 7 s for this" in none.stderr
+    )
+    assert (tmp_path / "none/table.md").exists()
+
+
+def test_kernel_machines_share_one_scaling(data: Path, tmp_path: Path) -> None:
+    """It is learned once; what it took stands apart from the fits."""
+    assert call(data, tmp_path / "out", systems="exact,fourier").exit_code == 0
+    shared = json.loads((tmp_path / "out/points/shared.json").read_text())
+    assert shared["settings"]["scaling"] in shared["scalings"]
+    assert "standard" in shared["scalings"]
+    said = (tmp_path / "out/table.md").read_text()
+    assert f"that took {shared['seconds']:.3g} s of a processor once, beside the fits" in said
+    rows = read_rows(tmp_path / "out")
+    for name in shared["scalings"]:
+        again = Scaling.of(shared["scalings"][name])
+        np.testing.assert_array_equal(again.factor, scaling_of(rows, name).factor)
+
+
+def test_support_vector_regression_of_the_extension_has_scaled_targets(tmp_path: Path) -> None:
+    """Its C and its tube have the unit of the targets."""
+    pytest.importorskip("sklearnex", reason="scikit-learn-intelex is not there")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)).astype(np.float32)
+    y = 1e5 * (np.sin(X[:, 0]) + X[:, 1])
+    rows = Rows(X[:300], y[:300].astype(float), X[300:], y[300:].astype(float), 0)
+    predict, told = rival("sklearnex_svc", 0, rows, {"standard": {"gamma": 0.3}})()
+    assert trial.quality(predict(rows.X_test), rows) < 0.15 * y.std()
+    assert told["bytes"] > 0
 
 
 def test_a_folder_with_other_files_is_left_alone(data: Path, tmp_path: Path) -> None:
@@ -170,7 +290,7 @@ def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     path = make_group(tmp_path / "data.zarr", found.X, found.y)
     rows = draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 200, 50, 0)
     assert np.isfinite(rows.X).all()
-    assert len(rows.X) < 200
+    assert rows.n_bad == 250 - len(rows.X) - len(rows.X_test) > 0
     with pytest.raises(DataError, match="finite rows are left to train on"):
         draw_rows((f"{path}/X", f"{path}/y"), None, "classification", 20, 50, 0)
     other = make_group(tmp_path / "one.zarr", found.X, np.zeros(300, int))
@@ -187,13 +307,26 @@ def test_every_machine_and_basis_is_compared() -> None:
 # -- points in processes of their own ------------------------------------------------------------------------
 
 PROGRAM = """
-import json, pathlib, sys, time
-folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
-if name == "slow": time.sleep(600)
+import json, pathlib, resource, sys, time
+folder, name, seconds = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+if name == "busy":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (1, -1))
+    while True: pass
+if name.startswith(("asleep", "exact", "lmkl", "kernel")): time.sleep(600)
 if name == "missing": import no_such_package.inside
 if name == "wrong": raise RuntimeError("it is wrong")
-(folder / "points" / f"{name}.json").write_text(json.dumps({"status": "done"}))
-"""
+took = 4.0 if name == "long" else 0.5
+(folder / "points" / f"{name}.json").write_text(json.dumps({"status": "done", "seconds": took, "left": seconds}))
+"""  # noqa: E501 - as a process runs it
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "points").mkdir()
+    (tmp_path / "a_program.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    return tmp_path
 
 
 def told_of(folder: Path, name: str) -> dict[str, Any]:
@@ -201,27 +334,124 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_point_that_gives_no_result_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "points").mkdir()
-    (tmp_path / "a_program.py").write_text(PROGRAM)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    names = ["good", "missing", "wrong", "slow", "late"]
-    assert try_system(str(tmp_path), "a_program", names, 15.0) == names
-    assert told_of(tmp_path, "good") == {"status": "done"}
-    assert told_of(tmp_path, "missing")["why"] == "pip install no_such_package"
-    assert told_of(tmp_path, "wrong")["why"] == "RuntimeError: it is wrong"
-    assert [told_of(tmp_path, name)["status"] for name in ("slow", "late")] == ["time limit"] * 2
-    try_system(str(tmp_path), "a_program", ["late"], 15.0)
-    assert told_of(tmp_path, "late")["status"] == "time limit"
-    try_system(str(tmp_path), "a_program", ["late"], 60.0)  # more time than before
-    assert told_of(tmp_path, "late")["status"] == "done"
+def test_a_point_that_gives_no_result_is_told(program: Path) -> None:
+    names = ["good", "missing", "wrong", "busy", "late"]
+    assert try_system(str(program), "a_program", names, 15.0) == names
+    assert told_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
+    assert told_of(program, "missing")["why"] == "pip install no_such_package"
+    assert told_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
+    assert [told_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
+    try_system(str(program), "a_program", ["late"], 15.0)
+    assert told_of(program, "late")["status"] == "time limit"
+    try_system(str(program), "a_program", ["late"], 60.0)  # more time than before
+    assert told_of(program, "late")["status"] == "done"
+
+
+def test_the_time_of_a_system_is_that_of_its_fits_also_of_earlier_calls(program: Path) -> None:
+    """What a process takes beside its fit is not counted; how often a comparison was cut off makes no
+    difference.
+    """
+    try_system(str(program), "a_program", ["long", "next"], 10.0)
+    assert told_of(program, "next")["left"] == 6.0
+    (program / "points/next.json").unlink()
+    try_system(str(program), "a_program", ["long", "next", "last"], 10.0)
+    assert told_of(program, "next")["left"] == 6.0
+    assert told_of(program, "last")["left"] == 5.5
+
+
+def test_a_process_that_waits_for_nothing_is_ended_by_the_clock(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_FACTOR", 0.1)
+    monkeypatch.setattr("dcpred_tasks.task_bodies.try_system.CLOCK_SECONDS", 0.5)
+    try_system(str(program), "a_program", ["asleep"], 5.0)
+    assert told_of(program, "asleep") == {
+        "status": "time limit",
+        "why": "1 s by the clock",
+        "limit_seconds": 5.0,
+    }
+
+
+def test_a_file_stops_what_is_under_way(program: Path) -> None:
+    """Nothing is written of it, so that it is tried again."""
+    (program / "stop").touch()
+    assert try_system(str(program), "a_program", ["asleep", "good"], 60.0, "stop") == []
+    assert not list((program / "points").iterdir())
+
+
+def test_a_fit_that_takes_too_long_is_ended_by_the_system(tmp_path: Path) -> None:
+    """Only the fit counts, not what is done before and after it."""
+    code = """
+import time
+from dcpred.comparison.trial import counted
+
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+
+work(0.7)
+with counted(1.0) as spent: work(0.3)
+work(0.7)
+print(0.2 < spent.seconds < 1.0, flush=True)
+with counted(1.0): work(9)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+    assert done.returncode == -signal.SIGXCPU
+
+
+DRIVER = """
+from dcpred.cli import run
+from dcpred.comparison import compare
+
+if __name__ == "__main__":
+    compare.MODULE = "a_program"
+    run()
+"""
+
+
+def test_an_end_in_order_takes_seconds(data: Path, program: Path) -> None:
+    """Ctrl-C ends the processes under way, and leaves no file of theirs."""
+    out = program / "out"
+    (program / "driver.py").write_text(DRIVER)
+    words = [sys.executable, program / "driver.py", "compare", data, "--out", out, "--systems", "lmkl,exact"]
+    words += ["--rows", 300, "--workers", 2]
+    with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True) as driver:
+        try:
+            wait_for(lambda: trials_of(out), driver)
+            driver.send_signal(signal.SIGINT)
+            _, said = driver.communicate(timeout=40)
+        finally:
+            driver.kill()
+    assert driver.returncode == 75, said
+    assert not trials_of(out)
+    assert [file.name for file in out.iterdir() if file.name.startswith("stop")] == []
+    assert [file.name for file in (out / "points").iterdir()] == ["shared.json"]
+
+
+def trials_of(folder: Path) -> list[str]:
+    """Processes of trials in a folder."""
+    lines = [Path(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
+    found = []
+    for line in lines:
+        with suppress(OSError):
+            words = line.read_bytes().split(b"\0")
+            if b"a_program" in words and str(folder).encode() in words and b"shared" not in words:
+                found.append(line.parent.name)
+    return found
+
+
+def wait_for(what: Callable[[], object], driver: "subprocess.Popen[str]") -> None:
+    while not what():
+        assert driver.poll() is None, driver.stderr and driver.stderr.read()
+        time.sleep(0.05)
 
 
 def test_a_point_ends_with_who_waits_for_it(data: Path, tmp_path: Path) -> None:
     assert call(data, tmp_path / "out", systems="exact").exit_code == 0
     assert read_rows(tmp_path / "out").n_classes == 3
     (tmp_path / "out/points/exact-0.json").unlink()
-    words = [sys.executable, "-m", "dcpred.comparison.trial", str(tmp_path / "out"), "exact-0"]
+    words = [sys.executable, "-m", "dcpred.comparison.trial", str(tmp_path / "out"), "exact-0", "60"]
     ended = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=60, check=False)
     assert ended.returncode == 1
     assert not (tmp_path / "out/points/exact-0.json").exists()

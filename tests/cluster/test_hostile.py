@@ -30,6 +30,7 @@ from dcpred.execution.workers import Scheduler
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
+from dcpred.training import steps
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import model_artifact, model_checks
@@ -40,6 +41,7 @@ from dcpred_tasks.errors import (
     DataError,
     DcpredError,
     ModelFormatError,
+    PlanConflictError,
     ResourceError,
     SchedulerError,
 )
@@ -150,6 +152,14 @@ def test_a_body_that_no_model_has_is_refused(model: Path, body: dict[str, Any]) 
     forge(model, body)
     with pytest.raises(ModelFormatError, match="damaged or was altered"):
         read_model(model, support=True)
+
+
+def test_half_of_the_reference_values_are_none(model: Path) -> None:
+    told = read_json(model / MODEL_FILE)
+    del told["model"]["arrays"]["feature_sd"]
+    write_json(model / MODEL_FILE, {**told, "hash": digest_json(told["model"])})
+    with pytest.raises(ModelFormatError, match=r"damaged or was altered.*feature_sd is not declared"):
+        read_model(model)
 
 
 def test_a_few_bytes_that_claim_more_than_the_memory(model: Path) -> None:
@@ -367,6 +377,31 @@ def test_a_file_of_more_bytes_than_a_machine_holds(tmp_path: Path, monkeypatch: 
     (tmp_path / "X/c/0/0").write_bytes(bytes(20_000))
     with pytest.raises(DamagedChunkError, match="quarter of this machine's memory"):
         zarr_arrays.read_rows(zarr_arrays.open_array(tmp_path / "X"), 0, 10)
+
+
+# -- work in progress ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rows-0/counts.npy", "leaves/000000.npz"])
+def test_work_in_progress_that_somebody_wrote(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With the checksums that belong to it. The first call tells what it did not expect as it is."""
+    job = (f"{made}/data.zarr/X", f"{made}/data.zarr/y", tmp_path / "model", make_settings({"n_leaves": 4}))
+    with monkeypatch.context() as patch:
+        patch.delattr(steps, "write_model")
+        with pytest.raises(NameError):
+            train(*job, inline)
+    (path,) = (tmp_path / "model.scratch").glob(name.replace("rows-0/", "rows-0/**/000000*/"))
+    if path.suffix == ".npz":
+        with np.load(path) as data:
+            np.savez(path, **{**data, "gamma": np.ones(77)})
+    else:
+        np.save(path, np.load(path) + 1)
+    with pytest.raises(PlanConflictError, match=r"model\.scratch holds, but that does not fit together .*;"):
+        train(*job, inline)
+    shutil.rmtree(tmp_path / "model.scratch")
+    assert train(*job, inline).n_rows == 300
 
 
 # -- addresses -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dcpred import DCPredClassifier, load_model
 from dcpred.cli import main
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.inspection import inspect_path
+from dcpred.reports.report import report
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
@@ -54,9 +55,8 @@ def test_a_machine_goes_the_whole_way(name: str, data: Path, tmp_path: Path) -> 
     train(f"{data}/X", f"{data}/y", tmp_path / "model", make_settings(values_of(name)), inline)
     model = read_model(tmp_path / "model")
     assert model.machines is not None
-    assert any(model.machine(leaf) is not None for leaf in range(model.n_leaves))
-    report = score(tmp_path / "model", f"{data}/X", tmp_path / "out", inline)
-    assert report.status == {"1": 400}
+    done = score(tmp_path / "model", f"{data}/X", tmp_path / "out", inline)
+    assert done.status == {"1": 400}
     assert verify(tmp_path / "out", "full", inline).ok
     found = zarr.open_group(tmp_path / "out/scores.zarr", mode="r")["decision"][...]
     wanted, _ = score_rows(model, zarr.open_array(f"{data}/X", mode="r")[...])
@@ -64,7 +64,11 @@ def test_a_machine_goes_the_whole_way(name: str, data: Path, tmp_path: Path) -> 
     told = evaluate(tmp_path / "model", f"{data}/X", f"{data}/y", cost=False)
     assert told["accuracy"] > 0.8
     which = "basis" if name in BASES else "machine"
-    assert inspect_path(tmp_path / "model")["settings"][which] == name
+    shown = inspect_path(tmp_path / "model")
+    assert shown["settings"][which] == name
+    assert shown["predicted_cost"] is None, "the engine does not score it"
+    constant = [leaf for leaf in range(model.n_leaves) if model.machine(leaf) is None]
+    assert shown["n_constant_leaves"] == len(constant) < model.n_leaves
 
 
 def test_an_estimator_with_a_machine_is_saved_and_loaded(data: Path, tmp_path: Path) -> None:
@@ -96,5 +100,8 @@ def test_by_the_command_line(data: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "model")])
     assert "ldkl" in shown.output
+    assert "measured by dcpred evaluate" in shown.output
     cost = CliRunner().invoke(main, ["evaluate", str(tmp_path / "model"), str(data), "--json"])
     assert json.loads(cost.stdout)["cost_ratio"] > 0
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of a page")
+    assert "measured by dcpred evaluate" in report(tmp_path / "model").html

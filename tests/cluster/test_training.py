@@ -111,13 +111,15 @@ def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = Non
 
 
 def arrays_of(model: Model) -> dict[str, np.ndarray]:
-    parts = (
-        [model, model.tree, model.scaling, model.support]
-        if model.support
-        else [model, model.tree, model.scaling]
-    )
+    assert model.sureness is not None
+    sure = (model.sureness.novelty, model.sureness.calibration, model.sureness.intervals)
+    parts = (model, model.tree, model.scaling, model.support, *sure)
     return {
-        f"{type(p).__name__}.{k}": v for p in parts for k, v in vars(p).items() if isinstance(v, np.ndarray)
+        f"{type(p).__name__}.{k}": v
+        for p in parts
+        if p is not None
+        for k, v in vars(p).items()
+        if isinstance(v, np.ndarray)
     }
 
 

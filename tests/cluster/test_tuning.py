@@ -4,7 +4,7 @@ to be.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -415,10 +415,27 @@ def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: P
         tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)
 
 
-@pytest.mark.parametrize("damage", ["found", "settings", "chosen"])
-def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_path: Path, damage: str) -> None:
+FOUND: dict[str, Callable[[dict[str, Any]], object]] = {
+    "nothing": lambda kept: kept.pop("found"),
+    "no settings": lambda kept: kept["found"].pop("settings"),
+    "a setting that there is not": lambda kept: kept["found"]["settings"].update(leaves=4),
+    "nothing chosen": lambda kept: kept["found"].pop("chosen"),
+    "no cost": lambda kept: kept["found"]["chosen"].pop("cost_ratio"),
+    "a cost that is no number": lambda kept: kept["found"]["chosen"].update(cost_ratio={}),
+    "a point that is none": lambda kept: kept["found"]["frontier"].append(7),
+    "leaves in halves": lambda kept: kept["found"]["frontier"][0].update(n_leaves=2.5),
+    "no accuracy": lambda kept: kept["found"]["frontier"][0].update(accuracy=None),
+    "an accuracy without end": lambda kept: kept["found"]["chosen"].update(accuracy=1e308),
+    "time that is none": lambda kept: kept["found"]["seconds"].update(search=["long"]),
+    "no scaling": lambda kept: kept.update(scaling={"shift": [0.0]}),
+    "a scaling of other features": lambda kept: kept.update(scaling={"shift": [0.0], "factor": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_path: Path, what: str) -> None:
     kept = json.loads(tuned.chosen)
-    (kept if damage == "found" else kept["found"]).pop(damage)
+    FOUND[what](kept)
     (tmp_path / "m.tuned.json").write_text(json.dumps(kept))
     with pytest.raises(PlanConflictError, match=r"m\.tuned\.json, but it does not hold.*remove it to search"):
         tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, extent=SHORT)

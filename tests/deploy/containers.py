@@ -1,14 +1,17 @@
-"""The container image, tried for real: python containers.py FOLDER [base|build|run|compose|pods|systemd ...]
+"""The container image, tried for real: python containers.py FOLDER [STEP ...] [--mount FILE:PLACE ...]
 
 As root, with podman, buildah, runc, catatonit and mmdebstrap of Debian and `pip install ".[deploy]"`; some
-minutes and 3 GB below FOLDER. Prints a table, and ends with 1 where one of its lines is not as it should be.
-Without names all steps are done:
+minutes and 3 GB below FOLDER. Prints a table with the seconds since the line before, and ends with 1 where
+one of its lines is not as it should be. Without names all steps are done:
 
 base     debian:bookworm-slim from packages of Debian, under its own name, so that nothing has to be pulled
 build    deploy/Dockerfile as it stands; --mount FILE:PLACE shows the builder what pip needs here
 run      scheduler, two workers and a driver: read-only root, no rights, limits; a worker is killed, the
          driver stopped
-compose  deploy/compose.yaml by podman-compose, on the network of the machine, for want of a name server
+compose  deploy/compose.yaml with two workers by podman-compose, on the network of the machine, for want of a
+         name server
+shards   pods of deploy/kubernetes/examples/shards.yaml, with the numbers that an Indexed Job gives them, by
+         `podman kube play`; one is killed, one stopped, both run again
 pods     pods of deploy/kubernetes, as the Dask operator makes them, by `podman kube play`
 systemd  deploy/systemd with systemd as first process: stopped, interrupted, refused, by its timer
 """
@@ -78,12 +81,17 @@ class Trial:
         runtime = shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin") or "runc"
         self.podman = ["podman", *self.store, "--cgroup-manager=cgroupfs", "--events-backend=file"]
         self.podman += [f"--runtime={runtime}"]
-        self.failed = False
+        self.failed, self.said = False, time.monotonic()
 
     def check(self, what: str, found: object, wanted: object) -> None:
         fine = wanted(found) if callable(wanted) else found == wanted
         self.failed |= not fine
-        print(f"| {what} | {found} | {'as it should be' if fine else 'WRONG'} |", flush=True)
+        now = time.monotonic()
+        print(
+            f"| {what} | {found} | {'as it should be' if fine else 'WRONG'} | {now - self.said:.0f} |",
+            flush=True,
+        )
+        self.said = now
 
     # -- base and image --------------------------------------------------------------------------------------
 
@@ -188,7 +196,8 @@ class Trial:
             ["dcpred", "score", "/data/model", "/data/rows.zarr", "/data/other", "--workers=1"],
             "--memory=80m",
         )
-        self.check("80 MiB do not do", small.returncode, lambda code: code != 0)
+        self.check("a driver within 80 MiB is killed: exit code", small.returncode, 137)
+        self.check("and nothing is left of a score", self.blocks("other"), 0)
         with self.containers():
             self.start("driver", command, "--memory=500m")
             wait(lambda: self.blocks("scores") >= 4)
@@ -213,6 +222,7 @@ class Trial:
         file = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
         for service in file["services"].values():
             service |= {"network_mode": "host", "extra_hosts": ["scheduler:127.0.0.1"]}
+        file["services"]["driver"]["entrypoint"] = ["tini", "--", "python3", "/data/slow.py"]
         changed = self.folder / "compose.yaml"
         changed.write_text(yaml.safe_dump(file))
         variables = {"DCPRED_IMAGE": IMAGE, "DCPRED_DATA": str(self.data), "DCPRED_TLS": str(self.tls)}
@@ -222,16 +232,22 @@ class Trial:
         compose = [beside("podman-compose"), f"--podman-path={podman}", "-f", str(changed)]
         environment = os.environ | variables
         try:
-            done([*compose, "up", "-d", "scheduler", "worker"], env=environment)
-            time.sleep(5)
+            done([*compose, "up", "-d", "--scale", "worker=2", "scheduler", "worker"], env=environment)
+            names = done([*self.podman, "ps", "--format={{.Names}}"]).split()
+            workers = [name for name in names if "worker" in name]
+            for name in workers:
+                wait(lambda name=name: "Registered to" in self.logs(name))
+            self.check("compose: workers registered", len(workers), 2)
             command = ["score", "/data/model", "/data/rows.zarr", "/data/scores"]
             line = [*compose, "--profile=job", "run", "--rm", "driver", *command]
             scored = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
             self.check("compose, driver: exit code", scored.returncode, 0)
+            times = [path.stat().st_mtime for path in (self.data / "scores/blocks").iterdir()]
+            what = f"compose: seconds for {N_BLOCKS} blocks of one second, so that both scored"
+            self.check(what, round(max(times) - min(times)), lambda found: found < N_BLOCKS - 2)
         finally:
             subprocess.run([*compose, "down", "-t", "5"], env=environment, capture_output=True, check=False)
-        found = self.once(["dcpred", "verify", "/data/scores", "--level", "full"])
-        self.check("compose: verified", found.returncode, 0)
+        self.verify("scores", "compose")
 
     # -- Kubernetes ------------------------------------------------------------------------------------------
 
@@ -266,11 +282,53 @@ class Trial:
             self.check("pods: exit code of the driver", self.ended("driver-driver"), 0)
         finally:
             for name in specs:
-                subprocess.run(
-                    [*self.podman, "pod", "rm", "-f", "-t=0", name], capture_output=True, check=False
-                )
+                self.remove_pod(name)
         found = self.once(["dcpred", "verify", "/data/scores/latest", "--level", "full"])
         self.check("pods: verified", found.returncode, 0)
+
+    def shards(self) -> None:
+        """Four shards of an Indexed Job, whose pods get their numbers as Kubernetes gives them."""
+        import manifests  # noqa: PLC0415  # needs packages that other steps do without
+
+        self.prepare()
+        (job,) = manifests.load(ROOT / "deploy/kubernetes/examples/shards.yaml")
+        spec = job["spec"]["template"]["spec"]
+
+        def play(index: int) -> str:
+            """The name of the container of a pod, which replaces an earlier one of its number."""
+            self.remove_pod(f"shard-{index}")
+            made = self.playable(f"shard-{index}", spec)
+            container = made["spec"]["containers"][0]
+            container["env"] = [{"name": "JOB_COMPLETION_INDEX", "value": str(index)}]
+            command = [word.replace("auto/16", "auto/4") for word in container["args"][1:]]
+            container["args"] = ["python3", "/data/slow.py", *command]
+            file = self.folder / f"pod-shard-{index}.yaml"
+            file.write_text(yaml.safe_dump(made))
+            done([*self.podman, "kube", "play", "--network=host", file])
+            return f"shard-{index}-shard-{index}"
+
+        try:
+            playing = [play(index) for index in range(3)]
+            wait(lambda: self.blocks("scores") >= 6)
+            done([*self.podman, "kill", playing[1]])
+            done([*self.podman, "stop", "-t=60", playing[2]])
+            codes = [self.ended(name) for name in playing]
+            self.check(
+                "shards 0 to 2, one left alone, one killed, one stopped: exit codes", codes, [0, 137, 75]
+            )
+            left = self.blocks("scores")
+            self.check("shards: blocks so far", left, lambda found: 10 <= found < 30)
+            codes = [self.ended(play(index)) for index in (3, 2, 1)]
+            self.check("shards 3, 2 and 1, one after the other: exit codes", codes, [0, 0, 0])
+            whole = (self.data / "scores/manifest.json").exists()
+            self.check("shards: the last one wrote the manifest", whole, True)
+        finally:
+            for index in range(4):
+                self.remove_pod(f"shard-{index}")
+        self.verify("scores", "shards")
+
+    def remove_pod(self, name: str) -> None:
+        subprocess.run([*self.podman, "pod", "rm", "-f", "-t=0", name], capture_output=True, check=False)
 
     def playable(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         folders = {"data": self.data, "tls": self.tls}
@@ -298,7 +356,7 @@ class Trial:
                 container[probe]["httpGet"]["port"] = ports[container[probe]["httpGet"]["port"]]
         container.pop("lifecycle", None)
         container |= {"image": IMAGE, "imagePullPolicy": "Never", "name": name}
-        if name != "driver":
+        if name in ("scheduler", "worker"):
             container["args"] = [*container["args"], "--host=tls://127.0.0.1"]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
@@ -360,11 +418,11 @@ class Trial:
         self.systemctl("start", "--no-block", service)
         wait(lambda: self.blocks("scores") >= stopped + 4)
         self.systemctl("kill", "--kill-who=main", "--signal=TERM", service)
+        # While it runs: systemd forgets what has ended well.
+        wait(lambda: self.systemctl("show", service, "-P", "NRestarts") == "1")
+        self.check("SIGTERM from elsewhere: restarts by itself", 1, 1)
         wait(lambda: (self.data / "scores/latest/manifest.json").exists())
         wait(lambda: self.systemctl("is-active", service) != "active")
-        restarts = self.systemctl("show", service, "-P", "NRestarts")
-        self.check("SIGTERM from elsewhere: runs again by itself", restarts,
-                   lambda found: int(found) >= 1)  # fmt: skip
         wrong = "dcpred-nightly@wrong.service"
         self.systemctl("start", "--no-block", wrong)
         wait((self.data / "alert").exists)
@@ -393,7 +451,7 @@ def wait(reached: Callable[[], object], seconds: float = 300.0) -> None:
         time.sleep(0.2)
 
 
-STEPS = ("base", "build", "run", "compose", "pods", "systemd")
+STEPS = ("base", "build", "run", "compose", "shards", "pods", "systemd")
 
 
 if __name__ == "__main__":
@@ -405,7 +463,7 @@ if __name__ == "__main__":
     parser.add_argument("--mount", action="append", default=[], metavar="FILE:PLACE")
     arguments = parser.parse_args()
     trial = Trial(arguments.folder, arguments.mount)
-    print("| what | found | |\n|---|---|---|")
+    print("| what | found | | seconds |\n|---|---|---|---|")
     for step in arguments.steps:
         getattr(trial, step)()
     sys.exit(trial.failed)

@@ -200,7 +200,9 @@ def test_preemption(night: Night) -> None:
 @slow
 @pytest.mark.parametrize("file", ["one_node.sbatch", "cluster.sbatch"])
 def test_the_time_of_a_job_is_over(night: Night, file: str) -> None:
-    """Slurm sends the signal that the file asks for, and the job goes on with another turn."""
+    """Slurm sends the signal that the file asks for, and the job goes on with another turn, with more where
+    dcpred has no time to start on a busy machine.
+    """
     to = "B:" if file == "cluster.sbatch" else ""
     size = ("--ntasks=2",) if to else ("--cpus-per-task=2",)
     job = night.submit(file, *size, "--time=1", f"--signal={to}TERM@40", DCPRED_HOST="127.0.0.1")
@@ -208,5 +210,6 @@ def test_the_time_of_a_job_is_over(night: Night, file: str) -> None:
     night.wait_for("asked")
     night.release()
     end = job.wait()
-    assert (end["JobState"], end["ExitCode"], end["Restarts"]) == ("COMPLETED", "0:0", "1")
+    assert (end["JobState"], end["ExitCode"]) == ("COMPLETED", "0:0")
+    assert int(end["Restarts"]) >= 1
     assert night.verified()

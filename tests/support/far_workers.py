@@ -30,19 +30,23 @@ if __name__ == "__main__":
 
 @contextmanager
 def far_workers(folder: Path, environment: Mapping[str, str]) -> Iterator[Pool]:
-    """folder  where they live; nobody else knows it"""
+    """folder  where they live; nobody else knows it. FOLDER/log is what they log"""
     script = folder / "workers.py"
     script.write_text(SCRIPT)
     for name in ("work", "temporary", "cache"):
         (folder / name).mkdir()
     own = {"TMPDIR": str(folder / "temporary"), "DCPRED_CACHE_DIR": str(folder / "cache")}
-    with processes.started(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=folder / "work",
-        env={**environment, **own, "AWS_ACCESS_KEY_ID": WORKER_KEY},
-    ) as cluster:
+    with (
+        (folder / "log").open("w") as log,
+        processes.started(
+            [sys.executable, script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=folder / "work",
+            env={**environment, **own, "AWS_ACCESS_KEY_ID": WORKER_KEY},
+        ) as cluster,
+    ):
         assert cluster.stdout is not None
         address = cluster.stdout.readline().strip()
         assert address, "the workers did not start"

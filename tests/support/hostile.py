@@ -158,7 +158,7 @@ def replace_file(path: Path, kind: str, rng: random.Random) -> None:
 def spoil_array(array: NDArray[Any], rng: random.Random) -> NDArray[Any]:
     """An array of the same dtype with other values, order or length."""
     out = np.array(array)
-    match rng.randrange(8):
+    match rng.randrange(8) if out.ndim else 7:
         case 0 if len(out):
             return out[: rng.randrange(len(out))]
         case 1 if len(out):
@@ -172,7 +172,9 @@ def spoil_array(array: NDArray[Any], rng: random.Random) -> NDArray[Any]:
     for _ in range(rng.choice((1, 1, 3)) if out.size else 0):
         at = rng.randrange(out.size)
         with np.errstate(all="ignore"):
-            out.flat[at] = rng.choice(numbers if out.dtype.kind == "f" else wholes)
+            out.flat[at] = np.asarray(rng.choice(numbers if out.dtype.kind == "f" else wholes)).astype(
+                out.dtype
+            )
     return out
 
 

@@ -6,14 +6,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.machine_training.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.machine import BASES, Machine, basis_module, known, machine_of, module_of, packed
+from dcpred_tasks.model.machine import (
+    BASES,
+    Machine,
+    basis_module,
+    known,
+    machine_of,
+    packed,
+    training_of,
+)
 from dcpred_tasks.training.local_machine import LeafRows
 from dcpred_tasks.training.settings import Settings, make_settings
 from support.bases import check_basis
 from support.hostile import spoil_array
 
 MUTATIONS = 150
+TENTH_OF_TOLERANCE = 1e-6  # of verify_block, as the engine is tested
 
 
 def rows_of(task: str, n_classes: int = 2, n: int = 240, d: int = 5, seed: int = 0) -> LeafRows:
@@ -36,13 +46,13 @@ def fitted(name: str, task: str, kernel: str, n_classes: int = 2, **more: object
     rows = rows_of(task, n_classes)
     settings = settings_of(name, task, kernel, **more)
     own = Kernel(kernel, 0.3, settings.degree, settings.coef0)
-    machine: Machine = module_of(name).fit(rows, own, settings, 0)
+    machine: Machine = training_of(name).fit(rows, own, settings, 0)
     return machine, rows
 
 
 def share_explained(machine: Machine, rows: LeafRows) -> float:
     """Of its training rows: R², or the share of classes that are right beyond what guessing gives."""
-    decision = machine.decision(rows.X)
+    decision = machine.decision(rows.X.astype(np.float64))
     if rows.task == "regression":
         off = ((decision[:, 0] - rows.target) ** 2).mean()
         return float(1 - off / np.var(rows.target))
@@ -52,30 +62,59 @@ def share_explained(machine: Machine, rows: LeafRows) -> float:
 
 
 def check_machine(name: str, task: str, kernel: str, n_classes: int = 2, **more: object) -> None:
-    """A machine learns; its decision has shape and dtype, and is that of each row alone; it says what a row
-    costs; and what it stores is the machine, or is refused.
+    """A machine learns; its decision has shape and dtype, and is that of each row alone; single precision
+    gives it, too; it says what a row costs; and what it stores is the machine, or is refused.
     """
     assert task in known(name).tasks
     machine, rows = fitted(name, task, kernel, n_classes, **more)
-    before = rows.X.copy()
-    decision = machine.decision(rows.X)
-    np.testing.assert_array_equal(rows.X, before)
-    assert decision.shape == (len(rows.X), rows.n_outputs)
+    X = rows.X.astype(np.float64)
+    before = X.copy()
+    decision = machine.decision(X)
+    np.testing.assert_array_equal(X, before)
+    assert decision.shape == (len(X), rows.n_outputs)
     assert decision.dtype == np.float64
     assert np.isfinite(decision).all()
     assert share_explained(machine, rows) > 0.5
-    assert machine.decision(rows.X[:0]).shape == (0, rows.n_outputs)
     near = {"rtol": 1e-6, "atol": 1e-6 * max(float(np.abs(decision).max()), 1.0)}
-    np.testing.assert_allclose(machine.decision(rows.X[::-1])[::-1], decision, **near)
-    np.testing.assert_allclose(machine.decision(rows.X[7:8]), decision[7:8], **near)
-    np.testing.assert_allclose(machine.decision(rows.X.astype(np.float64)), decision, **near)
+    np.testing.assert_allclose(machine.decision(X[::-1])[::-1], decision, **near)
+    np.testing.assert_allclose(machine.decision(X[7:8]), decision[7:8], **near)
+    check_single_precision(machine, rows.X)
     assert machine.multiplications > 0
-    assert machine.shape == (rows.X.shape[1], rows.n_outputs)
+    assert machine.shape == (X.shape[1], rows.n_outputs)
     again, _ = fitted(name, task, kernel, n_classes, **more)
-    np.testing.assert_array_equal(again.decision(rows.X), decision)
+    np.testing.assert_array_equal(again.decision(X), decision)
     arrays = machine.arrays()
-    np.testing.assert_array_equal(machine_of(name, packed(arrays), machine.shape).decision(rows.X), decision)
+    stored = machine_of(name, packed(arrays), machine.shape)
+    for dtype in (np.float64, np.float32):
+        np.testing.assert_array_equal(stored.decision(X.astype(dtype)), machine.decision(X.astype(dtype)))
     _check_refuses(name, arrays, rows.X[:20], rows.n_outputs)
+
+
+def check_single_precision(machine: Machine, X: NDArray[np.float32]) -> None:
+    """Decision values of rows of single precision are those of double precision within a tenth of what
+    verification allows, whatever the batch, or NaN for a few rows, which are asked for again; the same rows
+    give the same bits.
+    """
+    far = 20 * X[:50]
+    before = X.copy()
+    for rows, others in ((X, X[::-1]), (far, far[:7])):
+        found, true = machine.decision(rows), machine.decision(rows.astype(np.float64))
+        assert found.dtype == np.float64
+        known_rows = np.isfinite(found).all(axis=1)
+        assert known_rows.mean() > 0.95
+        off, size = np.abs(found - true)[known_rows], machine.sizes(rows)[known_rows]
+        size += np.abs(true[known_rows]).max(axis=1)
+        assert (off <= TENTH_OF_TOLERANCE * size[:, None]).all(), (off / size[:, None]).max()
+        np.testing.assert_array_equal(machine.decision(rows), found)
+        again = machine.decision(others)
+        both = np.isfinite(again).all(axis=1)
+        other_true = machine.decision(others.astype(np.float64))[both]
+        other_size = machine.sizes(others)[both] + np.abs(other_true).max(axis=1)
+        assert (np.abs(again[both] - other_true) <= TENTH_OF_TOLERANCE * other_size[:, None]).all()
+    np.testing.assert_array_equal(X, before)
+    for dtype in (np.float32, np.float64):
+        assert machine.decision(X[:0].astype(dtype)).shape == (0, machine.shape[1])
+    assert machine.sizes(X[:0]).shape == (0,)
 
 
 def _check_refuses(name: str, arrays: dict[str, NDArray[Any]], X: NDArray[np.float32], k: int) -> None:
@@ -100,17 +139,22 @@ def _made(name: str, arrays: dict[str, NDArray[Any]], X: NDArray[np.float32], k:
 def check_drawn_basis(name: str, kernel: Kernel, size: int) -> None:
     """As check_basis, and that it is stored whole."""
     rows = rows_of("regression").X
-    module = basis_module(name)
-    basis = module.fit_basis(name, rows, kernel, size, np.random.default_rng(0))
-    check_basis(basis, rows)
+    basis = fit_basis(name, rows, kernel, size, np.random.default_rng(0))
+    X = rows.astype(np.float64)
+    check_basis(basis, X)
     assert basis.multiplications > 0
     assert basis.n_features == rows.shape[1]
-    stored = module.basis_of_arrays(basis.arrays())
-    np.testing.assert_array_equal(stored(rows), basis(rows))
+    stored = basis_module(name).basis_of_arrays(basis.arrays())
+    np.testing.assert_array_equal(stored(X), basis(X))
+    beta = np.random.default_rng(1).normal(size=(basis.size, 2))
+    sums = basis.sums(beta)
+    np.testing.assert_allclose(sums(X), basis(X) @ beta, rtol=1e-9, atol=1e-9)
+    off = np.abs(sums(rows) - sums(X)).max(axis=1)
+    assert (off <= TENTH_OF_TOLERANCE * sums.sizes(rows)).all()
 
 
 def kernel_error(name: str, kernel: Kernel, size: int, X: NDArray[np.float32], seed: int = 0) -> float:
     """‖Z Zᵀ − K‖ / ‖K‖ (Frobenius) of the functions of a basis."""
-    basis = basis_module(name).fit_basis(name, X, kernel, size, np.random.default_rng(seed))
-    Z, K = basis(X), kernel(X, X)
+    basis = fit_basis(name, X, kernel, size, np.random.default_rng(seed))
+    Z, K = basis(X.astype(np.float64)), kernel(X, X)
     return float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K))

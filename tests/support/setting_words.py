@@ -41,13 +41,19 @@ def settings_table() -> str:
 
 def systems_table() -> str:
     """The table of other systems of the user guide."""
-    lines = ["| setting | what it is | kernels | learns | `size` counts |", "|---|---|---|---|---|"]
+    lines = [
+        "| setting | what it is | kernels | learns | `size` counts | `tolerance` |",
+        "|---|---|---|---|---|---|",
+    ]
     for setting, table in (("basis", BASES), ("machine", MACHINES)):
         for name, one in table.items():
             counted = f"{one.counted}; 0: {one.size:,}" if one.counted else "–"
             tasks = "classes" if one.tasks == CLASSES else "classes and numbers"
             kernels = "all" if one.kernels == KERNELS else ", ".join(one.kernels)
-            lines.append(f"| `{setting}={name}` | {one.meaning} | {kernels} | {tasks} | {counted} |")
+            tolerance = f"{one.tolerated}; 0: {one.tolerance:g}" if one.tolerance else "–"
+            lines.append(
+                f"| `{setting}={name}` | {one.meaning} | {kernels} | {tasks} | {counted} | {tolerance} |"
+            )
     return "\n".join(lines) + "\n"
 
 

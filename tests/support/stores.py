@@ -34,10 +34,13 @@ TESTS = Path(__file__).parents[1]
 START_SECONDS = 60.0  # no test passes or fails by it unless a server does not start
 BUCKET = "bucket"
 # Credentials that every server here takes, and that no message may show.
-ACCESS_KEY, SECRET_KEY = "dcpredtestid", "dcpredtestsecret"
+ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "dcpredtestid", "dcpredtestsecret", "dcpredtesttoken"
+GOOGLE_KEY = "dcpredtestprivatekey"
 AZURE_ACCOUNT = "devstoreaccount1"
 # The key that Azurite's documentation gives everybody.
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+# What each kind of server is given that nobody else may be told.
+SECRETS = {"s3": (SECRET_KEY, SESSION_TOKEN), "gs": (GOOGLE_KEY,), "az": (AZURE_KEY,)}
 # Without credentials obstore asks an address outside of this machine.
 NOWHERE = {"AWS_METADATA_ENDPOINT": "http://127.0.0.1:9", "GCE_METADATA_HOST": "127.0.0.1:9"}
 
@@ -104,8 +107,22 @@ def started(module: str, *arguments: str) -> Iterator[int]:
             server.kill()
 
 
-def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = {}) -> bytes:
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+def ask(
+    port: int,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] = {},
+    authority: str = "",
+) -> bytes:
+    """authority  a file with the CA of a server behind TLS"""
+    if authority:
+        context = ssl.create_default_context(cafile=authority)
+        link: http.client.HTTPConnection = http.client.HTTPSConnection(
+            "127.0.0.1", port, context=context, timeout=30
+        )
+    else:
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     link.request(method, path, body, {**headers, "Content-Length": str(len(body))})
     reply = link.getresponse()
     data = reply.read()
@@ -126,6 +143,7 @@ def s3_environment(port: int) -> dict[str, str]:
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_SESSION_TOKEN": SESSION_TOKEN,
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
@@ -133,30 +151,36 @@ def s3_environment(port: int) -> dict[str, str]:
     }
 
 
-@contextmanager
-def secure_server(folder: Path) -> Iterator[StoreServer]:
-    """An S3 server behind TLS, whose certificate is of a CA that nobody else knows: its own, in `folder`."""
+def secure_files(folder: Path) -> tuple[str, str, str]:
+    """Certificate and key of a server, and the certificate of its CA, which nobody else knows."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1", "localhost")
     files = [folder / "certificate.pem", folder / "key.pem", folder / "authority.pem"]
     certificate.cert_chain_pems[0].write_to_path(files[0])
     certificate.private_key_pem.write_to_path(files[1])
     authority.cert_pem.write_to_path(files[2])
-    with started("s3", str(files[0]), str(files[1])) as port:
-        link = http.client.HTTPSConnection(
-            "127.0.0.1", port, context=ssl.create_default_context(cafile=files[2]), timeout=30
-        )
-        link.request("PUT", f"/{BUCKET}", headers={"Content-Length": "0"})
-        assert link.getresponse().status == 200
-        link.close()
-        environment = s3_environment(port) | {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}"}
-        del environment["AWS_ALLOW_HTTP"]
-        yield StoreServer("s3", port, environment, {"root_certificate": str(files[2])})
+    return str(files[0]), str(files[1]), str(files[2])
 
 
 @contextmanager
-def gcs_server() -> Iterator[StoreServer]:
-    with started("gcs") as port:
+def secure_server(folder: Path) -> Iterator[StoreServer]:
+    """An S3 server behind TLS, whose certificate is of a CA of its own, in `folder`."""
+    certificate, key, authority = secure_files(folder)
+    with started("s3", certificate, key) as port:
+        ask(port, "PUT", f"/{BUCKET}", authority=authority)
+        yield StoreServer("s3", port, _secure_environment(port), {"root_certificate": authority})
+
+
+def _secure_environment(port: int) -> dict[str, str]:
+    environment = s3_environment(port) | {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{port}"}
+    del environment["AWS_ALLOW_HTTP"]
+    return environment
+
+
+@contextmanager
+def gcs_server(*arguments: str) -> Iterator[StoreServer]:
+    """arguments  those of support.servers.gcs"""
+    with started("gcs", *arguments) as port:
         yield StoreServer("gs", port, gcs_environment(port))
 
 
@@ -165,7 +189,7 @@ def gcs_environment(port: int) -> dict[str, str]:
         "gcs_base_url": f"http://127.0.0.1:{port}",
         "disable_oauth": True,
         "client_email": "",
-        "private_key": "",
+        "private_key": GOOGLE_KEY,
         "private_key_id": "",
     }
     return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account), "GOOGLE_ALLOW_HTTP": "true", **NOWHERE}
@@ -254,14 +278,24 @@ class Proxy(StoreServer):
     """A server behind the proxy that spoils requests."""
 
     def set_faults(self, *faults: Fault) -> None:
-        ask(self.port, "PUT", "/.faults", json.dumps(faults).encode())
+        authority = self.options.get("root_certificate", "")
+        ask(self.port, "PUT", "/.faults", json.dumps(faults).encode(), authority=authority)
 
     def counts(self) -> dict[str, int]:
         """Requests that went through by their method, and faults that were done by their name, so far."""
-        return dict(json.loads(ask(self.port, "GET", "/.faults")))
+        authority = self.options.get("root_certificate", "")
+        return dict(json.loads(ask(self.port, "GET", "/.faults", authority=authority)))
 
 
 @contextmanager
 def spoiled(server: StoreServer, *faults: Fault, seed: int = 0) -> Iterator[Proxy]:
     with started("proxy", str(server.port), json.dumps(faults), str(seed)) as port:
         yield Proxy(server.scheme, port, ENVIRONMENTS[server.scheme](port))
+
+
+@contextmanager
+def secure_spoiled(server: StoreServer, folder: Path) -> Iterator[Proxy]:
+    """An S3 server behind a proxy that speaks TLS, as by `secure_server`."""
+    certificate, key, authority = secure_files(folder)
+    with started("proxy", str(server.port), "[]", "0", certificate, key) as port:
+        yield Proxy("s3", port, _secure_environment(port), {"root_certificate": authority})

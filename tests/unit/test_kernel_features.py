@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch
 
+from dcpred_tasks.machine_training.linear import fit_basis
 from dcpred_tasks.machines.fastfood import walsh_hadamard
 from dcpred_tasks.machines.maclaurin import coefficients
 from dcpred_tasks.machines.nystrom import Nystrom, whitening
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.machine import BASES, basis_module, machine_of, module_of, packed
+from dcpred_tasks.model.machine import BASES, basis_module, machine_of, packed, training_of
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
 from support.machines import check_drawn_basis, fitted, kernel_error, rows_of, settings_of
 
@@ -40,7 +41,7 @@ DRAWN = [
 
 
 def drawn(name: str, X: Rows, kernel: Kernel, size: int, seed: int = 0) -> Any:
-    return basis_module(name).fit_basis(name, X, kernel, size, np.random.default_rng(seed))
+    return fit_basis(name, X, kernel, size, np.random.default_rng(seed))
 
 
 def short_rows(n: int = 15, d: int = 5) -> Rows:
@@ -68,7 +69,8 @@ def test_random_features_are_unbiased(name: str, kernel: Kernel) -> None:
     """The mean of Z Zᵀ is as far from K as chance puts it, which is near."""
     X, draws = short_rows(), 1000
     K = kernel(X, X)
-    found = np.stack([(Z := drawn(name, X, kernel, 24, seed)(X)) @ Z.T for seed in range(draws)])
+    rows = X.astype(np.float64)
+    found = np.stack([(Z := drawn(name, X, kernel, 24, seed)(rows)) @ Z.T for seed in range(draws)])
     by_chance = np.sqrt(((found - K) ** 2).mean(axis=0).sum() / draws)
     assert by_chance < 0.03 * np.linalg.norm(K)
     assert np.linalg.norm(found.mean(axis=0) - K) < 2.5 * by_chance
@@ -117,7 +119,7 @@ def test_few_rows_are_enough(name: str, rows: str) -> None:
             settings = settings_of(name, task, kernel_name, size=size, coef0=coef0)
             outputs = 3 if task == "classification" else 1
             leaf = LeafRows(X, target, np.ones(len(X)), np.zeros(len(X), bool), outputs, task)
-            machine = module_of(name).fit(leaf, Kernel(kernel_name, 0.3, 2, coef0), settings, 0)
+            machine = training_of(name).fit(leaf, Kernel(kernel_name, 0.3, 2, coef0), settings, 0)
             decision = machine.decision(X)
             assert np.isfinite(decision).all()
             stored = machine_of(name, packed(machine.arrays()), machine.shape)
@@ -128,9 +130,9 @@ def test_few_rows_are_enough(name: str, rows: str) -> None:
 
 def test_features_of_many_rows_are_those_of_few(rng: np.random.Generator) -> None:
     """Rows are taken in blocks, whose bounds are not seen."""
-    X = rng.normal(size=(1500, 9)).astype(np.float32)
+    X = rng.normal(size=(1500, 9))
     for name in RANDOM:
-        basis = drawn(name, X, Kernel(BASES[name].kernels[0], 0.1), 700)
+        basis = drawn(name, X.astype(np.float32), Kernel(BASES[name].kernels[0], 0.1), 700)
         np.testing.assert_allclose(basis(X)[1111:1117], basis(X[1111:1117]), rtol=1e-9, atol=1e-12)
 
 
@@ -219,7 +221,7 @@ def test_fastfood_is_the_product_of_its_matrices() -> None:
     ]
     V = np.concatenate(blocks)[:21, :5]
     expected = np.sqrt(2 / 21) * np.cos(X @ V.T + basis.phases)
-    np.testing.assert_allclose(basis(X), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(basis(X.astype(np.float64)), expected, rtol=1e-6, atol=1e-6)
     assert all(sorted(places) == list(range(8)) for places in basis.permutation.tolist())
 
 
@@ -267,7 +269,7 @@ def test_a_tensor_sketch_is_the_count_sketch_of_the_tensor_product(coef0: float)
         chosen = np.arange(3), np.array(places)
         sign = np.where(basis.signs[chosen], -1, 1).prod()
         expected[:, basis.hashes[chosen].sum() % size] += sign * extended[:, places].prod(axis=1)
-    np.testing.assert_allclose(basis(X), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(basis(X.astype(np.float64)), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("degree", "coef0"), [(2, 0.0), (2, 1.0), (3, 1.0)])
@@ -299,16 +301,18 @@ def test_tensor_sketches_are_nearer_than_maclaurin_features(adult: Rows, degree:
 
 
 def test_a_maclaurin_feature_is_a_product_of_signed_sums() -> None:
-    X, kernel, size = short_rows(6, 4), polynomial(3, 1.0), 50
-    basis = drawn("maclaurin", X, kernel, size)
+    X, kernel, size = short_rows(6, 4).astype(np.float64), polynomial(3, 1.0), 50
+    basis = drawn("maclaurin", X.astype(np.float32), kernel, size)
     a, q = coefficients(kernel), 0.5 ** np.arange(1, 5)
-    signs = iter(np.where(basis.signs, -1.0, 1.0))
+    signs, start = np.where(basis.signs, -1.0, 1.0), 0
     expected = []
     for order, count in enumerate(basis.counts):
-        for _ in range(count):
+        factors = signs[start : start + order * count].reshape(order, count, 4)
+        start += order * count
+        for number in range(count):
             column = np.full(6, np.sqrt(a[order] / (q[order] / q.sum() * size)))
-            for _ in range(order):
-                column = column * (X @ next(signs))
+            for vector in factors[:, number]:
+                column = column * (X @ vector)
             expected.append(column)
     assert len(expected) == size
     np.testing.assert_allclose(basis(X), np.transpose(expected), rtol=1e-9, atol=1e-12)

@@ -81,7 +81,7 @@ def check_shapes(leaf: LeafModel, d: int, k: int) -> None:
     for name, a in vars(leaf).items():
         if name == "machine":
             continue
-        double = ("intercept", "early_intercept", "early_gamma", "bounds")
+        double = ("intercept", "early_intercept", "early_gamma", "bounds", "own_residual")
         assert a.dtype == (np.int32 if name == "pairs" else np.float64 if name in double else np.float32), (
             name
         )

@@ -7,13 +7,16 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred_tasks.machines import ldkl, lmkl
-from dcpred_tasks.machines.ldkl import Ldkl, indicators, slope, with_constant
-from dcpred_tasks.machines.lmkl import Lmkl, Problem, fitted, gated, plain_kernels
+from dcpred_tasks.machine_training import ldkl, lmkl
+from dcpred_tasks.machine_training.ldkl import indicators, slope
+from dcpred_tasks.machine_training.lmkl import Problem, fitted, plain_kernels
+from dcpred_tasks.machines import ldkl as walking
+from dcpred_tasks.machines.ldkl import Ldkl, with_constant
+from dcpred_tasks.machines.lmkl import Lmkl, gated
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.machine import MACHINES, module_of
+from dcpred_tasks.model.machine import MACHINES, training_of
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
-from support.machines import check_machine, rows_of, settings_of
+from support.machines import check_machine, check_single_precision, rows_of, settings_of
 
 OURS = ("ldkl", "lmkl")
 RBF = Kernel("rbf", 0.3)
@@ -45,7 +48,7 @@ def two_halves(n: int = 600, seed: int = 0) -> LeafRows:
 
 
 def share_right(machine: Ldkl | Lmkl, rows: LeafRows) -> float:
-    return float(((machine.decision(rows.X)[:, 0] > 0) == rows.target).mean())
+    return float(((machine.decision(rows.X.astype(float))[:, 0] > 0) == rows.target).mean())
 
 
 def tree(rows: LeafRows, size: int, seed: int = 0, **more: object) -> Ldkl:
@@ -82,7 +85,7 @@ def test_few_rows_equal_rows_and_absent_classes(name: str) -> None:
         leaf_rows(X, np.full(5, 2), 3),
     ]
     for rows in cases:
-        decision = module_of(name).fit(rows, RBF, settings, 0).decision(rows.X)
+        decision = training_of(name).fit(rows, RBF, settings, 0).decision(rows.X.astype(float))
         assert decision.shape == (len(rows.X), rows.n_outputs)
         assert np.isfinite(decision).all()
         if rows.n_outputs == 3:
@@ -90,14 +93,26 @@ def test_few_rows_equal_rows_and_absent_classes(name: str) -> None:
             np.testing.assert_array_equal(decision.argmax(axis=1), rows.target)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_the_blocks_of_a_prediction_do_not_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of("classification", 3, n=120)
-    module = module_of(name)
-    machine = module.fit(rows, RBF, settings_of(name, "classification", "rbf"), 0)
-    expected = machine.decision(rows.X)
-    monkeypatch.setattr(module, "BLOCK_VALUES", 1)
-    np.testing.assert_allclose(machine.decision(rows.X), expected, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("size", [1, 2, 8, 64, 256])
+def test_a_walk_in_single_precision_is_that_in_double_precision(size: int) -> None:
+    """Trees of any depth, whose levels are taken together in parts; and of several outputs."""
+    rng = np.random.default_rng(size)
+    shapes = [(2, k, 6) for k in (size - 1, 2 * size - 1, 2 * size - 1)]
+    machine = Ldkl(*(rng.normal(size=shape).astype(np.float32) for shape in shapes), np.zeros(2))
+    X = rng.normal(size=(9_000, 5)).astype(np.float32)
+    check_single_precision(machine, X)
+    few = rows_of("classification", 3, n=3).X
+    np.testing.assert_allclose(machine.decision(few), machine.decision(few.astype(float)), atol=1e-4)
+
+
+def test_a_row_on_a_border_is_asked_for_again() -> None:
+    """θ·x of opposite terms that cancel: single precision does not say on which side of it the row is."""
+    theta = np.array([[[1.0, -1.0, 0.0]]], np.float32)
+    v, w = np.ones((1, 3, 3), np.float32), np.arange(9, dtype=np.float32).reshape(1, 3, 3)
+    machine = Ldkl(theta, v, w, np.zeros(1))
+    X = np.array([[3.0, 3.0], [3.0, np.nextafter(np.float32(3), np.float32(4))], [3.0, 1.0]], np.float32)
+    assert np.isnan(machine.decision(X)[:, 0]).tolist() == [True, True, False]
+    assert np.isfinite(machine.decision(X.astype(float))).all()
 
 
 # -- local deep kernels --------------------------------------------------------------------------------------
@@ -127,7 +142,9 @@ def test_sharp_gates_are_the_path_that_a_prediction_walks() -> None:
     np.testing.assert_allclose(sharp[clear], hard[clear], atol=1e-12)
     assert (hard.sum(axis=1) == machine.depth + 1).all()
     value = np.tanh(x @ machine.v[0].T.astype(float)) * (x @ machine.w[0].T.astype(float))
-    np.testing.assert_allclose(machine.decision(rows.X)[:, 0], (hard * value).sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(
+        machine.decision(rows.X.astype(float))[:, 0], (hard * value).sum(axis=1), atol=1e-9
+    )
 
 
 def test_relaxed_gates_share_a_row_among_the_nodes_of_a_level() -> None:
@@ -148,10 +165,13 @@ def test_a_prediction_touches_one_node_of_a_level() -> None:
             w = machine.w.copy()
             w[0, node] += 1.0
             other = Ldkl(machine.theta, machine.v, w, machine.intercept)
-            if other.decision(rows.X[:1])[0, 0] != machine.decision(rows.X[:1])[0, 0]:
+            if (
+                other.decision(rows.X[:1].astype(float))[0, 0]
+                != machine.decision(rows.X[:1].astype(float))[0, 0]
+            ):
                 used.add(node)
         assert len(used) == machine.depth + 1
-    np.testing.assert_allclose(np.diff(costs), 3 * 2 + ldkl.OF_TANH + 1)
+    np.testing.assert_allclose(np.diff(costs), 3 * 2 + walking.OF_TANH + 1)
 
 
 def test_leaves_are_a_power_of_two_and_no_more_than_rows() -> None:
@@ -164,7 +184,7 @@ def test_one_leaf_is_the_linear_svm() -> None:
     rows = rows_of("classification")
     svc = LinearSVC(C=3.0, loss="squared_hinge", dual=False, intercept_scaling=100.0, tol=1e-8)
     svc.fit(rows.X.astype(float), rows.target)
-    found = tree(rows, 1, C=3.0).decision(rows.X)[:, 0]
+    found = tree(rows, 1, C=3.0).decision(rows.X.astype(float))[:, 0]
     np.testing.assert_allclose(found, svc.decision_function(rows.X.astype(float)), atol=1e-3)
 
 
@@ -237,7 +257,7 @@ def test_with_one_kernel_it_is_the_plain_svm(kernel: Kernel) -> None:
     machine = fitted(rows, (kernel,), 2.0, np.random.default_rng(0))
     svc = SVC(C=2.0, kernel="precomputed", tol=1e-6).fit(kernel(rows.X, rows.X), rows.target)
     expected = svc.decision_function(kernel(rows.X, rows.X))
-    np.testing.assert_allclose(machine.decision(rows.X)[:, 0], expected, atol=5e-3)
+    np.testing.assert_allclose(machine.decision(rows.X.astype(float))[:, 0], expected, atol=5e-3)
 
 
 def test_it_beats_each_of_its_kernels_where_halves_want_different_ones() -> None:
@@ -253,7 +273,7 @@ def test_the_gate_gives_each_half_its_kernel() -> None:
     rows = two_halves()
     kernels = (*plain_kernels(rows.X), Kernel("rbf", 1.0))
     machine = fitted(rows, kernels, 10.0, np.random.default_rng(0))
-    eta, right = gated(rows.X, machine.gate[0]), rows.X[:, 0] > 0
+    eta, right = gated(rows.X.astype(float), machine.gate[0]), rows.X[:, 0] > 0
     assert eta[right, 2].mean() > eta[~right, 2].mean() + 0.2
 
 

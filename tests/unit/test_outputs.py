@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,27 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.scoring.decided import Decided, decide
+from dcpred_tasks.scoring.output_column import OutputColumn, Values
 from dcpred_tasks.scoring.outputs import (
     OUTPUT_COLUMNS,
     OUTPUTS,
     STATUS,
-    OutputColumn,
-    Values,
     columns,
     default_outputs,
     encode_outputs,
+    possible_outputs,
 )
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, value_counts
 from dcpred_tasks.task_bodies.score_block import create_scores, score_block
 from dcpred_tasks.task_bodies.verify_block import tolerance, verify_block, verify_rows
 from support.data import make_group
 from support.models import random_model, random_rows
+from support.sureness import sure
 
 N_ROWS = 120
 ROOT = Path(__file__).parents[2]
-MODELS = {
+PLAIN = {
     "two classes": replace(random_model(1), classes=(0, 1)),
     "signs": replace(random_model(2), classes=(-1, 1)),
     "names": replace(random_model(3), classes=("no", "yes")),
@@ -41,6 +43,7 @@ MODELS = {
     "many classes": random_model(6, n_outputs=200),
     "regression": random_model(7, task="regression"),
 }
+MODELS = {name: sure(model) for name, model in PLAIN.items()}
 CASES = [
     pytest.param(column, model, id=f"{column.name}, {name}")
     for name, model in MODELS.items()
@@ -50,8 +53,11 @@ CASES = [
 each = pytest.mark.parametrize(("column", "model"), CASES)
 
 
+@dataclass(frozen=True)
 class Scored(ScoredRows):
     """Rows of a model, some of them bad, and what their columns hold."""
+
+    rows: Decided
 
     @property
     def good(self) -> np.ndarray:
@@ -65,10 +71,9 @@ class Scored(ScoredRows):
 def scored(model: Model) -> Scored:
     X = random_rows(model, N_ROWS, seed=3)
     X[5::10] = np.nan
-    leaf = np.empty(N_ROWS, np.int32)
-    decision, status = score_rows(model, X, leaves=leaf)
-    values = encode_outputs(model, default_outputs(model.task), decision, status)
-    done = Scored(X, decision, status, leaf, values)
+    rows = decide(model, X, nearness=True, score=score_rows)
+    values = encode_outputs(model, columns(possible_outputs(model.task)), rows)
+    done = Scored(X, rows.decision, rows.status, rows.leaf, values, rows)
     assert len(done.good) > 50
     assert len(done.bad) >= 12
     return done
@@ -85,7 +90,10 @@ def test_names_are_told_apart_and_the_status_comes_last() -> None:
     assert columns(OUTPUTS[::-1]) == columns(OUTPUTS)
     assert columns(()) == (STATUS,)
     for task in ("classification", "regression"):
-        assert default_outputs(task) == tuple(c.name for c in OUTPUT_COLUMNS if task in c.tasks) != ()
+        assert possible_outputs(task) == tuple(c.name for c in OUTPUT_COLUMNS if task in c.tasks) != ()
+        assert set(default_outputs(task)) < set(possible_outputs(task))
+    assert default_outputs("classification") == ("label", "decision")
+    assert default_outputs("regression") == ("decision",)
 
 
 @each
@@ -96,7 +104,7 @@ def test_values_have_the_dtype_and_shape_that_are_said(column: OutputColumn, mod
     assert value.shape == (N_ROWS, *column.row_shape(model))
     assert column.dtype(model).type in column.dtypes
     assert len(column.row_shape(model)) < len(column.dimensions)
-    none = column.encode(model, done.decision[:0], done.status[:0])
+    none = column.encode(model, done.rows.take(slice(0, 0)))
     assert (none.dtype, none.shape) == (value.dtype, (0, *value.shape[1:]))
 
 
@@ -152,24 +160,23 @@ def test_a_status_that_was_altered_is_found_by_every_other_column(
 @each
 def test_rounding_is_no_difference_and_another_value_is(column: OutputColumn, model: Model) -> None:
     done = scored(model)
-    rows = np.arange(N_ROWS) if column is STATUS else done.good
-    right, decision = done.values[column.name][rows], done.decision[rows]
-    off = tolerance(model, done.X)[rows]
+    index = np.arange(N_ROWS) if column is STATUS else done.good
+    rows, right = done.rows.take(index), done.values[column.name][index]
+    decision, off = rows.decision, tolerance(model, done.X)[index]
     nudged = decision + 0.4 * off.reshape(-1, 1) * np.where(np.arange(decision.shape[1]) % 2, 1, -1)
-    status = done.status[rows]
-    stored = column.encode(model, nudged.astype(decision.dtype), status)
-    assert column.differing(model, right, right, decision, off).tolist() == []
-    assert (
-        column.differing(model, stored, right, decision, off + 1e-6 * np.abs(decision).max()).tolist() == []
-    )
-    assert column.differing(model, right[:0], right[:0], decision[:0], off[:0]).tolist() == []
+    nearness = (rows.nearness + 1e-6 * np.where(index % 2, 1, -1)).astype(np.float32)
+    stored = column.encode(model, replace(rows, decision=nudged.astype(decision.dtype), nearness=nearness))
+    assert column.differing(model, right, right, rows, off).tolist() == []
+    assert column.differing(model, stored, right, rows, off + 1e-6 * np.abs(decision).max()).tolist() == []
+    none = rows.take(slice(0, 0))
+    assert column.differing(model, right[:0], right[:0], none, off[:0]).tolist() == []
     wrong = right.copy()
     wrong[4] = {"b": 1, "i": 1, "u": 7}.get(right.dtype.kind, 1e9)
     if column.name in OUTPUTS and column.tally:  # the class that is the least likely
         classes = column.tally_values(model)
         least = decision[4].argmin() if decision.shape[1] > 1 else int(decision[4, 0] < 0)
         wrong[4] = classes[least]
-    assert column.differing(model, wrong, right, decision, np.minimum(off, 1e-9)).tolist() == [4]
+    assert column.differing(model, wrong, right, rows, np.minimum(off, 1e-9)).tolist() == [4]
     assert column.show(wrong[4]) != column.show(right[4])
 
 
@@ -202,10 +209,11 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         str(folder / "model"),
         model_hash,
         str(folder / "out"),
-        default_outputs(model.task),
+        possible_outputs(model.task),
         N_ROWS,
         chunk_rows=30,
         block_rows=60,
+        alpha=0.2 if model.task == "regression" else None,
     )
     create_scores(run, model)
     (folder / "out" / "blocks").mkdir()
@@ -218,7 +226,7 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
     assert set(group.array_keys()) == set(plan.arrays)
     score_block(plan, 0)
     done = scored(model)
-    decided = {start: score_rows(model, done.X[start : start + 30]) for start in (0, 30)}
+    decided = {start: decide(model, done.X[start : start + 30], nearness=True) for start in (0, 30)}
     for column in plan.columns:
         array: Any = group[column.name]
         assert array.shape == (N_ROWS, *column.row_shape(model))
@@ -227,8 +235,8 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
         assert dict(array.attrs) == column.attributes(model)
         assert array.metadata.dimension_names == column.dimensions[: array.ndim]
         assert column.absent(array[60:], array.fill_value).all()  # a row that is not scored
-        for start, (decision, status) in decided.items():
-            right = column.encode(model, decision, status)
+        for start, rows in decided.items():
+            right = column.encode(model, rows)
             if right.dtype.kind == "f":
                 np.testing.assert_allclose(array[start : start + 30], right, rtol=1e-3, atol=1e-3)
             else:
@@ -239,10 +247,10 @@ def test_what_is_stored_is_what_is_said(run: tuple[ScoreRun, Model]) -> None:
 
 def test_no_other_module_names_a_column() -> None:
     """So that another column is no change of theirs. The histogram of decision values, which every run has,
-    has its own name in records.
+    has its own name in records, and a table to try commands on has a column of that name of its own.
     """
     for path in (*ROOT.glob("tasks/**/*.py"), *ROOT.glob("pipeline/**/*.py")):
-        if path.name not in ("outputs.py", "statistics.py"):
+        if path.name not in ("outputs.py", "sure_outputs.py", "statistics.py", "example.py"):
             constants = {
                 node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
             }
@@ -253,7 +261,7 @@ def test_damage_of_several_columns_is_told_one_after_the_other() -> None:
     model = MODELS["three classes"]
     done = scored(model)
     damage: dict[str, Callable[[np.ndarray], None]] = {
-        c.name: lambda value: value.__setitem__(done.good[0], value[done.bad[0]]) for c in OUTPUT_COLUMNS
+        name: lambda value: value.__setitem__(done.good[0], value[done.bad[0]]) for name in OUTPUTS[:2]
     }
     values = {name: value.copy() for name, value in done.values.items()}
     for name, harm in damage.items():

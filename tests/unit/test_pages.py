@@ -193,3 +193,16 @@ def test_the_picture_is_drawn_from_what_was_measured() -> None:
     assert drawn == (BENCHMARKS / "accuracy_cost.svg").read_text(), "run tests/benchmarks/picture.py"
     for name in ("DC-Pred++", "LightGBM", "exact SVM"):
         assert f">{name}</text>" in drawn
+
+
+def test_the_picture_of_other_systems_has_what_was_measured() -> None:
+    """By its texts: matplotlib draws lines as its version will."""
+    pytest.importorskip("matplotlib", reason="matplotlib draws the picture")
+    code = "import side_by_side as s; print(s.drawn(s.read(s.HERE / s.CSV)), end='')"
+    drawn = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    ).stdout
+    stored = (BENCHMARKS / "side_by_side.svg").read_text()
+    texts = [re.findall(r">([^<>]+)</text>", one) for one in (drawn, stored)]
+    assert texts[0] == texts[1], "run tests/benchmarks/side_by_side.py --picture letter"
+    assert {"dcpred", "exact", "ldkl", "xgboost"} <= set(texts[0])

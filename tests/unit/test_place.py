@@ -23,7 +23,7 @@ from dcpred_tasks.storage.place import Folder, Place, open_place
 from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
 from support.mutations import mutated
-from support.stores import Proxy, StoreServer, used
+from support.stores import Proxy, StoreServer, secure_spoiled, used
 
 ODD = ("a b", "ä", "100%", "a%20b", "a+b", "a=b&c", "x'y", "(1)", "~", "a.b-c_d", "c/0/0", ".hidden")
 THREADS, TIMES = 8, 3
@@ -336,6 +336,17 @@ class TestSpoiledAzure(SpoiledContract):
     @pytest.fixture
     def proxy(self, azure_proxy: Proxy) -> Proxy:
         return azure_proxy
+
+
+@pytest.mark.parametrize("fault", ["drop before", "drop after", "half", "503 after"])
+def test_spoiled_requests_over_tls(s3: StoreServer, tmp_path: Path, fault: str) -> None:
+    with secure_spoiled(s3, tmp_path) as proxy:
+        for place in on(proxy):
+            check_create(proxy, place, fault)
+            check_replace(proxy, place, fault)
+            proxy.set_faults({"match": "^GET .*run/a", "fault": fault, "times": 1})
+            assert data(place, "a") == b"two"
+            assert proxy.counts()[fault] == 5
 
 
 def check_create(proxy: Proxy, place: Place, fault: str) -> None:

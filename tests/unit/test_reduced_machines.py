@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dcpred_tasks.machines import aesvm, ball_tree, exact, reduced_set, support_tree
-from dcpred_tasks.machines.aesvm import extreme_points, representing
-from dcpred_tasks.machines.ball_tree import LEAF, BallTree, grown
-from dcpred_tasks.machines.exact import Exact
-from dcpred_tasks.machines.reduced_set import (
+from dcpred_tasks.machine_training import aesvm, exact, reduced_set
+from dcpred_tasks.machine_training.aesvm import extreme_points, representatives, representing
+from dcpred_tasks.machine_training.ball_tree import in_cells
+from dcpred_tasks.machine_training.halves import cells as halved
+from dcpred_tasks.machine_training.reduced_set import (
     Expansion,
     best_weights,
     error_and_slope,
@@ -21,11 +21,14 @@ from dcpred_tasks.machines.reduced_set import (
     reduced,
     squared_error,
 )
-from dcpred_tasks.machines.support_tree import SupportTree
+from dcpred_tasks.machines.ball_tree import BallTree
+from dcpred_tasks.machines.cells import Cells, cells_of
+from dcpred_tasks.machines.exact import Exact
+from dcpred_tasks.machines.support_tree import SupportTree, weighted_cells
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.machine import MACHINES, machine_of, module_of, packed
+from dcpred_tasks.model.machine import MACHINES, machine_of, packed, training_of
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
-from support.machines import check_machine, rows_of, settings_of
+from support.machines import check_machine, check_single_precision, rows_of, settings_of
 
 OURS = ("reduced_set", "aesvm", "ball_tree", "support_tree")
 TREES = ("ball_tree", "support_tree")
@@ -89,12 +92,12 @@ def test_small_and_dull_rows(name: str) -> None:
         cases += [replace(one, target=one.target.astype(float), task="regression") for one in cases[:5]]
     for rows in cases:
         for size in (1, 50):
-            machine = module_of(name).fit(rows, RBF, settings_of(name, rows.task, "rbf", size=size), 0)
-            decision = machine.decision(rows.X)
+            machine = training_of(name).fit(rows, RBF, settings_of(name, rows.task, "rbf", size=size), 0)
+            decision = machine.decision(rows.X.astype(float))
             assert decision.shape == (len(rows.X), rows.n_outputs)
             assert np.isfinite(decision).all()
             stored = machine_of(name, packed(machine.arrays()), machine.shape)
-            np.testing.assert_array_equal(stored.decision(rows.X), decision)
+            np.testing.assert_array_equal(stored.decision(rows.X.astype(float)), decision)
             if rows.n_outputs == 3:
                 np.testing.assert_array_equal(decision[:, 1], ABSENT)
 
@@ -172,14 +175,16 @@ def test_the_fixed_point_is_the_nearest_single_vector() -> None:
 def test_a_reduced_set_as_large_as_the_machine_is_the_machine() -> None:
     rows = rows_of("classification")
     machine = reduced_set.fit(rows, RBF, settings_of("reduced_set", rows.task, "rbf", size=240), 0)
-    np.testing.assert_array_equal(machine.decision(rows.X), exact_of(rows, RBF).decision(rows.X))
+    np.testing.assert_array_equal(
+        machine.decision(rows.X.astype(float)), exact_of(rows, RBF).decision(rows.X.astype(float))
+    )
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_reduced_set_is_right_in_the_mean(task: str) -> None:
     rows = replace(rows_of(task), weight=np.linspace(0.5, 2.0, 240))
     machine = reduced_set.fit(rows, RBF, settings_of("reduced_set", task, "rbf", size=3), 0)
-    off = machine.decision(rows.X) - exact_of(rows, RBF).decision(rows.X)
+    off = machine.decision(rows.X.astype(float)) - exact_of(rows, RBF).decision(rows.X.astype(float))
     assert np.abs(off).max() > 0.1
     assert np.average(off[:, 0], weights=rows.weight) == pytest.approx(0.0, abs=1e-6)
 
@@ -201,7 +206,9 @@ def test_a_tenth_of_the_support_vectors_is_enough_for_digits(real_data: Path) ->
     w = Expansion(kernel, whole.support.astype(float), whole.dual.astype(float))
     Z = w.points[np.random.default_rng(0).permutation(len(w.points))[:size]]
     subset = Exact(kernel, Z.astype(np.float32), best_weights(w, Z).astype(np.float32), whole.intercept)
-    right = [(chosen(one.decision(test.X)) == test.target).mean() for one in (whole, few, subset)]
+    right = [
+        (chosen(one.decision(test.X.astype(float))) == test.target).mean() for one in (whole, few, subset)
+    ]
     assert len(few.support) == size
     assert right[1] > right[0] - 0.015
     assert right[2] < right[1] - 0.03
@@ -248,7 +255,7 @@ def test_extreme_points_give_a_smaller_machine_that_is_as_right() -> None:
     few = aesvm.fit(rows, RBF, settings_of("aesvm", rows.task, "rbf"), 0)
     assert (np.abs(whole.dual) > 0.999).mean() > 0.9
     assert len(few.support) < 0.5 * len(whole.support)
-    right = [(chosen(one.decision(test.X)) == test.target).mean() for one in (whole, few)]
+    right = [(chosen(one.decision(test.X.astype(float))) == test.target).mean() for one in (whole, few)]
     assert right[1] > right[0] - 0.01
     known = representing(rows, RBF, MACHINES["aesvm"].size)
     assert known.weight.sum() == pytest.approx(len(rows.X))
@@ -272,7 +279,7 @@ def test_the_objective_is_bounded_as_convexity_says() -> None:
         away += float(np.sqrt(off).sum())
     loss = []
     for some in (rows, known):
-        margin = np.where(some.target == 1, 1.0, -1.0) * few.decision(some.X)[:, 0]
+        margin = np.where(some.target == 1, 1.0, -1.0) * few.decision(some.X.astype(float))[:, 0]
         loss.append(C * float((some.weight * np.maximum(1 - margin, 0)).sum()))
     assert loss[0] <= loss[1] + C * norm * away
     assert loss[0] < norm**2 / 2 + loss[1] < 1.3 * (norm**2 / 2 + loss[0])
@@ -280,23 +287,45 @@ def test_the_objective_is_bounded_as_convexity_says() -> None:
 
 def test_more_extreme_points_are_nearer_to_the_exact_machine() -> None:
     rows = rows_of("classification", 3)
-    whole = chosen(exact_of(rows, RBF).decision(rows.X))
+    whole = chosen(exact_of(rows, RBF).decision(rows.X.astype(float)))
     same = []
     for size in (5, 40, 100):
         machine = aesvm.fit(rows, RBF, settings_of("aesvm", rows.task, "rbf", size=size), 0)
-        same.append((chosen(machine.decision(rows.X)) == whole).mean())
+        same.append((chosen(machine.decision(rows.X.astype(float))) == whole).mean())
     assert same == sorted(same)
     assert same[0] < 0.9 < same[2]
 
 
-# -- trees ---------------------------------------------------------------------------------------------------
+def test_an_extreme_point_weighs_as_many_rows_as_it_stands_for() -> None:
+    """Ninety rows close together and ten that lie apart: β of the points among each sums to their number, and
+    to their weights where rows have weights.
+    """
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(-4, 0.05, size=(90, 2)), rng.normal(4, 1.0, size=(10, 2))])
+    X, order = X.astype(np.float32), rng.permutation(100)
+    for weight in (np.ones(100), np.linspace(0.1, 3.0, 100)):
+        chosen_rows, beta = representatives(X[order], weight[order], RBF, 12)
+        dense = X[order][chosen_rows, 0] < 0
+        assert 1 <= dense.sum() < 4 < (~dense).sum()
+        assert beta[dense].sum() == pytest.approx(weight[:90].sum(), rel=1e-3)
+        assert beta[~dense].sum() == pytest.approx(weight[90:].sum(), rel=1e-2)
 
 
-def tree_of(name: str, rows: LeafRows, kernel: Kernel, **more: object) -> BallTree | SupportTree:
-    machine: BallTree | SupportTree = module_of(name).fit(
-        rows, kernel, settings_of(name, rows.task, "rbf", **more), 0
-    )
-    return machine
+# -- cells of trees ------------------------------------------------------------------------------------------
+
+
+def cells_for(whole: Exact, most: int) -> Cells:
+    return cells_of(*in_cells(whole, most))
+
+
+def ball_tree_of(rows: LeafRows, kernel: Kernel, size: int) -> BallTree:
+    """Also where cells are not worth it."""
+    return BallTree(cells_for(exact_of(rows, kernel), size), np.zeros(1))
+
+
+def support_tree_of(rows: LeafRows, kernel: Kernel, size: int, epsilon: float) -> SupportTree:
+    cells = weighted_cells(*in_cells(exact_of(rows, kernel), size))
+    return SupportTree(cells, np.array([epsilon]), np.zeros(1))
 
 
 @pytest.mark.parametrize("size", [1, 5, 16])
@@ -304,60 +333,59 @@ def tree_of(name: str, rows: LeafRows, kernel: Kernel, **more: object) -> BallTr
 def test_a_ball_tree_gives_the_class_of_the_exact_machine(n_classes: int, size: int) -> None:
     for rows, kernel in ((rows_of("classification", n_classes), RBF), (clustered(300, n_classes), RBF)):
         X = spread_out(rows)
-        tree = ball_tree.fit(rows, kernel, settings_of("ball_tree", rows.task, "rbf", size=size), 0)
-        true = exact_of(rows, kernel).decision(X)
-        lower, upper, _ = tree.bounds(X)
-        slack = 1e-10 * float(np.abs(tree.dual).sum())
-        assert (lower - slack <= true).all()
-        assert (true <= upper + slack).all()
-        value = tree.decision(X)
-        np.testing.assert_array_equal(value, (lower + upper) / 2)
+        tree = ball_tree_of(rows, kernel, size)
+        true = exact_of(rows, kernel).decision(X.astype(float))
+        value, off, _ = tree.bounds(X.astype(float))
+        slack = 1e-10 * float(np.abs(tree.cells.whole.dual).sum())
+        assert (np.abs(value - true) <= off + slack).all()
         np.testing.assert_array_equal(chosen(value), chosen(true))
         if n_classes == 2:
             assert (np.abs(value - true) <= np.abs(value) + slack).all()
+        check_single_precision(tree, X)
 
 
 def test_a_ball_tree_gives_the_sign_of_a_sum_that_cancels() -> None:
     """Rows in the middle between two support vectors of opposite sign, moved by 1e-7."""
     support = np.array([[-1.0, 0.0], [1.0, 0.0]], np.float32)
-    children, ranges = grown(support, 1)[1:]
-    nodes = ball_tree.nodes_of(support, children, ranges)
-    dual = np.array([[-1.0], [1.0]], np.float32)
-    tree = BallTree(RBF, support, dual, np.zeros(1), nodes, np.zeros(1))
+    whole = Exact(RBF, support, np.array([[-1.0], [1.0]], np.float32), np.zeros(1))
+    tree = BallTree(cells_for(whole, 1), np.zeros(1))
     X = np.array([[1e-7, 0.5], [-1e-7, 0.5], [0.0, 3.0], [2.0, 0.0]])
     np.testing.assert_array_equal(np.sign(tree.decision(X)[:, 0]), [1, -1, 0, 1])
-    np.testing.assert_allclose(tree.decision(X[:3]), Exact(RBF, support, dual, np.zeros(1)).decision(X[:3]))
+    np.testing.assert_allclose(tree.decision(X[:3]), whole.decision(X[:3]))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 0.02, 0.0])
 def test_a_support_tree_is_within_its_bound_for_every_row(epsilon: float) -> None:
     for rows in (rows_of("classification", 3), rows_of("regression"), clustered(300)):
         X = spread_out(rows)
-        tree = support_tree.fit(rows, RBF, settings_of("support_tree", rows.task, "rbf", size=4), 0)
-        tree = replace(tree, epsilon=np.array([epsilon]))
-        off = np.abs(tree.decision(X) - exact_of(rows, RBF).decision(X))
-        whole = np.abs(tree.dual).sum(axis=0)
-        assert (off <= (epsilon + 1e-12) * whole).all()
+        tree = support_tree_of(rows, RBF, 4, epsilon)
+        off = np.abs(tree.decision(X.astype(float)) - exact_of(rows, RBF).decision(X.astype(float)))
+        assert (off <= (epsilon + 1e-12) * np.abs(tree.cells.whole.dual).sum(axis=0)).all()
+        if epsilon:  # With 0 rounding decides of every cell that is far away.
+            check_single_precision(tree, X)
 
 
-def test_no_support_vector_of_a_node_is_farther_from_its_centroid_than_the_bound() -> None:
+def test_no_support_vector_of_a_cell_has_a_value_outside_of_its_bounds() -> None:
     rows = rows_of("regression")
-    tree = support_tree.fit(rows, RBF, settings_of("support_tree", rows.task, "rbf", size=2), 0)
-    X = np.concatenate([tree.nodes.centre, spread_out(rows).astype(np.float64)])
-    for node in range(len(tree.nodes.ranges)):
-        value, error = tree.of_node(X, node)
-        own = tree.kernel(X, tree.support[tree.nodes.rows(node)])
-        assert (np.abs(own - value[:, None]).max(axis=1) <= error + 1e-7).all()
+    for cells in (cells_for(exact_of(rows, RBF), 3), support_tree_of(rows, RBF, 3, 0.1).cells):
+        X = np.concatenate([cells.centre, spread_out(rows).astype(np.float64)])
+        ball = cells.balls(cells.rows(X))
+        values = RBF(X, cells.whole.support)
+        for cell, own in enumerate(np.split(values, cells.ends[:-1], axis=1)):
+            assert (own >= ball.least[:, [cell]] - 1e-9).all()
+            assert (own <= ball.most[:, [cell]] + 1e-9).all()
+        np.testing.assert_allclose(ball.at_centre, RBF(X, cells.centre), rtol=1e-9, atol=1e-12)
 
 
 def test_a_support_tree_with_a_coarser_bound_is_cheaper_and_worse() -> None:
     rows = rows_of("regression")
-    tree = support_tree.fit(rows, RBF, settings_of("support_tree", rows.task, "rbf", size=2), 0)
-    true = exact_of(rows, RBF).decision(rows.X)
+    X = rows.X.astype(float)
+    true = exact_of(rows, RBF).decision(X)
     cost, off = [], []
     for epsilon in (0.0, 0.05, 0.5):
-        decision, spent = replace(tree, epsilon=np.array([epsilon])).walked(rows.X)
-        cost.append(spent.mean())
+        tree = support_tree_of(rows, RBF, 2, epsilon)
+        decision, looked = tree.looked(X)
+        cost.append(tree.cells.multiplications(looked))
         off.append(np.abs(decision - true).mean())
     assert cost[0] > cost[1] > cost[2]
     assert off[0] < off[1] < off[2]
@@ -365,90 +393,88 @@ def test_a_support_tree_with_a_coarser_bound_is_cheaper_and_worse() -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_trees_take_fewer_multiplications_on_clustered_rows(name: str) -> None:
-    rows, kernel = clustered(1200), Kernel("rbf", 1.0)
+    rows, kernel = clustered(1200), Kernel("rbf", 4.0)
     whole = exact_of(rows, kernel)
-    tree = tree_of(name, rows, kernel)
+    tree = training_of(name).fit(rows, kernel, settings_of(name, rows.task, "rbf"), 0)
+    assert isinstance(tree, BallTree | SupportTree)
     assert len(whole.support) > 200
     assert tree.multiplications < 0.5 * whole.multiplications
-    spent = tree.walked(rows.X)[1] if isinstance(tree, SupportTree) else tree.bounds(rows.X)[2]
-    assert tree.multiplications == pytest.approx(spent.mean(), rel=0.1)
 
 
 @pytest.mark.parametrize("name", TREES)
+def test_where_cells_are_not_worth_it_the_exact_machine_is_kept(name: str) -> None:
+    """Twenty features, whose distances are all about the same."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 20)).astype(np.float32)
+    rows, kernel = leaf_rows(X, (X[:, 0] * X[:, 1] > 0).astype(int)), Kernel("rbf", 1 / 40)
+    found = training_of(name).fit(rows, kernel, settings_of(name, rows.task, "rbf"), 0)
+    assert isinstance(found, Exact)
+    stored = machine_of(name, packed(found.arrays()), found.shape)
+    np.testing.assert_array_equal(stored.decision(X), found.decision(X))
+
+
+def test_the_error_of_a_support_tree_is_within_its_tolerance_whatever_the_unit_of_targets() -> None:
+    """Also where α are a thousand times as large as targets, as in a ridge regression of little ridge."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(800, 2)).astype(np.float32)
+    for unit in (1.0, 1e5):
+        rows = replace(leaf_rows(X, unit * np.sin(2 * X[:, 0].astype(float))), task="regression")
+        settings = settings_of("support_tree", "regression", "rbf", ridge=1e-2)
+        tree = training_of("support_tree").fit(rows, Kernel("rbf", 4.0), settings, 0)
+        assert isinstance(tree, SupportTree)
+        test = rng.uniform(-3, 3, size=(500, 2))
+        true = tree.cells.whole.decision(test)
+        off = float(np.sqrt(((tree.decision(test) - true) ** 2).mean()))
+        assert off < 2 * 0.02 * float(true.std())
+
+
 @pytest.mark.parametrize("n", [1, 2])
-def test_trees_of_few_support_vectors(name: str, n: int) -> None:
+def test_trees_of_few_support_vectors(n: int) -> None:
     support = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32)[:n]
-    dual = np.array([[1.5], [-0.5]], np.float32)[:n]
-    whole = Exact(RBF, support, dual, np.array([0.1]))
-    children, ranges = grown(support, 1)[1:]
-    assert len(children) == 2 * n - 1
-    more = {"children": children, "ranges": ranges, "epsilon": np.zeros(1), "counted": np.zeros(1)}
-    tree = module_of(name).of_arrays(whole.arrays() | more)
+    whole = Exact(RBF, support, np.array([[1.5], [-0.5]], np.float32)[:n], np.array([0.1]))
+    ends = np.arange(1, n + 1)
     X = np.random.default_rng(0).normal(size=(50, 2))
-    value, true = tree.decision(X), whole.decision(X)
-    np.testing.assert_array_equal(value > 0, true > 0)
-    if name == "support_tree" or n == 1:
-        np.testing.assert_allclose(value, true, rtol=1e-9)
+    ball = BallTree(cells_of(whole, ends), np.zeros(1))
+    np.testing.assert_array_equal(ball.decision(X) > 0, whole.decision(X) > 0)
+    support_tree = SupportTree(cells_of(whole, ends), np.zeros(1), np.zeros(1))
+    np.testing.assert_allclose(support_tree.decision(X), whole.decision(X), rtol=1e-9)
 
 
-def test_a_tree_has_each_row_once_and_leaves_of_the_size_asked_for() -> None:
+def test_cells_have_each_row_once_and_are_of_the_size_asked_for() -> None:
     X = np.random.default_rng(0).standard_cauchy(size=(500, 3)).astype(np.float32)
     X[100:200] = X[0]
     for most in (1, 7, 600):
-        order, children, ranges = grown(X, most)
+        order, ends = halved(X, most)
         np.testing.assert_array_equal(np.sort(order), np.arange(500))
-        leaves = ranges[children[:, 0] == LEAF]
-        assert (leaves[:, 1] - leaves[:, 0]).max() <= most
-        nodes = ball_tree.nodes_of(X[order], children, ranges)
-        for node, (start, stop) in enumerate(ranges):
-            assert (nodes.distances(X[order][start:stop], node) <= nodes.radius[node]).all()
+        assert np.diff(ends, prepend=0).max() <= most
+        assert ends[-1] == 500
+        cells = cells_of(Exact(RBF, X[order], np.ones((500, 1), np.float32), np.zeros(1)), ends)
+        for cell, own in enumerate(np.split(X[order].astype(float), ends[:-1])):
+            off = np.sqrt(((own - cells.centre[cell]) ** 2).sum(axis=1))
+            assert (off <= cells.radius[cell]).all()
 
 
-def test_trees_that_are_none_are_refused() -> None:
-    machine = tree_of("ball_tree", clustered(100), RBF, size=4)
-    arrays = machine.arrays()
-    children, ranges = arrays["children"], arrays["ranges"]
-
-    def with_child(node: int, side: int, value: int) -> NDArray[np.int64]:
-        changed = children.copy()
-        changed[node, side] = value
-        return changed
-
-    wrong = [
-        {"children": with_child(0, 0, 0)},
-        {"children": with_child(0, 1, 1)},
-        {"children": with_child(0, 0, LEAF)},
-        {"children": with_child(0, 0, len(children))},
-        {"children": with_child(2, 0, 1)},
-        {"children": with_child(len(children) - 1, 0, -2)},
-        {"children": children[::-1]},
-        {"children": children[:-1]},
-        {"children": np.zeros((0, 2), np.int64), "ranges": np.zeros((0, 2), np.int64)},
-        {"ranges": ranges + 1},
-        {"ranges": np.full_like(ranges, 2**62)},
-        {"ranges": ranges[:, ::-1]},
-        {"counted": np.array([-1.0])},
-        {"counted": np.zeros(0)},
-    ]
-    for changed in wrong:
-        with pytest.raises(ValueError, match="tree"):
-            ball_tree.of_arrays(arrays | changed)
-    laplacian = replace(machine, kernel=Kernel("laplacian", 0.3)).arrays()
-    for module in (ball_tree, support_tree):
+def test_cells_that_are_none_are_refused() -> None:
+    for name, tree in (
+        ("ball_tree", ball_tree_of(clustered(100), RBF, 4)),
+        ("support_tree", support_tree_of(clustered(100), RBF, 4, 0.1)),
+    ):
+        arrays = tree.arrays()
+        ends = arrays["ends"]
+        wrong = [
+            {"ends": ends[::-1].copy()},
+            {"ends": ends[:-1]},
+            {"ends": np.concatenate([[0], ends])},
+            {"ends": np.concatenate([ends, ends[-1:]])},
+            {"ends": np.full_like(ends, 2**62)},
+            {"ends": np.zeros(0, np.int64)},
+            {"counted": np.array([-1.0])},
+            {"counted": np.zeros(0)},
+            *([{"epsilon": np.array([-1.0])}] if name == "support_tree" else []),
+        ]
+        for changed in wrong:
+            with pytest.raises(ValueError, match=r"cells|tolerance"):
+                machine_of(name, packed(arrays | changed), tree.shape)
+        laplacian = replace(tree.cells.whole, kernel=Kernel("laplacian", 0.3)).arrays()
         with pytest.raises(ValueError, match="another kernel"):
-            module.of_arrays(laplacian | {"epsilon": np.zeros(1)})
-
-
-def test_a_chain_of_nodes_is_refused() -> None:
-    """It would be a tree, but one that takes a level for each support vector."""
-    n = 100
-    inner = 2 * np.arange(n - 1)
-    children, ranges = np.full((2 * n - 1, 2), LEAF), np.empty((2 * n - 1, 2), np.int64)
-    children[inner] = np.column_stack([inner + 1, inner + 2])
-    ranges[0] = 0, n
-    ranges[inner + 1] = np.column_stack([np.arange(n - 1), np.arange(1, n)])
-    ranges[inner + 2] = np.column_stack([np.arange(1, n), np.full(n - 1, n)])
-    with pytest.raises(ValueError, match="levels"):
-        ball_tree.nodes_of(np.zeros((n, 2), np.float32), children, ranges)
-    short = ball_tree.nodes_of(np.zeros((1, 2), np.float32), np.array([[LEAF, LEAF]]), np.array([[0, 1]]))
-    assert len(short.radius) == 1
+            machine_of(name, packed(arrays | laplacian), tree.shape)

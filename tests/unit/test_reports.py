@@ -24,7 +24,6 @@ from dcpred.evaluation.evaluate import evaluate
 from dcpred.pages import charts
 from dcpred.pages.page import render
 from dcpred.reports.evaluation_page import evaluation_page
-from dcpred.reports.model_page import feature_shares
 from dcpred.reports.names import last_name, without_places
 from dcpred.reports.report import report
 from dcpred.reports.run_parts import bin_quantiles
@@ -34,6 +33,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Reference, class_numbers
+from dcpred_tasks.model.importances import known_importances
 from support.data import make_group
 from support.html_pages import Seen, check_page, seen, shown
 from support.models import random_model, random_rows
@@ -172,12 +172,12 @@ def test_shares_of_features_are_those_of_squared_distances() -> None:
     for leaf in range(model.n_leaves):
         scaled = rows * model.scaling.factor * model.leaf_factor[leaf]
         plain += model.leaf_rows[leaf] * ((scaled[::2] - scaled[1::2]) ** 2).mean(axis=0)
-    np.testing.assert_allclose(feature_shares(model), plain / plain.sum(), atol=0.01)
-    assert not feature_shares(replace(model, reference=None)).any()
+    np.testing.assert_allclose(known_importances(model), plain / plain.sum(), atol=0.01)
+    assert not known_importances(replace(model, reference=None)).any()
     coded = random_model(5, d=6, scaling="coded")
     coded = replace(coded, reference=Reference(np.zeros(coded.n_features), np.ones(coded.n_features)))
     assert coded.scaling.coding is not None
-    assert not feature_shares(coded)[coded.scaling.coding.is_coded].any()
+    assert not known_importances(coded)[coded.scaling.coding.is_coded].any()
 
 
 def test_a_model_of_one_leaf_without_names(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def test_a_range_is_what_is_checked(name: str) -> None:
     others: dict[str, object] = {"refine": False} if name == "triangle" else {}
     if name == "size":
         others = {"basis": "fourier"}
+    if name == "tolerance":
+        others = {"machine": "adapt_svm"}
     if name in ONLY_NUMBERS:
         others = {"task": "regression"}
     for within in (low, high) if high < float("inf") else (max(low, 1e-300),):

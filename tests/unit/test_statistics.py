@@ -16,8 +16,9 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
-from dcpred_tasks.scoring.outputs import default_outputs, encode_outputs
+from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
     ScoredRows,
     Statistics,
@@ -39,10 +40,10 @@ def observed(model: Model, X: Any, stride: int = 1, cuts: tuple[int, ...] = ()) 
     edges = [0, *cuts, len(X)]
     for start, stop in pairwise(edges):
         part = Statistics(model, outputs)
-        leaf = np.empty(stop - start, np.int32)
-        decision, status = score_rows(model, X[start:stop], leaves=leaf)
-        values = encode_outputs(model, outputs, decision, status)
-        part.observe(ScoredRows(X[start:stop], decision, status, leaf, values), start, stride)
+        rows = decide(model, X[start:stop], score=score_rows)
+        values = encode_outputs(model, columns(outputs), rows)
+        done = ScoredRows(X[start:stop], rows.decision, rows.status, rows.leaf, values)
+        part.observe(done, start, stride)
         total.add_packed(part.packed())
     return total
 

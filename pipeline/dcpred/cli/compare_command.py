@@ -57,7 +57,7 @@ from dcpred_tasks.storage.zarr_arrays import find_array
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time of each system; what does not end in it is told.",
+    help="Processor time of the fits of a system together; what does not end in it is told.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which rows are drawn.")
 @click.option(
@@ -90,7 +90,8 @@ def compare_command(
 
     Kernel machines share the scaling, γ and C that suit the exact machine on held-out rows. Each system is
     tried over its own grid, in processes of their own. Writes table.csv, table.md, two plots and report.html.
-    A comparison that was cut off goes on where it stopped when the same command is given again.
+    A comparison that was cut off goes on where it stopped when the same command is given again; other
+    systems are added to what is there.
     """
     check_cluster_options(workers, scheduler)
     check_packages("a comparison", "compare")

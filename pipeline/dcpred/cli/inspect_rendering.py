@@ -13,7 +13,11 @@ UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists noth
 def inspected(r: dict[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     schema = r.get("schema")
-    _flatten("", {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_gaps(r)}, pairs)
+    _flatten(
+        "",
+        {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_gaps(r), **_unpredicted(r)},
+        pairs,
+    )
     pairs += schema_lines(schema) if schema else []
     moved = drift_told(r["manifest"]) if r["kind"] == "scores" and r["manifest"] else None
     return rows([("drift", moved), *pairs] if moved else pairs)
@@ -47,6 +51,12 @@ def _gaps(r: dict[str, Any]) -> dict[str, Any]:
 
 def _named(one: dict[str, Any]) -> str:
     return str(one["feature"] if one["name"] is None else one["name"])
+
+
+def _unpredicted(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of the cost of a machine that the engine does not score."""
+    missing = r["kind"] == "model" and r["predicted_cost"] is None
+    return {"predicted_cost": "measured by dcpred evaluate"} if missing else {}
 
 
 def _flatten(prefix: str, value: Any, pairs: list[tuple[str, str]]) -> None:

@@ -38,6 +38,7 @@ class Commands(click.Group):
         "export": "Write scores as a table, beside the ids of their rows.",
         "errors": "List rows that have no score, and why.",
         "evaluate": "Accuracy (or RMSE and R²) and cost on labelled data.",
+        "explain": "Say why rows get what they get.",
         "report": "A page with pictures of a model, an evaluation, a search, a run or a comparison.",
         "compare": "Many systems side by side on one data set.",
         "inspect": "Say what a data set, a model or an output holds.",

@@ -21,6 +21,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
+from dcpred.cli.output_options import outputs_options
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
@@ -29,7 +30,6 @@ from dcpred.refresh.refresh import check_published, publish, refresh
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import store_threads
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
-from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 NOTIFY_SECONDS = 60.0  # time of a command that is told the result
@@ -37,7 +37,7 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 
 @click.command("refresh")
 @click.argument("places", type=ADDRESS, nargs=-1, metavar="MODEL DATA ROOT")
-@click.option("--outputs", metavar="NAMES", help=f"{','.join(OUTPUTS)} [default: all that the model gives].")
+@outputs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--full", is_flag=True, help="Score everything, and fix data, outputs and cut anew.")
 @click.option(
@@ -71,7 +71,8 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 @storage_option
 def refresh_command(
     places: tuple[Any, ...],
-    outputs: str | None,
+    outputs: tuple[str, ...] | None,
+    alpha: float | None,
     x: str,
     full: bool,
     keep: int | None,
@@ -103,9 +104,6 @@ def refresh_command(
         emit({name: told[name] for name in ("latest", "before")}, as_json, refresh_rendering.published)
         return
     model, data, root = _places(places, 3)
-    wanted = (
-        tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
-    )
     with _notified(notify) as told:
         limits = Limits(max_bad_rows, max_drift, max_shift)
         X = str(data) if is_pattern(str(data)) else find_array(data, x)
@@ -117,7 +115,8 @@ def refresh_command(
             root,
             pool,
             array=x,
-            outputs=wanted,
+            outputs=outputs,
+            alpha=alpha,
             tolerance=Tolerance(quarantine),
             limits=limits,
             keep=keep,

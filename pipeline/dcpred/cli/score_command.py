@@ -21,6 +21,7 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
+from dcpred.cli.output_options import outputs_options
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.runs.shards import Shard, parse_shard
@@ -29,7 +30,6 @@ from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.scoring.outputs import OUTPUTS
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 
@@ -52,7 +52,7 @@ SHARD = ShardType()
 @click.argument("model", type=ADDRESS)
 @click.argument("data", shell_complete=files)
 @click.argument("output", type=ADDRESS)
-@click.option("--outputs", metavar="NAMES", help=f"{','.join(OUTPUTS)} [default: all that the model gives].")
+@outputs_options
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option(
     "--quarantine",
@@ -93,7 +93,8 @@ def score_command(
     model: str | Path,
     data: str,
     output: str | Path,
-    outputs: str | None,
+    outputs: tuple[str, ...] | None,
+    alpha: float | None,
     x: str,
     quarantine: bool,
     max_failures: int,
@@ -121,20 +122,19 @@ def score_command(
         raise click.UsageError(
             f"--shard and {other} were both given, but one excludes the other; give one of them"
         )
-    wanted = (
-        tuple(name.strip() for name in outputs.split(",") if name.strip()) if outputs is not None else None
-    )
     tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
     asked_for = workers is not None or scheduler is not None
     X = find_array(data, x)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None
     if shard is not None:
-        part = score_shard(model, X, output, shard, pool, outputs=wanted, tolerance=tolerance, say=reporter())
+        part = score_shard(
+            model, X, output, shard, pool, outputs=outputs, alpha=alpha, tolerance=tolerance, say=reporter()
+        )
         if isinstance(part, ShardReport):
             emit(asdict(part), as_json, rendering.scored_shard)
         else:
             emit(asdict(part), as_json, rendering.scored, partial(check_rows_scored, part, tolerance))
         return
     act = partial(repair, level=level or "full") if mend else score
-    report = act(model, X, output, pool, outputs=wanted, tolerance=tolerance, say=reporter())
+    report = act(model, X, output, pool, outputs=outputs, alpha=alpha, tolerance=tolerance, say=reporter())
     emit(asdict(report), as_json, rendering.scored, partial(check_rows_scored, report, tolerance))

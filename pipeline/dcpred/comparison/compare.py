@@ -6,11 +6,16 @@ FOLDER/
   points/NAME.json    what came of a point, NAME.npz its predictions of the test rows
   table.csv, table.md, score_against_cost.png, kernel_error.png, report.html
 
-A comparison that was cut off goes on: a point with a result is not tried again.
+A comparison that was cut off goes on: a point with a result is not tried again. What earlier calls found in
+the same folder stays in the tables, and on the page.
 """
 
 import json
-from collections.abc import Sequence
+import math
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +24,10 @@ import numpy as np
 
 from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
-from dcpred.comparison.systems import EXACT, Point, chosen_systems, points_of
+from dcpred.comparison.systems import EXACT, Point, chosen_systems, every_system, points_of
 from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
+from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.progress import Reporter, say_where
 from dcpred.execution.workers import Pool
 from dcpred.pages.page import render
@@ -32,7 +38,8 @@ from dcpred_tasks.task_bodies.try_system import try_system
 
 MODULE = "dcpred.comparison.trial"
 ASKED, PAGE = "compare.json", "report.html"
-SHARED_SECONDS = 600.0  # time of what all systems wait for
+SHARED_SECONDS = 900.0  # processor time of what all systems wait for
+LOOK_SECONDS = 0.2  # time between two looks whether an end was asked for
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,14 @@ class Result:
     status: str
     """done, time limit, not installed, or failed."""
     why: str
+    """Why there is no result, or what else is to be said of one."""
     quality: float | None
     """Share of right classes, or RMSE, on the test rows."""
     cost_ratio: float | None
     """Time of a row in linear predictions."""
     us_per_row: float | None
     seconds: float | None
-    """Of training."""
+    """Processor time of its training alone, without what is shared."""
     bytes: int | None
     """Of the model."""
     agreement: float | None
@@ -89,6 +97,10 @@ class CompareReport:
     """The settings that all kernel machines share."""
     results: list[Result]
     kernel_errors: list[dict[str, Any]]
+    shared_seconds: float
+    """Processor time in which these settings were chosen and the scaling was learned."""
+    notes: list[str]
+    """What is to be known beside the table: sentences."""
 
 
 def compare(
@@ -105,21 +117,23 @@ def compare(
 
     systems        names with commas; None: all that learn the task
     budgets        of searches, as "20x"
-    limit_seconds  time that a system may take in this call
+    limit_seconds  processor time that the fits of a system may take together
 
     Raises SettingsError, DataError, PlanConflictError where the folder holds another comparison,
-    SchedulerError, InterruptedRunError.
+    SchedulerError, InterruptedRunError, IncompleteError where no point has a result.
     """
-    if limit_seconds <= 0:
-        raise SettingsError(f"the time limit was set to {limit_seconds:g} s; use more than 0")
+    if not 0 < limit_seconds < math.inf:
+        raise SettingsError(
+            f"the time limit was set to {limit_seconds:g} s, but it is a number of seconds; use more than 0"
+        )
     names = chosen_systems(systems, asked.task)
     points = {name: points_of(name, budgets) for name in names}
     with pool() as workers:
         say_where(say, "comparing", workers)
-        rows = _begun(asked, folder, points)
+        _begun(asked, folder, points)
         workers.check_sees(str(folder))
         _try_all(workers, folder, {SHARED: [SHARED]}, SHARED_SECONDS, say, "choosing scaling, γ and C")
-        shared = _told(folder, SHARED)
+        shared = told_of(folder, SHARED)
         if shared["status"] != "done":
             raise IncompleteError(
                 "settings for all kernel machines were to be chosen, but that ended with"
@@ -127,15 +141,22 @@ def compare(
             )
         work = {name: [point.name for point in its] for name, its in points.items()} | {KERNELS: [KERNELS]}
         _try_all(workers, folder, work, limit_seconds, say, "trying systems")
-    report = _reported(folder, asked.task, rows, shared, points)
+    report = read_comparison(folder)
     write_tables(report, folder)
     write_plots(report, folder)
     replace_bytes(folder / PAGE, render(comparison_page(report)).html.encode())
+    if not any(one.status == "done" for one in report.results):
+        first = report.results[0]
+        why = f"{first.status}: {first.why}" if first.why else first.status
+        raise IncompleteError(
+            f"{len(report.results):,} points were tried, but none has a result (the first one: {why}); use a"
+            " larger --time-limit or fewer --rows"
+        )
     return report
 
 
-def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> Rows:
-    """The rows, and the folder as it is to be, with what this call asks for beside what was asked before."""
+def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
+    """The folder as it is to be, with rows, and what this call asks for beside what was asked before."""
     told: dict[str, Any] = json.loads(json.dumps(asdict(asked)))
     file = folder / ASKED
     before: dict[str, Any] = {}
@@ -151,70 +172,96 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> Rows:
             )
     elif folder.exists() and any(folder.iterdir()):
         raise PlanConflictError(f"{folder} was to hold a comparison, but it holds other files; name another")
-    if (folder / ROWS).exists():
-        rows = read_rows(folder)
-    else:
+    if not (folder / ROWS).exists():
         rows = draw_rows(asked.train, asked.test, asked.task, asked.rows, asked.test_rows, asked.seed)
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
         write_rows(folder, rows)
     every = before.get("points", {}) | {p.name: asdict(p) for its in points.values() for p in its}
     replace_bytes(file, json.dumps(told | {"points": every}, indent=1).encode())
-    return rows
 
 
 def _try_all(
     workers: Any, folder: Path, work: dict[str, list[str]], limit: float, say: Reporter, title: str
 ) -> None:
-    tasks = [(str(folder), MODULE, points, limit) for points in work.values()]
-    with say.step(title, sum(map(len, work.values())), "points") as advance:
+    with say.step(title, sum(map(len, work.values())), "points") as advance, _stopping(folder) as stop:
+        tried, tasks = 0, [(str(folder), MODULE, points, limit, stop) for points in work.values()]
         for _, done in workers.each(try_system, tasks):
             if isinstance(done, Failure):
                 raise done.error
+            tried += len(done)
             advance(len(done))
+    total = sum(map(len, work.values()))
+    if tried < total:
+        raise interrupted(tried, total)
+
+
+@contextmanager
+def _stopping(folder: Path) -> Iterator[str]:
+    """The name of a file in the folder that is made when an end is asked for: processes end at once, which
+    else would go on for minutes.
+    """
+    name, over = f"stop-{os.getpid()}-{os.urandom(4).hex()}", threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_SECONDS):
+            if asked.is_set():
+                (folder / name).touch()
+                return
+
+    with listening() as asked:
+        watcher = threading.Thread(target=watch, daemon=True, name="dcpred-compare")
+        watcher.start()
+        try:
+            yield name
+        finally:
+            over.set()
+            watcher.join()
+            (folder / name).unlink(missing_ok=True)
 
 
 def read_comparison(folder: Path) -> CompareReport:
-    """What a folder holds of a comparison, as far as it has come. Raises DataError where nothing was"
-    " tried."""
+    """What a folder holds of a comparison, as far as it has come, in the order of systems. Raises DataError
+    where nothing was tried.
+    """
     asked = json.loads((folder / ASKED).read_text())
-    points: dict[str, list[Point]] = {}
-    for told in asked["points"].values():
-        point = Point(**told)
-        if (folder / POINTS / f"{point.name}.json").exists():
-            points.setdefault(point.system, []).append(point)
+    points = [Point(**told) for told in asked["points"].values()]
+    points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
     if not points or not (folder / ROWS).exists():
         raise DataError(f"a comparison was asked for at {folder}, but nothing of it is done; run it again")
-    return _reported(folder, asked["task"], read_rows(folder), _told(folder, SHARED), points)
+    order = {name: number for number, name in enumerate(every_system())}
+    points.sort(key=lambda point: order.get(point.system, len(order)))
+    return _reported(folder, asked["task"], read_rows(folder), told_of(folder, SHARED), points)
 
 
-def _told(folder: Path, name: str) -> dict[str, Any]:
+def told_of(folder: Path, name: str) -> dict[str, Any]:
+    """What came of a point, as it was written."""
     found: dict[str, Any] = json.loads((folder / POINTS / f"{name}.json").read_text())
     return found
 
 
 def _reported(
-    folder: Path, task: str, rows: Rows, shared: dict[str, Any], points: dict[str, list[Point]]
+    folder: Path, task: str, rows: Rows, shared: dict[str, Any], points: list[Point]
 ) -> CompareReport:
     exact = _predicted(folder, f"{EXACT}-0")
     results = []
-    for system, its in points.items():
-        for point in its:
-            told = _told(folder, point.name)
-            own = _predicted(folder, point.name) if told["status"] == "done" else None
-            known = {name: told.get(name) for name in ("quality", "cost_ratio", "us_per_row", "seconds")}
-            results.append(
-                Result(
-                    system=system,
-                    what=point.what,
-                    status=told["status"],
-                    why=told.get("why", _limit(told)),
-                    bytes=told.get("bytes"),
-                    agreement=_agreement(own, exact, task),
-                    multiplications=told.get("multiplications"),
-                    **known,
-                )
+    for point in points:
+        told = told_of(folder, point.name)
+        own = _predicted(folder, point.name) if told["status"] == "done" else None
+        known = {name: told.get(name) for name in ("quality", "cost_ratio", "us_per_row", "seconds")}
+        results.append(
+            Result(
+                system=point.system,
+                what=point.what,
+                status=told["status"],
+                why=told.get("why") or _limit(told),
+                bytes=told.get("bytes"),
+                agreement=_agreement(own, exact, task),
+                multiplications=told.get("multiplications"),
+                **known,
             )
-    errors = _told(folder, KERNELS) if (folder / POINTS / f"{KERNELS}.json").exists() else {}
+        )
+    there = (folder / POINTS / f"{KERNELS}.json").exists()
+    errors: dict[str, Any] = told_of(folder, KERNELS) if there else {"status": "done"}
     return CompareReport(
         folder=str(folder),
         task=task,
@@ -224,7 +271,35 @@ def _reported(
         shared=shared["settings"],
         results=results,
         kernel_errors=errors.get("errors", []),
+        shared_seconds=shared.get("seconds", 0.0),
+        notes=[*_cut(results), *_without_errors(errors), *_left_out(rows)],
     )
+
+
+def _cut(results: list[Result]) -> list[str]:
+    """A sentence on the systems whose grids the time limit cut."""
+    cut = dict.fromkeys(one.system for one in results if one.status == "time limit")
+    words = []
+    for system in cut:
+        its = [one for one in results if one.system == system]
+        words.append(f"{system} ({sum(one.status == 'done' for one in its)} of {len(its)} points)")
+    return [f"The time limit cut short {', '.join(words)}."] if words else []
+
+
+def _without_errors(told: dict[str, Any]) -> list[str]:
+    if told["status"] == "done":
+        return []
+    why = told.get("why") or _limit(told)
+    return [f"Errors of kernel functions are missing: {told['status']}{f', {why}' if why else ''}."]
+
+
+def _left_out(rows: Rows) -> list[str]:
+    told = []
+    if rows.n_bad:
+        told.append(f"{rows.n_bad:,} rows are left out, for not all of their values are finite.")
+    if rows.n_unseen:
+        told.append(f"{rows.n_unseen:,} test rows are left out, of classes that no training row has.")
+    return told
 
 
 def _limit(told: dict[str, Any]) -> str:

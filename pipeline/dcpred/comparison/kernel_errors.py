@@ -6,14 +6,15 @@ import numpy as np
 
 from dcpred.comparison.rows import Rows
 from dcpred.comparison.systems import SIZES
+from dcpred_tasks.machine_training.linear import fit_basis
 from dcpred_tasks.model.kernels import Kernel, median_gamma
-from dcpred_tasks.model.machine import BASES, basis_module
+from dcpred_tasks.model.machine import BASES
 
 MOST_ROWS, SEEDS = 500, 3
 OF_ROWS = ("nystrom", "kmeans_nystrom")  # exact where every row is a landmark
 
 
-def kernel_errors(rows: Rows, shared: dict[str, Any]) -> list[dict[str, Any]]:
+def kernel_errors(rows: Rows) -> list[dict[str, Any]]:
     """By basis, kernel and size: functions that there are, and the mean error over seeds.
 
     rbf         rows of standard scaling, γ by the median distance
@@ -36,8 +37,8 @@ def kernel_errors(rows: Rows, shared: dict[str, Any]) -> list[dict[str, Any]]:
         for size in (size for size in SIZES[name] if len(own) > size or name not in OF_ROWS):
             errors, functions = [], 0
             for seed in range(SEEDS):
-                basis = basis_module(name).fit_basis(name, own, kernel, size, np.random.default_rng(seed))
-                Z = basis(own)
+                basis = fit_basis(name, own, kernel, size, np.random.default_rng(seed))
+                Z = basis(own.astype(np.float64))
                 functions = Z.shape[1]
                 errors.append(float(np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)))
             found.append(

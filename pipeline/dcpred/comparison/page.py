@@ -70,7 +70,7 @@ def comparison_page(report: "CompareReport") -> Page:
 def write_plots(report: "CompareReport", folder: Path) -> None:
     """The pictures as files of their own."""
     paints: dict[str, Paint | None] = {
-        SCORE_PLOT: _score_paint(report) if any(one.status == "done" for one in report.results) else None,
+        SCORE_PLOT: score_paint(report) if any(one.status == "done" for one in report.results) else None,
         ERROR_PLOT: _error_paint(report) if report.kernel_errors else None,
     }
     for name, paint in paints.items():
@@ -97,10 +97,10 @@ def _score(report: "CompareReport", front: list["Result"]) -> Picture:
     )
     lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]
     table = Table(["system", "with", "accuracy" if percents else "RMSE", "cost"], lines, texts=2)
-    return charts.picture("Score against cost", text, _score_paint(report), table=table, wide=True)
+    return charts.picture("Score against cost", text, score_paint(report), table=table, wide=True)
 
 
-def _score_paint(report: "CompareReport") -> Paint:
+def score_paint(report: "CompareReport") -> Paint:
     percents = report.task == "classification"
     factor = 100.0 if percents else 1.0
     done = [one for one in report.results if one.status == "done"]

@@ -1,6 +1,6 @@
 """The rows of a comparison: drawn from a data set once, kept in its folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.survey import survey_rows
 
 ROWS = "rows.npz"
+NUMBERS = ("n_classes", "n_unseen", "n_bad")
+LOOKED_AT = 20_000  # targets that are looked at for whether they are classes
 LEAST_ROWS = 50
 
 
@@ -24,7 +27,9 @@ class Rows:
 
     X       float32 (n, n_features)
     target  int64 class numbers, or float64; (n,)
-    classes their names; empty for regression
+    n_classes  0 for regression
+    n_unseen   test rows that were left out, for no training row has their class
+    n_bad      rows of both kinds that were left out, for not all of their values are finite
     """
 
     X: SingleArray
@@ -32,15 +37,22 @@ class Rows:
     X_test: SingleArray
     target_test: NDArray[Any]
     n_classes: int
+    n_unseen: int = 0
+    n_bad: int = 0
 
     @property
     def task(self) -> str:
         return "classification" if self.n_classes else "regression"
 
+    def taken(self, numbers: NDArray[np.int64]) -> "Rows":
+        """These training rows alone."""
+        return replace(self, X=self.X[numbers], target=self.target[numbers])
+
 
 def read_rows(folder: Path) -> Rows:
     found: dict[str, Any] = dict(read_arrays(folder / ROWS))
-    return Rows(**found | {"n_classes": int(found["n_classes"])})
+    counts = {name: int(found.get(name, 0)) for name in NUMBERS}  # earlier versions kept fewer
+    return Rows(**found | counts)
 
 
 def draw_rows(
@@ -56,12 +68,15 @@ def draw_rows(
     total = int(zarr_arrays.open_array(train[0]).shape[0])
     order = rng.permutation(total)
     held = 0 if test is not None else min(n_test, total // 5)
-    X, y = _read(train, np.sort(order[held : held + n]))
-    if test is None:
-        X_test, y_test = _read(train, np.sort(order[:held]))
-    else:
+    numbers, test_numbers = np.sort(order[held : held + n]), np.sort(order[:held])
+    if test is not None:
         there = int(zarr_arrays.open_array(test[0]).shape[0])
-        X_test, y_test = _read(test, np.sort(rng.permutation(there)[:n_test]))
+        test_numbers = np.sort(rng.permutation(there)[:n_test])
+    X, y = _read(train, numbers)
+    X_test, y_test = _read(test or train, test_numbers)
+    bad = len(numbers) + len(test_numbers) - len(X) - len(X_test)
+    if task == "classification":
+        _check_classes(train[1], order)
     if len(X) < LEAST_ROWS or not len(X_test):
         raise DataError(
             f"systems were to be compared on {train[0]}, but {len(X):,} finite rows are left to train on and"
@@ -74,13 +89,26 @@ def draw_rows(
         )
     X, X_test = _coded(train[0], X, X_test)
     if task == "regression":
-        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0)
+        return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0, n_bad=bad)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
-    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes))
+    unseen = int((~known).sum())
+    return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes), unseen, bad)
+
+
+def _check_classes(address: str, order: NDArray[np.int64]) -> None:
+    """Raise DataError where targets look like numbers, as training does."""
+    y = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
+    survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
+    different = len(np.unique(y))
+    if y.dtype.kind == "f" and different > max(len(y) // 2, 2):
+        raise DataError(
+            f"classification was asked for, but y has {different:,} different values in {len(y):,} rows; use"
+            " regression (--task regression), or give y fewer classes"
+        )
 
 
 def _coded(x: str, X: SingleArray, X_test: SingleArray) -> tuple[SingleArray, SingleArray]:
@@ -96,7 +124,7 @@ def _coded(x: str, X: SingleArray, X_test: SingleArray) -> tuple[SingleArray, Si
 
 
 def write_rows(folder: Path, rows: Rows) -> None:
-    write_arrays(folder / ROWS, {**vars(rows), "n_classes": np.array(rows.n_classes)})
+    write_arrays(folder / ROWS, {**vars(rows)} | {name: np.array(getattr(rows, name)) for name in NUMBERS})
 
 
 def _read(addresses: tuple[str, str], numbers: NDArray[np.int64]) -> tuple[SingleArray, NDArray[Any]]:

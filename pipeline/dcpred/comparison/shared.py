@@ -1,15 +1,21 @@
 """Scaling, γ and C (or ridge) that all kernel machines of a comparison share: those that suit the exact
-machine on rows that are held out of the training rows.
+machine on rows that are held out of the training rows. Scalings are learned here, once, for all of them.
 """
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from dcpred.comparison.rows import Rows
-from dcpred.estimators.classifier import DCPredClassifier
-from dcpred.estimators.regressor import DCPredRegressor
+from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.training.division import learn_scaling
+from dcpred_tasks.training.in_memory import train_rows
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
 
 MOST_ROWS, MOST_HELD = 1_500, 2_000
 SCALINGS = ("standard", "minmax")
@@ -22,58 +28,78 @@ RIDGES = (1e-3, 1e-2, 1e-1)
 
 def choose_shared(rows: Rows) -> dict[str, Any]:
     """Settings; `standard`, those that are best with standard scaling; `of`, what some machines have
-    otherwise; and all that were tried. Learned scaling, which takes longer, is tried with the C or ridge that
-    is best of the others.
+    otherwise; `scalings` of all training rows by their names; and all that were tried. Learned scaling, which
+    takes longer, is tried with the C or ridge that is best of the others.
     """
     held = min(MOST_HELD, len(rows.X) // 3)
     order = np.random.default_rng(0).permutation(len(rows.X))
     test, train = order[:held], order[held : held + MOST_ROWS]
+    some = rows.taken(train)
+    scalings = {name: scaling_of(some, name) for name in (*SCALINGS, "learned")}
     tried: list[dict[str, Any]] = []
     name, values = ("C", PENALTIES) if rows.n_classes else ("ridge", RIDGES)
 
+    def error(values: Mapping[str, object]) -> float:
+        scaling = scalings[str(values["scaling"])]
+        given = {"machine": "exact", **values}
+        model = fitted_with(some, scaling, {key: value for key, value in given.items() if key != "scaling"})
+        return _error(model, rows, test)
+
     def attempt(scaling: str, gamma: float, value: float) -> None:
         settings = {"scaling": scaling, "gamma": gamma, name: value}
-        tried.append({"settings": settings, "error": _error(rows, train, test, settings)})
+        tried.append({"settings": settings, "error": error(settings)})
 
     for scaling in SCALINGS:
-        unit = _unit_gamma(rows, scaling)
+        unit = _unit_gamma(scalings[scaling](some.X))
         for width, value in product(WIDTHS, values):
             attempt(scaling, width * unit, value)
-    tree_C = _c_of_trees(rows, train, test) if rows.n_classes else None
+    # C of local deep kernels, which overfit where exact machines do not
+    trees = {"scaling": "standard", "machine": "ldkl", "size": 16}
+    tree_C = min(TREE_PENALTIES, key=lambda C: error(trees | {"C": C})) if rows.n_classes else None
     strength = min(tried, key=lambda one: one["error"])["settings"][name]
     for width in LEARNED_WIDTHS:
         attempt("learned", width, strength)
     best = min(tried, key=lambda one: one["error"])
     of_standard = [one for one in tried if one["settings"]["scaling"] == "standard"]
+    used = dict.fromkeys((best["settings"]["scaling"], "standard"))
     return {
         "settings": best["settings"],
         "error": best["error"],
         "standard": min(of_standard, key=lambda one: one["error"])["settings"],
         "of": {"ldkl": {"C": tree_C}} if tree_C else {},
+        "scalings": {scaling: scaling_of(rows, scaling).as_lists() for scaling in used},
         "tried": tried,
     }
 
 
-def _c_of_trees(rows: Rows, train: Any, test: Any) -> float:
-    """C of local deep kernels, which overfit where exact machines do not."""
-    settings = {"scaling": "standard", "machine": "ldkl", "size": 16}
-    return min(TREE_PENALTIES, key=lambda C: _error(rows, train, test, settings | {"C": C}))
+def scaling_of(rows: Rows, name: str) -> Scaling:
+    """The scaling of all these rows."""
+    settings = make_settings({"task": rows.task, "scaling": name, "categorical": "none"})
+    weight = np.ones(len(rows.X))
+    survey = survey_rows(rows.X, rows.target, weight, 0, rows.task)
+    return learn_scaling(rows.X, rows.target, weight, survey, settings)
 
 
-def _unit_gamma(rows: Rows, scaling: str) -> float:
+def fitted_with(rows: Rows, scaling: Scaling, values: Mapping[str, object]) -> Model:
+    """A model of these settings, in one leaf of all rows unless they say otherwise, with a scaling that is
+    there already.
+    """
+    one_leaf = {"n_leaves": 1, "max_leaf_rows": 1_000_000}
+    settings = make_settings({"task": rows.task, "categorical": "none", **one_leaf, **values})
+    weight = np.ones(len(rows.X))
+    survey = survey_rows(rows.X, rows.target, weight, 0, rows.task)
+    classes = tuple(range(rows.n_classes))
+    factors = np.ones(rows.n_classes)
+    return train_rows(rows.X, rows.target, weight, factors, survey, settings, classes, 1, scaling=scaling)
+
+
+def _unit_gamma(X: Any) -> float:
     """1 / (features × variance) of scaled rows."""
-    X = rows.X.astype(np.float64)
-    spread = X.std(axis=0) if scaling == "standard" else np.ptp(X, axis=0)
-    scaled = (X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0]
-    return float(1.0 / (X.shape[1] * max(scaled.var(), 1e-12)))
+    return float(1.0 / (X.shape[1] * max(float(X.astype(np.float64).var()), 1e-12)))
 
 
-def _error(rows: Rows, train: Any, test: Any, settings: dict[str, Any]) -> float:
-    common = {"machine": "exact", "n_leaves": 1, "max_leaf_rows": MOST_ROWS, "random_state": 0, "n_jobs": 1}
-    given: dict[str, Any] = common | settings
-    made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(**given)
-    made.fit(rows.X[train], rows.target[train])
-    found = made.predict(rows.X[test])
+def _error(model: Model, rows: Rows, test: Any) -> float:
+    found = score_rows(model, rows.X[test])[0]
     if rows.n_classes:
-        return float((found != rows.target[test]).mean())
-    return float(((found - rows.target[test]) ** 2).mean())
+        return float((class_numbers(found) != rows.target[test]).mean())
+    return float(((found[:, 0] - rows.target[test]) ** 2).mean())

@@ -1,7 +1,8 @@
 """The systems that are compared, each with the points of its cost grid, the cheapest first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from dcpred_tasks.errors import SettingsError
@@ -9,8 +10,7 @@ from dcpred_tasks.model.machine import BASES, BOTH, MACHINES, known
 
 OURS = "dcpred"
 EXACT = "exact"
-# One leaf of all rows.
-WHOLE: dict[str, Any] = {"n_leaves": 1, "max_leaf_rows": 1_000_000, "local_rows": 20_000}
+LOCAL_ROWS = 20_000  # training rows of an exact machine, at most
 SIZES: dict[str, Sequence[int]] = {
     "nystrom": (16, 64, 256, 1024),
     "kmeans_nystrom": (16, 64, 256, 1024),
@@ -19,14 +19,18 @@ SIZES: dict[str, Sequence[int]] = {
     "tensor_sketch": (64, 256, 1024, 4096),
     "maclaurin": (64, 256, 1024, 4096),
     "maclaurin_h01": (64, 256, 1024, 4096),
-    "adapt_svm": (16, 64, 256),
-    "group_svm": (16, 64, 256),
-    "reduced_set": (16, 64, 128),
+    "adapt_svm": (2, 16, 64, 256),
+    "group_svm": (2, 16, 64, 256),
+    "reduced_set": (8, 16, 32, 64, 128),
     "aesvm": (5, 20, 50),
     "ldkl": (4, 16, 64, 256),
     "ball_tree": (8, 32),
     "support_tree": (8, 32),
 }
+# τ of AdaptSVM, as in its paper; ε of a support tree by its error.
+TOLERANCES = {"adapt_svm": (0.5, 1000.0), "support_tree": (0.02, 0.1)}
+# γ as in the paper of AdaptSVM, 1 / features, where its assumptions hold better.
+WIDE: dict[str, Any] = {"scaling": "standard", "gamma": "scale"}
 LANDMARKS = (4, 8, 16, 32, 64)
 LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest machines first
 TREES = (20, 100, 400)
@@ -46,8 +50,7 @@ class Point:
 
     name      of its files: SYSTEM-WHAT
     what      what it has, in words
-    settings  of an estimator of ours, beside those that all kernel machines share
-    shared    whether scaling, γ and C or ridge are those that suit the exact machine
+    settings  of an estimator of ours; of a machine or basis beside those that all kernel machines share
     rival     the system of RIVALS; "" for one of ours
     size      what a rival counts
     """
@@ -56,9 +59,13 @@ class Point:
     name: str
     what: str
     settings: dict[str, Any] = field(default_factory=dict)
-    shared: bool = False
     rival: str = ""
     size: int = 0
+
+    @property
+    def machine(self) -> str:
+        """The machine or basis that it has; "" where it has neither."""
+        return str(self.settings.get("machine") or self.settings.get("basis") or "")
 
 
 def every_system() -> tuple[str, ...]:
@@ -100,30 +107,32 @@ def points_of(system: str, budgets: Sequence[str]) -> list[Point]:
             Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), rival=system, size=n) for n in sizes
         ]
     if system == "dc_svm":
-        return [
-            Point(
-                system,
-                f"{system}-{n}",
-                f"{n} leaves",
-                {"machine": EXACT, "n_leaves": n, "max_leaf_rows": WHOLE["max_leaf_rows"]},
-                shared=True,
-            )
-            for n in LEAVES
+        own = {"machine": EXACT, "local_rows": LOCAL_ROWS}
+        return [Point(system, f"{system}-{n}", f"{n} leaves", own | {"n_leaves": n}) for n in LEAVES]
+    return _of_machine(system)
+
+
+def _of_machine(system: str) -> list[Point]:
+    """One leaf of all rows, of each size and tolerance."""
+    one = known(system)
+    own: dict[str, Any] = {"basis" if system in BASES else "machine": system, "local_rows": LOCAL_ROWS}
+    if "rbf" not in one.kernels:
+        own |= {"kernel": one.kernels[0], "gamma": "scale"}
+    points = []
+    for size, tolerance in product(SIZES.get(system, (0,)), TOLERANCES.get(system, (0.0,))):
+        name, words = f"{system}-{size}", [f"{size} {one.counted}"] if size else []
+        settings = own | ({"size": size} if size else {})
+        if tolerance:
+            name, settings = f"{name}-{tolerance:g}", settings | {"tolerance": tolerance}
+            words.append(f"{one.tolerated} {tolerance:g}")
+        points.append(Point(system, name, ", ".join(words), settings))
+    if system == "adapt_svm":
+        wide = [point for point in points if point.settings["tolerance"] == max(TOLERANCES[system])]
+        points += [
+            replace(p, name=f"{p.name}-wide", what=f"{p.what}, γ = 1/features", settings=p.settings | WIDE)
+            for p in wide[:3:2]
         ]
-    which = "basis" if system in BASES else "machine"
-    own: dict[str, Any] = WHOLE | {which: system}
-    if "rbf" not in known(system).kernels:
-        own |= {"kernel": known(system).kernels[0], "gamma": "scale"}
-    return [
-        Point(
-            system,
-            f"{system}-{size}",
-            f"{size} {known(system).counted}" if size else "",
-            own | ({"size": size} if size else {}),
-            shared=True,
-        )
-        for size in SIZES.get(system, (0,))
-    ]
+    return points
 
 
 def _ours(budgets: Sequence[str]) -> list[Point]:

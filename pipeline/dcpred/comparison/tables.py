@@ -31,7 +31,7 @@ def heads(report: "CompareReport") -> list[str]:
         quality,
         "cost",
         "µs a row",
-        "training, s",
+        "fit, s",
         "KiB",
         "agrees with exact",
         "multiplications",
@@ -46,7 +46,7 @@ def cells(report: "CompareReport", one: "Result") -> list[str]:
     percent = report.task == "classification"
     return [
         one.system,
-        one.what,
+        f"{one.what} ({one.why})".strip() if one.why else one.what,
         _number(one.quality, 100.0 if percent else 1.0, 4),
         _number(one.cost_ratio, 1.0, 3),
         _number(one.us_per_row, 1.0, 3),
@@ -83,11 +83,16 @@ def unbeaten(points: list["Result"], more_is_better: bool) -> list["Result"]:
 def said(report: "CompareReport") -> str:
     """What was compared, in a few sentences."""
     shared = ", ".join(f"{name} {_short(value)}" for name, value in report.shared.items())
-    return (
+    sentences = [
         f"{report.n_rows:,} training rows and {report.n_test_rows:,} test rows of {report.n_features:,}"
-        f" features. Kernel machines share {shared}, which suit the exact machine on held-out training rows."
-        " Cost is the time of a row in linear predictions, one thread."
-    )
+        " features.",
+        f"Kernel machines share {shared}, which suit the exact machine on held-out training rows: that took"
+        f" {_short(report.shared_seconds)} s of a processor once, beside the fits.",
+        "A fit is the processor time of the training of a point alone; cost is the time of a row in linear"
+        " predictions, one thread.",
+        *report.notes,
+    ]
+    return " ".join(sentences)
 
 
 def _short(value: Any) -> str:

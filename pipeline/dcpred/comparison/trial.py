@@ -1,18 +1,22 @@
 """One point of a comparison, in a process of its own, so that a time limit can end it and what it imports is
 nobody's but its own:
 
-    python -m dcpred.comparison.trial FOLDER NAME
+    python -m dcpred.comparison.trial FOLDER NAME SECONDS
 
-writes FOLDER/points/NAME.json, and NAME.npz with its predictions of the test rows. The process ends when its
-standard input does: nobody waits for its result then.
+writes FOLDER/points/NAME.json, and NAME.npz with its predictions of the test rows. SECONDS is the processor
+time that it may take to fit; it ends with SIGXCPU there. It ends, too, when its standard input does: nobody
+waits for its result then.
 """
 
 import json
 import os
+import resource
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +24,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.comparison.kernel_errors import kernel_errors
-from dcpred.comparison.rivals import fit_rival
+from dcpred.comparison.rivals import Predict, rival
 from dcpred.comparison.rows import Rows, read_rows
-from dcpred.comparison.shared import choose_shared
+from dcpred.comparison.shared import choose_shared, fitted_with
+from dcpred.comparison.systems import Point
 from dcpred.cost.measured import measure_call
-from dcpred.estimators.classifier import DCPredClassifier
-from dcpred.estimators.regressor import DCPredRegressor
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.engine import machine_code
+from dcpred_tasks.machines.exact import Exact
+from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.model.machine import known, training_of
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.atomic_files import replace_bytes, write_arrays
 
 SHARED, KERNELS = "shared", "kernel_errors"
 POINTS = "points"
 COST_SECONDS, COST_REPEATS = 0.5, 5  # about what the timings of a point take, and how many they are
+Fit = Callable[[], tuple[Predict, dict[str, Any]]]
 
 
-def main(folder: Path, name: str) -> None:
+def main(folder: Path, name: str, limit_seconds: float) -> None:
     """Write what came of a point."""
     rows = read_rows(folder)
     told: dict[str, Any]
     if name == SHARED:
-        told = choose_shared(rows)
+        with counted(limit_seconds) as time:
+            told = choose_shared(rows)
+        told["seconds"] = time.seconds
     elif name == KERNELS:
-        told = {"errors": kernel_errors(rows, _shared(folder))}
+        with counted(limit_seconds) as time:
+            told = {"errors": kernel_errors(rows)}
+        told["seconds"] = time.seconds
     else:
-        point = json.loads((folder / "compare.json").read_text())["points"][name]
-        told = _tried(folder, name, point, rows)
+        point = Point(**json.loads((folder / "compare.json").read_text())["points"][name])
+        told = _tried(folder, point, rows, limit_seconds)
     replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | told).encode())
+
+
+@dataclass
+class Spent:
+    """Processor seconds, filled in at the end."""
+
+    seconds: float = 0.0
+
+
+@contextmanager
+def counted(limit_seconds: float) -> Iterator[Spent]:
+    """Counts the processor time of this process, its threads and its children; the system ends it with
+    SIGXCPU where it takes more than so many seconds.
+    """
+    found = Spent()
+    begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    most = int(np.ceil(own.ru_utime + own.ru_stime + limit_seconds))
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+    try:
+        yield found
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+        found.seconds = _processor_seconds() - begin
+
+
+def _processor_seconds() -> float:
+    """Of this process and of children that have ended."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def _shared(folder: Path) -> dict[str, Any]:
@@ -54,27 +101,19 @@ def _shared(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _tried(folder: Path, name: str, point: dict[str, Any], rows: Rows) -> dict[str, Any]:
-    begin = time.perf_counter()
-    if point["rival"]:
-        predict, n_bytes = fit_rival(point["rival"], point["size"], rows, _shared(folder))
-        told: dict[str, Any] = {}
-    else:
-        chosen = _shared(folder)
-        shared = chosen["settings"] | chosen["of"].get(point["system"], {}) if point["shared"] else {}
-        model = _fitted(rows, {"random_state": 0, "n_jobs": 1} | shared | point["settings"])
-        predict, n_bytes = _predictor(model), model.nbytes
-        told = {"multiplications": _multiplications(model), "leaves": model.n_leaves}
-    seconds = time.perf_counter() - begin
+def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict[str, Any]:
+    """A fit, its predictions, and what they cost."""
+    fit = _fit_of(point, rows, _shared(folder))  # what is imported is imported there
+    with counted(limit_seconds) as time:
+        predict, told = fit()
     predicted = predict(rows.X_test)
-    write_arrays(folder / POINTS / f"{name}.npz", {"predicted": predicted})
+    write_arrays(folder / POINTS / f"{point.name}.npz", {"predicted": predicted})
     us, linear = measure_call(predict, rows.X_test, COST_SECONDS, repeats=COST_REPEATS)
     return told | {
         "quality": quality(predicted, rows),
         "us_per_row": us,
         "cost_ratio": us / linear,
-        "seconds": seconds,
-        "bytes": n_bytes,
+        "seconds": time.seconds,
     }
 
 
@@ -85,20 +124,65 @@ def quality(predicted: NDArray[Any], rows: Rows) -> float:
     return float(np.sqrt(np.mean((predicted - rows.target_test) ** 2)))
 
 
-def _fitted(rows: Rows, parameters: dict[str, Any]) -> Model:
-    made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(**parameters)
-    model: Model = made.fit(rows.X, rows.target).model_
-    return model
+def _fit_of(point: Point, rows: Rows, shared: dict[str, Any]) -> Fit:
+    if point.rival:
+        return rival(point.rival, point.size, rows, shared)
+    if not point.machine:
+        return _ours(point, rows)
+    training_of(point.machine)
+
+    def fit() -> tuple[Predict, dict[str, Any]]:
+        values = shared["settings"] | shared["of"].get(point.system, {}) | point.settings
+        scaling = Scaling.of(shared["scalings"][values.pop("scaling")])
+        model = fitted_with(rows, scaling, values)
+        return _predictor(model), _told(model) | {"why": note_of(point, rows, model)}
+
+    return fit
 
 
-def _predictor(model: Model) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    regression, two = model.task == "regression", model.n_outputs == 1
+def _ours(point: Point, rows: Rows) -> Fit:
+    """Ours, by the estimators, which choose what is not said; with machine code that is there already."""
+    from dcpred.estimators.classifier import DCPredClassifier  # noqa: PLC0415 - Dask comes with it
+    from dcpred.estimators.regressor import DCPredRegressor  # noqa: PLC0415
+
+    with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
+        for bitcode in ("engine.machine_code.ENGINE", "training.compiled_refinement.REFINEMENT"):
+            module, name = bitcode.rsplit(".", 1)
+            machine_code.warm("host", getattr(import_module(f"dcpred_tasks.{module}"), name))
+    made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
+        random_state=0, n_jobs=1, **point.settings
+    )
+
+    def fit() -> tuple[Predict, dict[str, Any]]:
+        model: Model = made.fit(rows.X, rows.target).model_
+        return _predictor(model), _told(model)
+
+    return fit
+
+
+def _told(model: Model) -> dict[str, Any]:
+    return {"bytes": model.nbytes, "multiplications": _multiplications(model), "leaves": model.n_leaves}
+
+
+def note_of(point: Point, rows: Rows, model: Model) -> str:
+    """What the line of a point says beside its size: that it was trained on fewer rows, or is not what its
+    name says.
+    """
+    largest = int(model.leaf_rows.max())
+    most = known(point.machine).most_trained_on(largest, int(point.settings.get("local_rows", largest)))
+    of_rows = f"{most:,} of {largest:,} rows" if model.n_leaves == 1 else f"{most:,} rows of a leaf at most"
+    notes = [f"trained on {of_rows}"] if most < largest else []
+    if point.machine in ("ball_tree", "support_tree") and isinstance(model.machine(0), Exact):
+        notes.append("bounds do not help: the exact machine")
+    return "; ".join(notes)
+
+
+def _predictor(model: Model) -> Predict:
+    regression = model.task == "regression"
 
     def predict(X: NDArray[Any]) -> NDArray[Any]:
         decision, _ = score_rows(model, X)
-        if regression:
-            return decision[:, 0].astype(np.float64)
-        return (decision[:, 0] > 0).astype(np.int64) if two else decision.argmax(axis=1)
+        return decision[:, 0].astype(np.float64) if regression else class_numbers(decision)
 
     return predict
 
@@ -123,4 +207,4 @@ def _end_with_input() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_input, daemon=True).start()
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

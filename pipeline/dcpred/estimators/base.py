@@ -7,17 +7,18 @@ arrays are trained on through the same graphs as the command line, on the worker
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
@@ -31,7 +32,10 @@ from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse
+from dcpred_tasks.model.answers import novelty_of
+from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names, feature_names
+from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
 from dcpred_tasks.schema.column import Number
@@ -41,7 +45,7 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.zarr_arrays import array_address
-from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
@@ -57,6 +61,23 @@ PLAIN_SETTINGS: dict[str, object] = {
     "landmarks": 32,
     "products": 0,
 }
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def if_calibrated(method: F) -> F:
+    """A method of estimators that are to know how sure they are: others do not have it."""
+    found: F = available_if(_is_calibrated)(method)
+    return found
+
+
+def _is_calibrated(estimator: Any) -> bool:
+    if not estimator.calibrate:
+        raise AttributeError(
+            "how sure predictions are was asked for, but calibrate was set to False; set it to True, and fit"
+        )
+    return True
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
@@ -276,27 +297,73 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         if is_sparse(X):
             return np.concatenate([self._values(strip, early) for strip in dense_strips(X)])
-        schema = self._encoding()
-        if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
-            return self._of_columns(X, schema, early)
-        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        rows = self._rows(X)
         if out_of_core.is_out_of_core(rows):
             return out_of_core.decision(self.model_, rows, early)
-        rows = validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
         decision, _ = score_rows(self.model_, rows, early=early)
         return decision
 
-    def _of_columns(self, X: Any, schema: Schema, early: bool) -> Any:
-        """Decision values of the rows of a frame as the one that was trained on."""
+    def _rows(self, X: Any) -> Any:
+        """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
+        an array in memory.
+        """
+        schema = self._encoding()
+        if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
+            return self._encoded_rows(X, schema)
+        rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
+        if out_of_core.is_out_of_core(rows):
+            return rows
+        return validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
+
+    def _encoded_rows(self, X: Any, schema: Schema) -> Any:
+        """Raw rows of a frame as the one that was trained on."""
         if is_a(X, DASK_FRAME):
-            return out_of_core.decision(self.model_, lazy_tables.encoded(X, schema), early)
+            return lazy_tables.encoded(X, schema)
         out_of_core.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
                 f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
                 " pass a frame with the columns of model.feature_names_in_"
             )
-        return score_rows(self.model_, encode_frame(schema, X), early=early)[0]
+        return encode_frame(schema, X)
+
+    def novelty(self, X: Any) -> Any:
+        """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
+        nearer to their mean than it does, as the model scales features; 1 beyond all of them. Lazy where X
+        is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
+        """
+        novelty_of(self._fitted())
+        return self._each_row(X, novelty_block, ())
+
+    def _fitted(self) -> Model:
+        check_is_fitted(self, "model_")
+        model: Model = self.model_
+        return model
+
+    def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
+        """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
+        DataError, which names the row, for one in memory that has no score.
+        """
+        if is_sparse(X):
+            found = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
+        else:
+            rows = self._rows(X)
+            if out_of_core.is_out_of_core(rows):
+                return out_of_core.each_row(self.model_, rows, block, shape, *more)
+            found = block(rows, self.model_, *more)
+        check_scored(found.reshape(len(found), -1))
+        return found
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """What share of the squared distance between rows each feature makes, float64 (n_features_in_,), sum
+        1: its variance times the square of the factor that the scaling gives it (times those of leaves). It
+        tells what the model looks at, and not what a feature does to a prediction.
+        """
+        shares, schema = importances(self._fitted()), self._encoding()
+        if schema is None or not self._of_frame:
+            return shares
+        return np.array([shares[span].sum() for _, span in schema.spans])
 
     def _scored(self, X: Any, early: bool = False) -> Any:
         """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""

@@ -12,11 +12,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core
-from dcpred.estimators.base import DCPredBase
+from dcpred.estimators.base import DCPredBase, if_calibrated
 from dcpred.estimators.class_names import check_class_weight, class_names, named
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.compact_model import class_numbers
-from dcpred_tasks.task_bodies.predict_block import check_numbered
+from dcpred_tasks.task_bodies.predict_block import check_numbered, probability_block
 from dcpred_tasks.training.settings import make_settings, settings_dict
 
 
@@ -109,8 +110,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
     local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
-        the square of this number. None: 8000.
+        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
+        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows), default 100000
@@ -127,8 +128,15 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     size : int (from 0 to 1,000,000) or None, default None
         How large another basis or machine is: what it counts is listed under Other systems. None: what suits
         it.
+    tolerance : float (0 or more) or None, default None
+        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
+        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
+        values. None: what suits it.
     keep_support_vectors : bool, default False
         Keep the local machines in the model. Early prediction needs them.
+    calibrate : bool, default True
+        Measure on rows that are held out of a second fit of some leaves how sure predictions are:
+        probabilities, intervals and novelty need it.
     random_state : int, RandomState or None, default None
         Start of every random choice. The same number gives the same model.
     n_jobs : int or None, default None
@@ -136,8 +144,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     budget : str or None, default None
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only class_weight,
-        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
-        holds what was found. None: the settings that are given. Where none is given and there
+        keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
+        `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
         Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
@@ -194,7 +202,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         machine: str | None = None,
         basis: str | None = None,
         size: int | None = None,
+        tolerance: float | None = None,
         keep_support_vectors: bool = False,
+        calibrate: bool = True,
         random_state: Any = None,
         n_jobs: int | None = None,
         budget: str | None = None,
@@ -235,7 +245,9 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.machine = machine
         self.basis = basis
         self.size = size
+        self.tolerance = tolerance
         self.keep_support_vectors = keep_support_vectors
+        self.calibrate = calibrate
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.budget = budget
@@ -306,6 +318,22 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         is refused (DataError); columns in another order are put in order.
         """
         return self._labels(self._scored(X))
+
+    @if_calibrated
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of classes_, float64 (n_samples, n_classes), lazy where X is: measured on rows that
+        were held out, of rows weighed as those of training. That of the label is the largest. A row without
+        a score has NaN lazily; in memory DataError names it. Needs calibrate=True.
+        """
+        calibration, decision = calibration_of(self._fitted()), self._scored(X)
+        if out_of_core.is_out_of_core(decision):
+            return out_of_core.probabilities(decision, calibration)
+        return probability_block(decision, calibration)
+
+    @if_calibrated
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
 
     def predict_early(self, X: Any) -> Any:
         """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True.

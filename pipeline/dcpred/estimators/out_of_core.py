@@ -1,6 +1,6 @@
 """Estimators over Dask collections and Zarr arrays: the graphs of the command line, and lazy prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,14 @@ from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.task_bodies.predict_block import decision_block, label_block, number_block
+from dcpred_tasks.task_bodies.predict_block import (
+    decision_block,
+    label_block,
+    number_block,
+    probability_block,
+)
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 
@@ -271,6 +277,31 @@ def decision(model: Model, X: Any, early: bool) -> da.Array:
         chunks=(rows.chunks[0], (model.n_outputs,)),
         dtype=model.score_dtype,
         meta=np.empty((0, 0), model.score_dtype),
+    )
+
+
+def each_row(
+    model: Model, X: Any, block: Callable[..., NDArray[Any]], shape: tuple[int, ...], *more: Any
+) -> da.Array:
+    """What `block` gives for raw rows and a model, float64 (n_samples, *shape), as a Dask array."""
+    check_features(X.shape, np.dtype(X.dtype), model.n_features)
+    rows = X if isinstance(X, da.Array) else da.from_array(X)
+    rows = rows.rechunk({1: -1})
+    return rows.map_blocks(
+        block,
+        dask.delayed(model, pure=False),
+        *more,
+        **({"chunks": (rows.chunks[0], *shape)} if shape else {"drop_axis": 1}),
+        dtype=np.float64,
+        meta=np.empty((0,) * (1 + len(shape))),
+    )
+
+
+def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
+    """Probabilities (n_samples, n_classes) of decision values, computed chunk by chunk when asked for."""
+    chunks = (decision.chunks[0], (len(calibration.prior),))
+    return decision.map_blocks(
+        probability_block, calibration=calibration, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0))
     )
 
 

@@ -10,9 +10,11 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase
+from dcpred.estimators.base import DCPredBase, if_calibrated
 from dcpred.estimators.class_names import check_numbers
-from dcpred_tasks.task_bodies.predict_block import check_scored
+from dcpred_tasks.model.answers import intervals_of
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
@@ -92,8 +94,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     max_leaf_rows : int (from 2 to 1,000,000 rows), default 8000
         A leaf with more rows is split again.
     local_rows : int (from 2 to 100,000 rows) or None, default None
-        Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes times
-        the square of this number. None: 8000.
+        Rows of a leaf that train its local machine, or another machine that is made of it, at most. They
+        bound the memory of a task: 8 bytes times the square of this number. None: 8000.
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows), default 100000
@@ -110,8 +112,15 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     size : int (from 0 to 1,000,000) or None, default None
         How large another basis or machine is: what it counts is listed under Other systems. None: what suits
         it.
+    tolerance : float (0 or more) or None, default None
+        How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,
+        beyond which it is computed exactly. support_tree: the error, in standard deviations of decision
+        values. None: what suits it.
     keep_support_vectors : bool, default False
         Keep the local machines in the model. Early prediction needs them.
+    calibrate : bool, default True
+        Measure on rows that are held out of a second fit of some leaves how sure predictions are:
+        probabilities, intervals and novelty need it.
     random_state : int, RandomState or None, default None
         Start of every random choice. The same number gives the same model.
     n_jobs : int or None, default None
@@ -119,8 +128,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     budget : str or None, default None
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only
-        keep_support_vectors, max_leaf_rows, sample_rows and random_state may be given with it. `settings_`
-        holds what was found. None: the settings that are given. Where none is given and there
+        keep_support_vectors, calibrate, max_leaf_rows, sample_rows and random_state may be given with it.
+        `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
         generalised cross-validation.
     directory : path or None, default None
@@ -174,7 +183,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         machine: str | None = None,
         basis: str | None = None,
         size: int | None = None,
+        tolerance: float | None = None,
         keep_support_vectors: bool = False,
+        calibrate: bool = True,
         random_state: Any = None,
         n_jobs: int | None = None,
         budget: str | None = None,
@@ -212,7 +223,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.machine = machine
         self.basis = basis
         self.size = size
+        self.tolerance = tolerance
         self.keep_support_vectors = keep_support_vectors
+        self.calibrate = calibrate
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.budget = budget
@@ -244,6 +257,15 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         DataError names it. Names of features are compared as in DCPredClassifier.
         """
         return self._scored(X)[:, 0]
+
+    @if_calibrated
+    def predict_interval(self, X: Any, alpha: float = DEFAULT_ALPHA) -> Any:
+        """Lower and upper bounds, float64 (n_samples, 2), lazy where X is. A share `alpha` of rows like those
+        of training lies outside, from 0.01 to 0.5. A row without a score has NaN lazily; in memory DataError
+        names it. Raises SettingsError for another alpha. Needs calibrate=True.
+        """
+        intervals_of(self._fitted()).at(alpha)
+        return self._each_row(X, interval_block, (2,), alpha)
 
     def predict_early(self, X: Any) -> Any:
         """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.evaluation.counted_values import CountedValues
+from dcpred_tasks.model.answers import probabilities
 from dcpred_tasks.model.compact_model import Model, Scores
 
 COUNTED = 2**16  # different probabilities that are told apart
@@ -20,8 +21,8 @@ BINS = 15
 
 def class_probabilities(model: Model, decision: Scores) -> NDArray[np.floating] | None:
     """The probabilities (n, n_classes) of rows with these decision values; None where a model gives none."""
-    give = getattr(model, "probabilities", None)
-    return None if give is None else give(decision)
+    calibrated = model.sureness is not None and model.sureness.calibration is not None
+    return probabilities(model, decision) if calibrated else None
 
 
 class ProbabilityMeasures:

@@ -116,7 +116,8 @@ class Parts:
     def part_root(self, name: str, x: str = "") -> Root:
         """The root of a part. Raises PlanConflictError where it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
-        found = open_root(place, Settings(x, self.root.settings.outputs) if x else None)
+        fixed = self.root.settings
+        found = open_root(place, Settings(x, fixed.outputs, fixed.alpha) if x else None)
         if x and found.settings.data != x and not self.job.full:
             raise PlanConflictError(
                 f"{place.address} holds runs of {found.settings.data}, and {x} was given; name another root,"

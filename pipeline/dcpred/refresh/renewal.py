@@ -44,6 +44,8 @@ class Job:
     model_hash: str
     outputs: tuple[str, ...]
     """Output columns in their order."""
+    alpha: float | None
+    """What one of them takes; None where none does."""
     pool: Pool | None
     tolerance: Tolerance
     full: bool
@@ -133,8 +135,8 @@ class Renewal:
 
     def _is_of(self, name: str, state: InputState) -> bool:
         run, job = self.root.whole_run(name), self.job
-        asked = job.model_hash, job.outputs, self.x, state.n_rows
-        if run is None or (run.model_hash, run.outputs, run.x, run.n_rows) != asked:
+        asked = job.model_hash, job.outputs, job.alpha, self.x, state.n_rows
+        if run is None or (run.model_hash, run.outputs, run.alpha, run.x, run.n_rows) != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
@@ -155,7 +157,13 @@ class Renewal:
         """A finished run of this input: one that was cut off, which is gone on with, or a new one."""
         job, cut, address = self.job, self._cut(state), self.root.place.address
         run, plan, model = plan_run(
-            job.model, self.x, address, job.outputs, may_lack_chunks=job.tolerance.quarantine, cut=cut
+            job.model,
+            self.x,
+            address,
+            job.outputs,
+            alpha=job.alpha,
+            may_lack_chunks=job.tolerance.quarantine,
+            cut=cut,
         )
         name, begun = self._place_for(run, state)
         planned = replace(run, output=absolute(self.root.address(name))), plan, model

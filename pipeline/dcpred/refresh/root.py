@@ -21,6 +21,7 @@ from dcpred.runs.ledger import INPUTS, MANIFEST, PLAN, Ledger, standing_run
 from dcpred.runs.manifest import plan_digest
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.model.sureness import check_alpha
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.input_chunks import InputState
 from dcpred_tasks.storage.place import (
@@ -44,7 +45,9 @@ class Settings:
     data: str
     """Address of X, or the pattern of several."""
     outputs: tuple[str, ...] | None = None
-    """Output columns that were asked for; None for all that the model gives."""
+    """Output columns that were asked for; None for those that the model has without being asked."""
+    alpha: float | None = None
+    """Share of rows outside of intervals; None: as it is without being named."""
     cut: Cut | None = None
     """How runs are cut; None before the first."""
     form: str = ""
@@ -188,7 +191,10 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
     try:
         if value["format"] != FORMAT or value["version"] > VERSION:
             raise ValueError
-        outputs, cut = value["outputs"], value["cut"]
+        # Earlier versions had no intervals.
+        outputs, cut, alpha = value["outputs"], value["cut"], value.get("alpha")
+        if alpha is not None:
+            check_alpha(float(alpha))
         texts = {name: value[name] for name in _TEXTS}
         lists: dict[str, Any] = {name: tuple(value[name]) for name in _LISTS}
         if not all(type(text) is str for text in texts.values()):
@@ -199,6 +205,7 @@ def _parsed(place: Place, value: dict[str, Any]) -> Settings:
             raise ValueError
         return Settings(
             outputs=None if outputs is None else tuple(str(name) for name in outputs),
+            alpha=None if alpha is None else float(alpha),
             cut=None if cut is None else Cut(**{name: cut[name] for name in _NUMBERS}),
             **texts,
             **lists,

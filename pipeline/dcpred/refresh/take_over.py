@@ -46,7 +46,7 @@ def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: Inpu
     """Blocks that hold the same rows in both runs, made of the same input chunks; all but these must be
     scored.
     """
-    kept = ("x", "model_hash", "outputs", "chunk_rows", "block_rows", "stride")
+    kept = ("x", "model_hash", "outputs", "alpha", "chunk_rows", "block_rows", "stride")
     if any(getattr(old, name) != getattr(run, name) for name in kept):
         return []
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)

@@ -54,11 +54,19 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
             found.append(("calibration error", percent(r["calibration_error"], 2)))
     else:
         found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
+        found += _intervals(r)
     found += _early(r)
     if r.get("cost_ratio") is not None:
         found.append(("cost, linear predictions", _cost(r)))
         found.append(("time of a row", f"{number(r['us_per_row'], 3)} µs"))
     return found
+
+
+def _intervals(r: dict[str, Any]) -> list[tuple[str, str]]:
+    if r.get("interval_coverage") is None:
+        return []
+    name = f"inside {percent(1 - r['interval_alpha'], 0)} intervals"
+    return [(name, percent(r["interval_coverage"])), ("mean width of these", number(r["interval_width"]))]
 
 
 def _cost(r: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ from dcpred.pages.text import counted, number, percent, plain, size
 from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections
 from dcpred.reports.names import last_name, without_places
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.importances import known_importances
 from dcpred_tasks.training.settings import Settings
 
 DRAWN_FEATURES = 15
@@ -70,11 +70,13 @@ def _lead(told: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
 
 
 def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+    cost = told["predicted_cost"]
+    shown = number(cost["cost_ratio"], 3) if cost else "measured by dcpred evaluate"
     return [
         ("features", f"{told['n_features']:,}"),
         ("leaves", f"{told['n_leaves']:,}"),
         ("landmarks", f"{told['n_landmarks']:,}"),
-        ("predicted cost, linear predictions", number(told["predicted_cost"]["cost_ratio"], 3)),
+        ("predicted cost, linear predictions", shown),
         ("size", size(told["compact_bytes"])),
     ]
 
@@ -125,27 +127,8 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
     return charts.picture("Sizes of leaves", text, paint, table=table)
 
 
-def feature_shares(model: Model) -> FloatArray:
-    """What each feature makes of the expected squared distance of two rows, (n_features,): factor² × variance
-    of the training rows, in the mean over leaves by their rows; 0 for coded features.
-    """
-    shares = np.zeros(model.n_features)
-    if model.reference is None:
-        return shares
-    factors = model.factors**2
-    weights = model.leaf_rows if len(factors) > 1 else np.ones(1)
-    squared = np.average(factors, axis=0, weights=weights)
-    coding = model.scaling.coding
-    source = model.scaling.source
-    for column, feature in enumerate(source):
-        if coding is None or not coding.is_coded[feature]:
-            shares[feature] += squared[column] * model.reference.sd[feature] ** 2
-    total = shares.sum()
-    return np.asarray(shares / total if total > 0 else shares)
-
-
 def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
-    shares = feature_shares(model)
+    shares = known_importances(model)
     order = np.argsort(-shares, kind="stable")
     shown = [int(j) for j in order[:DRAWN_FEATURES] if shares[j] >= LEAST_SHARE]
     if not shown:
@@ -159,7 +142,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         charts.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
         axes.set_xlabel("share of squared distances, %")
 
-    coded = model.scaling.coding
+    coded = model.scaling.coding if model.sureness is None else None
     unused = int((shares == 0).sum()) - (len(coded.features) if coded else 0)
     text = (
         f"The model compares rows by their distance in scaled features. {called(shown[0])} makes"
@@ -186,8 +169,10 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     return charts.picture("What distances are made of", text, paint, size=(360, height), table=table)
 
 
-def _cost(told: dict[str, Any]) -> Picture:
+def _cost(told: dict[str, Any]) -> Picture | None:
     cost = told["predicted_cost"]
+    if cost is None:
+        return None
     values = [float(cost[part]) for part in PARTS]
 
     def paint(axes: Any) -> None:

@@ -5,7 +5,7 @@ each, as decision_CLASS. Further ones are made here: row, the number of the row 
 status_name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from dcpred.results.stored_scores import StoredScores
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.scoring.outputs import STATUS, StatusArray, Values
+from dcpred_tasks.scoring.output_column import OutputColumn, StatusArray, Values
+from dcpred_tasks.scoring.outputs import STATUS
 
 ROW, STATUS_NAME = "row", "status_name"
-INTERVAL = ("low", "high")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def run_fields(scores: StoredScores) -> list[Field]:
     found = [Field(ROW, pa.int64(), _row_numbers)]
     for column in scores.columns:
         if column is not STATUS:
-            found += _output_fields(column.name, scores.arrays[column.name])
+            found += _output_fields(column, scores.arrays[column.name])
     texts = tuple(status.name.lower() for status in Status)
     found.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
     found.append(Field(STATUS_NAME, pa.string(), _status_names, known=texts))
@@ -78,26 +78,20 @@ def _status_names(rows: Rows) -> pa.Array:
     return pa.array(names[rows.status], pa.string())
 
 
-def _output_fields(name: str, array: zarr.Array[Any]) -> list[Field]:
+def _output_fields(column: OutputColumn, array: zarr.Array[Any]) -> list[Field]:
     """The columns of one output array; rows whose status is not 1 have no value."""
+    name = column.name
     names = _texts(array.attrs.get("labels"))
     if names is not None and array.ndim == 1:
         return [Field(name, pa.string(), partial(_named, name, names), name, "", names)]
     kind = pa.from_numpy_dtype(array.dtype)
     if array.ndim == 1:
         return [Field(name, kind, partial(_numbers, name, None), name, array.fill_value)]
-    suffixes = _suffixes(name, array.shape[1], array.attrs.get("classes"))
+    suffixes = column.numbers(array.attrs, array.shape[1]) or range(array.shape[1])
     return [
         Field(f"{name}_{suffix}", kind, partial(_numbers, name, number), name, array.fill_value)
         for number, suffix in enumerate(suffixes)
     ]
-
-
-def _suffixes(name: str, n: int, classes: Any) -> Sequence[str]:
-    """What tells the numbers of a row apart: classes, both ends of an interval, or their places."""
-    if isinstance(classes, list) and len(classes) == n:
-        return [str(one) for one in classes]
-    return INTERVAL if name == "interval" and n == len(INTERVAL) else [str(i) for i in range(n)]
 
 
 def _texts(value: Any) -> tuple[str, ...] | None:

@@ -12,7 +12,6 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 
 from dcpred.results.stored_scores import StoredScores, open_stored
-from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import check_options, is_remote
 from dcpred_tasks.storage.addresses import storage_options as given_options
@@ -61,9 +60,9 @@ def open_scores(
     partial          whether the run may be unfinished: rows that are not scored yet have status 0
     storage_options  as --storage-option of the command line
 
-    Returns an xarray.Dataset of Dask arrays over the dimension "sample" (and "output", labelled by the
-    classes), or where xarray is not installed a dict of zarr.Array by name. Raises PlanConflictError where
-    there is no output, DataError where it is unfinished.
+    Returns an xarray.Dataset of Dask arrays over the dimension "sample" (and "output" or "class", labelled by
+    the classes, or "bound"), or where xarray is not installed a dict of zarr.Array by name. Raises
+    PlanConflictError where there is no output, DataError where it is unfinished.
     """
     with given_options(check_options(storage_options or {})):
         scores = open_stored(output, partial=partial)
@@ -95,7 +94,8 @@ def _dataset(scores: StoredScores, known: Mapping[str, Names]) -> Any:
         decoded: Callable[[ArrayLike], Any] = bound(named, own)
         options = {"dask": "parallelized", "output_dtypes": [object], "keep_attrs": True}
         data[name] = xarray.apply_ufunc(decoded, data[name], **options)
-    classes = data[DECISION].attrs.get("classes") if DECISION in data else None
-    if isinstance(classes, list) and len(classes) == data.sizes.get("output"):
-        data = data.assign_coords(output=classes)
+    for column in scores.columns:
+        array = scores.arrays[column.name]
+        if array.ndim > 1 and (told := column.numbers(array.attrs, array.shape[1])) is not None:
+            data = data.assign_coords({column.dimensions[1]: told})
     return data.assign_attrs(run=scores.run.run, finished=scores.finished)

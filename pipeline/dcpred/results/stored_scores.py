@@ -13,7 +13,8 @@ from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
+from dcpred_tasks.scoring.output_column import OutputColumn, StatusArray, Values
+from dcpred_tasks.scoring.outputs import STATUS
 from dcpred_tasks.storage import zarr_arrays
 
 # What is read at once: so many rows or bytes, whichever is less, and no less than one chunk.

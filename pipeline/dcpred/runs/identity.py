@@ -9,9 +9,16 @@ from dcpred_tasks.storage.digests import digest_json
 
 
 def run_hash(
-    X: zarr.Array[Any], model_hash: str, outputs: tuple[str, ...], chunk_rows: int, block_rows: int
+    X: zarr.Array[Any],
+    model_hash: str,
+    outputs: tuple[str, ...],
+    chunk_rows: int,
+    block_rows: int,
+    alpha: float | None = None,
 ) -> str:
-    """What tells a run from any other: its input as it is now, its model, its outputs, and how it is cut."""
+    """What tells a run from any other: its input as it is now, its model, its outputs with the alpha that one
+    of them takes, and how it is cut.
+    """
     identity = {
         "content": stored_chunks.fingerprint(X),
         "shape": list(X.shape),
@@ -20,5 +27,6 @@ def run_hash(
         "outputs": list(outputs),
         "chunk_rows": chunk_rows,
         "block_rows": block_rows,
+        **({} if alpha is None else {"alpha": alpha}),
     }
     return digest_json(identity)

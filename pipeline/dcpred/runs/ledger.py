@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records, parsed_record
 from dcpred_tasks.errors import PlanConflictError
-from dcpred_tasks.scoring.outputs import OUTPUTS
+from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA
+from dcpred_tasks.scoring.outputs import OUTPUTS, columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.place import (
@@ -100,7 +101,7 @@ class Ledger:
                 self.kept.forget()
 
     def _plan(self) -> bytes:
-        return encoded({"format": FORMAT, "version": VERSION, **asdict(self.run)})
+        return encoded({"format": FORMAT, "version": VERSION, **self.run.told()})
 
     def write_plan(self) -> None:
         """Write the plan anew, whatever stands there."""
@@ -130,7 +131,7 @@ class Ledger:
 
     def _check(self, plan: dict[str, Any]) -> None:
         if plan.get("run") != self.run.run:
-            told = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
+            told = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
             differs = [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
             raise PlanConflictError(
                 f"{self.address} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
@@ -242,8 +243,9 @@ def open_ledger(output: str | Path) -> Ledger:
             f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; {other}"
         )
     try:
-        # Plans of earlier versions name no stride.
-        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.name != "stride"}
+        # Plans of earlier versions name no stride, and those without intervals no alpha.
+        optional = ("stride", "alpha")
+        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.name not in optional}
         run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": place.address})
         if not _possible(run):
             raise ValueError
@@ -271,11 +273,16 @@ def _possible(run: ScoreRun) -> bool:
         return False
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
-    return (
-        run.n_rows <= MOST_BLOCKS * run.block_rows
-        and bool(run.outputs)
-        and all(name in OUTPUTS for name in run.outputs)
-    )
+    if not run.outputs or not all(name in OUTPUTS for name in run.outputs):
+        return False
+    takes_alpha = any(column.takes_alpha for column in columns(run.outputs))
+    if takes_alpha != (run.alpha is not None) or (takes_alpha and not _is_alpha(run.alpha)):
+        return False
+    return run.n_rows <= MOST_BLOCKS * run.block_rows
+
+
+def _is_alpha(value: Any) -> bool:
+    return type(value) is float and LEAST_ALPHA <= value <= LARGEST_ALPHA
 
 
 def _note(place: Place, name: str) -> dict[str, Any] | None:

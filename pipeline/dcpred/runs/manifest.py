@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dcpred.execution.events import by_name, is_heard, tell
@@ -58,7 +58,7 @@ def make_manifest(
     value = {
         "format": FORMAT,
         "version": VERSION,
-        **asdict(ledger.run),
+        **ledger.run.told(),
         "n_blocks": plan.n_blocks,
         **totals(ledger.records()),
         **describe_run(ledger.run, ledger.records()),

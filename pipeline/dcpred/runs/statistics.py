@@ -11,7 +11,8 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.scoring.drift import drift
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
+from dcpred_tasks.scoring.output_column import OutputColumn
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
 from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.digests import digest, digest_json

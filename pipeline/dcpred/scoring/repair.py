@@ -48,6 +48,7 @@ def repair(
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
+    alpha: float | None = None,
     tolerance: Tolerance = STRICT,
     level: str = "full",
     say: Reporter = SILENT,
@@ -63,7 +64,7 @@ def repair(
             f"level {level!r} was asked for, but a repair goes by {' or '.join(LEVELS)}; use one of them"
         )
     ledger = open_ledger(output)
-    planned, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=True)
+    planned, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     with (pool or score_pool(x, output))() as workers:
@@ -77,6 +78,7 @@ def repair(
             output,
             lambda: nullcontext(workers),
             outputs=planned.outputs,
+            alpha=planned.alpha,
             tolerance=tolerance,
             repaired=ledger.run.run,
             say=say,
@@ -87,7 +89,7 @@ def _check_same_run(was: ScoreRun, planned: ScoreRun, n_blocks: int) -> None:
     """Raise PlanConflictError unless the run is the same, but for what input chunks hold."""
     if planned.run == was.run:
         return
-    kept = ("model_hash", "outputs", "n_rows", "chunk_rows", "block_rows")
+    kept = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
     if any(getattr(was, name) != getattr(planned, name) for name in kept):
         Ledger(planned, n_blocks).check()
     if planned.x != was.x:

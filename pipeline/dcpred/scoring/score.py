@@ -4,6 +4,7 @@ A block is read, scored, written and committed by one task (dcpred_tasks.task_bo
 same plan again does only what is missing; a finished run writes nothing.
 """
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -32,7 +33,8 @@ from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import DataError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
-from dcpred_tasks.scoring.outputs import default_outputs
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
+from dcpred_tasks.scoring.outputs import columns, default_outputs, possible_outputs
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -51,11 +53,13 @@ def plan_run(
     output: str | Path,
     outputs: tuple[str, ...] | None = None,
     *,
+    alpha: float | None = None,
     may_lack_chunks: bool = False,
     cut: Cut | None = None,
 ) -> Planned:
     """Check everything that can be checked before anything is written. Raises RefusedErrors.
 
+    alpha  share of rows outside of intervals; None: as it is without being named
     cut  how the run is to be cut. None: as what stands in `output` is, if that has as many rows; else by the
          number of rows
     """
@@ -63,7 +67,9 @@ def plan_run(
     artifact = open_artifact(model_path)
     model = artifact.model()
     check_self_test(model, artifact.self_test(), str(model_path), plain=True)
-    outputs = check_outputs(outputs, model.task)
+    outputs, alpha = check_outputs(outputs, model.task, alpha)
+    for column in columns(outputs, alpha):
+        column.require(model)
     X = zarr_arrays.open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
@@ -75,19 +81,20 @@ def plan_run(
     if not may_lack_chunks:
         stored_chunks.check_complete(x, X)
     cut = cut or _standing_cut(output, X)
+    more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
         X.shape[1],
         np.dtype(X.dtype).itemsize,
         zarr_arrays.chunk_rows(X),
-        model.n_outputs,
+        model.n_outputs + sum(math.prod(column.row_shape(model)) for column in more),
         ahead=AHEAD if is_remote(x) else 0,
         behind=BEHIND if is_remote(output) else 0,
         cut=cut,
     )
     x, place = absolute(x), absolute(output)
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows),
+        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha),
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -97,6 +104,7 @@ def plan_run(
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
         stride=0 if cut is None else cut.stride,
+        alpha=alpha,
     )
     return run, plan, model
 
@@ -120,6 +128,7 @@ def score(
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
+    alpha: float | None = None,
     tolerance: Tolerance = STRICT,
     repaired: str | None = None,
     planned: Planned | None = None,
@@ -132,6 +141,7 @@ def score(
               process is given up only where that is a worker)
     repaired  the run to go on with, though input chunks may have been restored since: dcpred.scoring.repair
               has looked at them
+    alpha     share of rows outside of intervals, where these are among the outputs; None: one in ten
     planned   what `plan_run` gave for this model, X, output and outputs, where it was asked before
 
     Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
@@ -139,7 +149,9 @@ def score(
     """
     begin = time.perf_counter()
     lacking = tolerance.quarantine or repaired is not None
-    run, plan, model = planned or plan_run(model_path, x, output, outputs, may_lack_chunks=lacking)
+    run, plan, model = planned or plan_run(
+        model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking
+    )
     input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
     ledger = Ledger(run, plan.n_blocks)
     begun = ledger.check()
@@ -253,21 +265,29 @@ def check_rows_scored(report: ScoreReport, tolerance: Tolerance) -> None:
         )
 
 
-def check_outputs(outputs: tuple[str, ...] | None, task: str) -> tuple[str, ...]:
-    """Output columns in their order; all that a model for this task gives where None were asked for. Raises
-    SettingsError.
+def check_outputs(
+    outputs: tuple[str, ...] | None, task: str, alpha: float | None = None
+) -> tuple[tuple[str, ...], float | None]:
+    """Output columns in their order, those that a model for this task has without being asked where None are
+    named; and the alpha that one of them takes, None where none does. Raises SettingsError.
     """
-    if outputs is None:
-        return default_outputs(task)
-    possible = default_outputs(task)
-    if not outputs:
-        raise SettingsError(
-            f"no outputs were asked for, but a model for {task} gives {' and '.join(possible)}; name some"
-        )
-    unknown = [name for name in outputs if name not in possible]
+    possible = possible_outputs(task)
+    gives = f"a model for {task} gives {', '.join(possible[:-1])} and {possible[-1]}"
+    if outputs is not None and not outputs:
+        raise SettingsError(f"no outputs were asked for, but {gives}; name some")
+    unknown = [name for name in outputs or () if name not in possible]
     if unknown:
-        raise SettingsError(
-            f"output {unknown[0]!r} was asked for, but a model for {task} gives {' and '.join(possible)}; ask"
-            " for those"
-        )
-    return tuple(name for name in possible if name in outputs)
+        raise SettingsError(f"output {unknown[0]!r} was asked for, but {gives}; ask for those")
+    asked = default_outputs(task) if outputs is None else outputs
+    chosen = tuple(name for name in possible if name in asked)
+    taken = [column.name for column in columns(possible) if column.takes_alpha]
+    if not set(taken) & set(chosen):
+        if alpha is not None:
+            takes = f"of the outputs only {taken[0]} takes it" if taken else f"no output of {task} takes it"
+            raise SettingsError(
+                f"alpha {alpha:g} was given, but {takes}; ask for that output, or leave out alpha"
+            )
+        return chosen, None
+    alpha = DEFAULT_ALPHA if alpha is None else alpha
+    check_alpha(alpha)
+    return chosen, float(alpha)

@@ -83,6 +83,7 @@ def score_shard(
     pool: Pool | None = None,
     *,
     outputs: tuple[str, ...] | None = None,
+    alpha: float | None = None,
     tolerance: Tolerance = STRICT,
     say: Reporter = SILENT,
 ) -> ScoreReport | ShardReport:
@@ -95,7 +96,8 @@ def score_shard(
     Raises what `score` raises. RunHeldError is raised, too, where another process has this shard.
     """
     begin = time.perf_counter()
-    run, plan, model = plan_run(model_path, x, output, outputs, may_lack_chunks=tolerance.quarantine)
+    lacking = tolerance.quarantine
+    run, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking)
     ledger = Ledger(run, plan.n_blocks, shard)
     begun = ledger.check()
     finished = ledger.manifest()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dcpred.execution.lease import hold
-from dcpred_tasks.errors import DataError, PlanConflictError
+from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 
 
@@ -70,8 +70,28 @@ def claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
     make_scratch(scratch, model)
     with hold(scratch):
         check_scratch(scratch, run, model)
-        if not (scratch / "job.json").exists():
+        goes_on = (scratch / "job.json").exists()
+        if not goes_on:
             write_json(scratch / "job.json", {"run": run})
         for folder in ("survey", "leaves", "rows-0"):
             (scratch / folder).mkdir(exist_ok=True)
+        with distrusted(scratch, goes_on):
+            yield
+
+
+@contextmanager
+def distrusted(scratch: Path, goes_on: bool) -> Iterator[None]:
+    """Where work goes on from what a directory holds, an error that nobody expects is told of that: checksums
+    tell of damage, and not of files that somebody else wrote. Raises PlanConflictError.
+    """
+    try:
         yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        if not goes_on or (isinstance(error, DcpredError) and type(error) is not DcpredError):
+            raise
+        raise PlanConflictError(
+            f"work was to go on from what {scratch} holds, but that does not fit together ({error}); remove"
+            " the directory, and run again"
+        ) from error

@@ -48,7 +48,8 @@ from dcpred_tasks.task_bodies.train_model import (
     survey_block,
 )
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling
+from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling, n_outputs
+from dcpred_tasks.training.held_out import folds_of_leaves, joined, measured
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
@@ -132,15 +133,20 @@ class Training:
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root)))
-        self._timed("leaves", lambda: self._leaves(sources, rows, halo))
+        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings)
+        self._timed("leaves", lambda: self._leaves(sources, rows, folds, halo))
         begin = time.perf_counter()
-        leaves, folded = zip(*(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True)
+        leaves, held, folded = zip(
+            *(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True
+        )
         if sum(folded) % 2**64 != survey.rows:
             raise DcpredError(
                 "the rows that came to leaves are not those that were surveyed; this is a bug, please"
                 " report it"
             )
         stored = self.job.settings
+        with one_thread():
+            sureness = measured(leaves, rows, joined(held), len(classes), stored)
         model = assemble(
             leaves,
             rows,
@@ -150,6 +156,7 @@ class Training:
             classes,
             stored,
             division.reference,
+            sureness,
         )
         self.seconds["model"] = time.perf_counter() - begin
         report = TrainReport(
@@ -331,10 +338,10 @@ class Training:
                 write_offsets(self.job, generation, [read_counts(piece) for piece in pieces])
         return generations
 
-    def _leaves(self, sources: list[list[Source]], rows: IntArray, halo: range) -> None:
+    def _leaves(self, sources: list[list[Source]], rows: IntArray, folds: IntArray, halo: range) -> None:
         work = [
-            LeafWork(leaf, tuple(own), int(n), tuple(Source(generation, leaf) for generation in halo))
-            for leaf, (own, n) in enumerate(zip(sources, rows, strict=True))
+            LeafWork(leaf, tuple(own), n, tuple(Source(generation, leaf) for generation in halo), k)
+            for leaf, (own, n, k) in enumerate(zip(sources, rows.tolist(), folds.tolist(), strict=True))
         ]
         missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
         with self.say.step(

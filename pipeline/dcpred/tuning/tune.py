@@ -25,7 +25,7 @@ from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
 from dcpred.execution.workers import Pool, started_once
-from dcpred.training.scratch import make_scratch, search_folder
+from dcpred.training.scratch import distrusted, make_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import (
     check_name,
@@ -38,6 +38,7 @@ from dcpred.training.train import (
 )
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
+from dcpred.tuning.kept import found_before
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import judged_unseen, search
 from dcpred.tuning.tree_search import LONG, QUICK, Extent
@@ -51,7 +52,6 @@ from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
-from dcpred_tasks.training.task_settings import in_effect
 
 # Settings that a search leaves as they are.
 BESIDE_A_SEARCH = frozenset(
@@ -59,15 +59,13 @@ BESIDE_A_SEARCH = frozenset(
         "task",
         "categorical",
         "class_weight",
-        "keep_support_vectors",
+        *("keep_support_vectors", "calibrate"),
         "max_leaf_rows",
         "missing",
         "sample_rows",
         "seed",
     }
 )
-# The fields of a report that MODEL.tuned.json keeps.
-FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
 NOT_JUDGED = (
     "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
     " search begins with"
@@ -214,15 +212,9 @@ def _choice(
         say.say(f"settings were chosen before; they are read from {kept}")
         if _is_of(scratch, run):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        return _found_before(earlier, kept), None, _scaling_before(earlier)
-    unfinished = model.with_name(f"{model.name}.scratch")
-    check_free(unfinished)
-    for there in (model, unfinished):
-        if there.exists():
-            raise PlanConflictError(
-                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
-                " data, settings or budget; remove it or name another place"
-            )
+        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
+        return found, None, scaling
+    _check_no_other(model)
     _check_own(scratch)
     check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
@@ -236,16 +228,17 @@ def _choice(
         shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), extent)
         make_scratch(scratch, model)
         with hold(scratch):
-            if _prepared(scratch, run, say):
+            if goes_on := _prepared(scratch, run, say):
                 say.say("an interrupted search goes on")
             try:
                 workers.check_sees(str(scratch.absolute()))
-                training = Training(job, plan, workers, say)
-                with say.part(shares.of_rest("survey")):
-                    survey = training.survey(names)
-                    sample = training.sample(survey)
-                trials = TrialTrees(training, survey, workers, say, extent, budget)
-                points = _searched(trials, shares, slack, seconds)
+                with distrusted(scratch, goes_on):
+                    training = Training(job, plan, workers, say)
+                    with say.part(shares.of_rest("survey")):
+                        survey = training.survey(names)
+                        sample = training.sample(survey)
+                    trials = TrialTrees(training, survey, workers, say, extent, budget)
+                    points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
@@ -255,7 +248,8 @@ def _choice(
                 if not (scratch / JOURNAL).exists():
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            found = _described(points, trials, slack, seconds)
+            with distrusted(scratch, goes_on):
+                found = _described(points, trials, slack, seconds)
             say.say(_words(make_settings(found["settings"])))
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
@@ -265,24 +259,16 @@ def _choice(
     return found, Known(contents, survey, sample), scaling
 
 
-def _scaling_before(earlier: dict[str, Any]) -> Scaling | None:
-    """The scaling of an earlier search; None where it kept none."""
-    arrays = earlier.get("scaling")
-    return Scaling.of(arrays) if arrays else None
-
-
-def _found_before(earlier: dict[str, Any], kept: Path) -> dict[str, Any]:
-    """The fields of a report as an earlier search kept them. Raises PlanConflictError where they are not all
-    there.
-    """
-    found = earlier.get("found")
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
-        raise PlanConflictError(
-            f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
-            " search again"
-        )
-    settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
-    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}
+def _check_no_other(model: Path) -> None:
+    """Raises PlanConflictError where a model, or work at one, is there already."""
+    unfinished = model.with_name(f"{model.name}.scratch")
+    check_free(unfinished)
+    for there in (model, unfinished):
+        if there.exists():
+            raise PlanConflictError(
+                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
+                " data, settings or budget; remove it or name another place"
+            )
 
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:

@@ -13,7 +13,7 @@ import zarr
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scoring.outputs import OutputColumn
+from dcpred_tasks.scoring.output_column import OutputColumn
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.task_bodies.score_block import metadata_name, planned_scores

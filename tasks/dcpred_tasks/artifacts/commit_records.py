@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.scoring.outputs import OutputColumn, columns
+from dcpred_tasks.scoring.output_column import OutputColumn
+from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
@@ -41,11 +42,19 @@ class ScoreRun:
     """Rows of a block, a whole number of output chunks; the last block may have fewer."""
     stride: int = 0
     """Every so many rows one is sampled for statistics; 0 where the numbers of rows say (`sample_stride`)."""
+    alpha: float | None = None
+    """Share of rows outside of intervals; None where no output column takes it."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
         """The arrays of the output, in the order in which they are written: `outputs`, then the status."""
-        return columns(self.outputs)
+        return columns(self.outputs, self.alpha)
+
+    def told(self) -> dict[str, Any]:
+        """Its fields as plans and manifests hold them. Without intervals they are those of versions that had
+        none.
+        """
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("alpha", None)}
 
     @property
     def arrays(self) -> tuple[str, ...]:

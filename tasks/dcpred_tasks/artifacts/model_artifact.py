@@ -39,7 +39,10 @@ from dcpred_tasks.artifacts.model_layout import (
     REFERENCE,
     SELF_TEST,
     SUPPORT,
+    arrays_of,
     named_dimensions,
+    sureness_of,
+    wanted_of_sureness,
 )
 from dcpred_tasks.artifacts.model_schema import read_model_schema, schema_documents
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE
@@ -110,7 +113,7 @@ class Artifact:
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | CODING | GAPS, self.body["arrays"])
-        wanted |= MACHINES if machine else {}
+        wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
@@ -128,6 +131,7 @@ class Artifact:
             support=self.support() if support else None,
             reference=_reference(a),
             machines=Machines(machine, a["machine_at"], a["machine_packed"]) if machine else None,
+            sureness=sureness_of(a),
         )
         with checked(self.path):
             check_model(model)
@@ -176,7 +180,7 @@ def write_model(
     A store has no directory that is renamed when it is whole: arrays are written under a name that no other
     attempt has, and model.json, which names them, is created last. Raises DataError where another model is.
     """
-    arrays = _arrays(model)
+    arrays = arrays_of(model)
     encoding, naming = schema_documents(schema)
     body = {
         "task": model.task,
@@ -184,7 +188,8 @@ def write_model(
         "kernel": asdict(model.kernel),
         "local_kernel": asdict(model.local_kernel),
         "triangle_bound": model.triangle_bound,
-        "settings": dict(settings),
+        # Without calibration a model is what versions before it wrote, with the same hash.
+        "settings": {k: v for k, v in settings.items() if (k, v) != ("calibrate", False)},
         "arrays": _declared(arrays),
         **({} if model.machines is None else {"machine": model.machines.name}),
         **encoding,
@@ -306,35 +311,15 @@ def read_model(path: str | Path, *, support: bool = False) -> Model:
     return open_artifact(path).model(support=support)
 
 
-def _arrays(model: Model) -> dict[str, NDArray[Any]]:
-    special: dict[str, NDArray[Any]] = {
-        **model.scaling.arrays(),
-        "tree_starts": model.tree.starts,
-        "tree_children": model.tree.children,
-        "tree_centres": model.tree.centres,
-    }
-    own = [*COMPACT, *(name for name in (*CODING, *GAPS) if name in special)]
-    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
-    if model.support is not None:
-        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
-    if model.machines is not None:
-        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
-    if model.reference is not None:
-        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
-        arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
-    if not model.leaf_factor.size:
-        del arrays["leaf_factor"]
-    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
-
-
 def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """The arrays that are to be read. Models of format 1 have no γ of landmarks, few have factors of leaves,
     coded features or gaps, older ones no reference values: what the hash covers tells.
     """
+    unless = () if REFERENCE.keys() & declared.keys() else REFERENCE
     return {
         name: array
         for name, array in wanted.items()
-        if name in declared or (array.since == 1 and name not in REFERENCE)
+        if name in declared or (array.since == 1 and name not in unless)
     }
 
 

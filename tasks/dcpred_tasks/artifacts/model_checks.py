@@ -17,6 +17,7 @@ from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import known
+from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
@@ -100,6 +101,55 @@ def check_model(model: Model) -> None:
         _check_offsets("machine_at", model.machines.at, n_leaves)
         for leaf in range(n_leaves):
             model.machine(leaf)
+    if model.sureness is not None:
+        _check_novelty(model, model.sureness.novelty)
+        if model.sureness.calibration is not None:
+            _check_calibration(model, model.sureness.calibration)
+        if model.sureness.intervals is not None:
+            _check_intervals(model, model.sureness.intervals)
+
+
+def _check_novelty(model: Model, novelty: Novelty) -> None:
+    leaves, columns = model.n_leaves, model.n_columns
+    _check_arrays(
+        "novelty_", novelty, point=(leaves, columns), factor=(leaves, columns), edge=(leaves, len(LEVELS))
+    )
+    if (np.diff(novelty.edge, axis=1) > 0).any() or (novelty.factor <= 0).any():
+        raise ValueError("array novelty_edge does not descend, or one of novelty_factor is not above 0")
+
+
+def _check_calibration(model: Model, calibration: Calibration) -> None:
+    knots = (len(calibration.knot),)
+    _check_arrays(
+        "calibration_", calibration, knot=knots, value=knots, prior=(len(model.classes),), share=(1,)
+    )
+    if not knots[0] or (np.diff(calibration.knot) <= 0).any() or (np.diff(calibration.value) < 0).any():
+        raise ValueError("arrays calibration_knot and calibration_value do not ascend")
+    shares = calibration.prior
+    if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
+        raise ValueError("arrays calibration_prior and calibration_share are no shares")
+
+
+def _check_intervals(model: Model, intervals: Intervals) -> None:
+    n = (len(intervals.alpha),)
+    _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n)
+    if (
+        (intervals.spread <= 0).any()
+        or (intervals.quantile < 0).any()
+        or (np.diff(intervals.quantile) < 0).any()
+    ):
+        raise ValueError("arrays interval_spread and interval_quantile are no sizes that ascend")
+    if (np.diff(intervals.alpha) >= 0).any() or ((intervals.alpha <= 0) | (intervals.alpha >= 1)).any():
+        raise ValueError("array interval_alpha holds no shares that descend")
+
+
+def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> None:
+    for name, shape in shapes.items():
+        array = getattr(holder, name)
+        if array.shape != shape:
+            raise ValueError(f"array {prefix}{name} has shape {list(array.shape)} and not {list(shape)}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"array {prefix}{name} holds a value that is not finite")
 
 
 def _check_shapes(model: Model) -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
+from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Sureness
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -38,12 +40,27 @@ GAPS = {
     "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
     "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
+# How sure a model is: optional, too, all of novelty and all of what its task has. Decision values and labels
+# are the same without.
+NOVELTY = model_arrays(Novelty, "novelty_")
+CALIBRATION = {
+    "calibration_knot": ModelArray(ACC_DTYPE, ("knot",)),
+    "calibration_value": ModelArray(ACC_DTYPE, ("knot",)),
+    "calibration_prior": ModelArray(ACC_DTYPE, ("class",)),
+    "calibration_share": ModelArray(ACC_DTYPE, ("share",)),
+}
+INTERVALS = {
+    "interval_spread": ModelArray(ACC_DTYPE, ("leaf",)),
+    "interval_alpha": ModelArray(ACC_DTYPE, ("alpha",)),
+    "interval_quantile": ModelArray(ACC_DTYPE, ("alpha",)),
+}
 SELF_TEST = {
     "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
     "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SELF_TEST
+SURE = NOVELTY | CALIBRATION | INTERVALS
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SURE | SELF_TEST
 OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SELF_TEST}
 
 
@@ -80,3 +97,57 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(f"array {at} is empty")
         if at and (end := int(arrays[at][-1])) != len(value):
             raise ValueError(f"array {name} has {len(value)} rows, but {at} ends with {end}")
+
+
+def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
+    """The arrays of a model by their names on disk."""
+    special: dict[str, NDArray[Any]] = {
+        **model.scaling.arrays(),
+        "tree_starts": model.tree.starts,
+        "tree_children": model.tree.children,
+        "tree_centres": model.tree.centres,
+    }
+    own = [*COMPACT, *(name for name in (*CODING, *GAPS) if name in special)]
+    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
+    if model.support is not None:
+        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
+    if model.machines is not None:
+        arrays |= {"machine_at": model.machines.at, "machine_packed": model.machines.packed}
+    if model.reference is not None:
+        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
+        arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
+    arrays |= sureness_arrays(model.sureness)
+    if not model.leaf_factor.size:
+        del arrays["leaf_factor"]
+    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
+
+
+def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
+    """The arrays of Sureness that a model of this task has; none where none of them is declared."""
+    own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
+    return own if any(name in declared for name in own) else {}
+
+
+def sureness_arrays(sureness: Sureness | None) -> dict[str, NDArray[Any]]:
+    """The arrays of Sureness by their names on disk."""
+    if sureness is None:
+        return {}
+    parts = (
+        ("novelty_", sureness.novelty),
+        ("calibration_", sureness.calibration),
+        ("interval_", sureness.intervals),
+    )
+    return {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
+
+
+def sureness_of(arrays: Mapping[str, NDArray[Any]]) -> Sureness | None:
+    """What `sureness_arrays` gave, among other arrays; None where there is nothing of it."""
+
+    def part(holder: Any, prefix: str) -> Any:
+        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        return holder(**own) if own else None
+
+    novelty = part(Novelty, "novelty_")
+    if novelty is None:
+        return None
+    return Sureness(novelty, part(Calibration, "calibration_"), part(Intervals, "interval_"))

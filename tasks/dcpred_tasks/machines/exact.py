@@ -6,18 +6,16 @@ kernel machine of its own cluster. Values are computed for blocks of rows, as on
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import FloatArray, SingleArray
+from dcpred_tasks.machines.row_sums import KernelSums
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.machine import kernel_arrays, kernel_of, taken
-from dcpred_tasks.training.local_machine import LeafRows, local_machine
-from dcpred_tasks.training.settings import Settings
 
-BLOCK_VALUES = 2**22  # kernel values that are held at a time
 OF_KERNEL = 10  # multiplications that a kernel value takes beside its product
 
 
@@ -39,14 +37,15 @@ class Exact:
     def shape(self) -> tuple[int, int]:
         return self.support.shape[1], len(self.intercept)
 
+    @cached_property
+    def _sums(self) -> KernelSums:
+        return KernelSums(self.kernel, self.support, self.dual)
+
     def decision(self, X: RowArray) -> FloatArray:
-        out = np.empty((len(X), len(self.intercept)))
-        step = max(BLOCK_VALUES // max(len(self.support), 1), 1)
-        dual = self.dual.astype(np.float64)
-        for at in range(0, len(X), step):
-            own = slice(at, at + step)
-            out[own] = self.kernel(X[own], self.support) @ dual + self.intercept
-        return out
+        return self._sums(X) + self.intercept
+
+    def sizes(self, X: RowArray) -> FloatArray:
+        return self._sums.sizes(X)
 
     @property
     def multiplications(self) -> float:
@@ -64,10 +63,3 @@ def of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Exact:
     if dual.shape != (len(support), len(intercept)):
         raise ValueError("an exact machine has other weights than support vectors")
     return Exact(kernel_of(arrays), support, dual, intercept)
-
-
-def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Exact:
-    """The local machine of the leaf, on local_rows rows at most."""
-    local = local_machine(rows, kernel, settings)
-    used = np.flatnonzero(local.dual.any(axis=1))
-    return Exact(kernel, rows.X[used], local.dual[used].astype(MODEL_DTYPE), local.intercept)

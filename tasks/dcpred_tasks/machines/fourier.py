@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.machines.row_sums import FeatureSums
 from dcpred_tasks.model.basis import Prices, Weighted
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.machine import taken
@@ -40,19 +41,24 @@ class Fourier:
     def size(self) -> int:
         return len(self.phases)
 
-    def __call__(self, X: RowArray) -> FloatArray:
-        angles = np.asarray(X, ACC_DTYPE) @ self.frequencies.T.astype(ACC_DTYPE)
+    def __call__(self, X: RowArray) -> RealArray:
+        angles: RealArray = X @ self.frequencies.T.astype(X.dtype)
         angles += self.phases
         np.cos(angles, out=angles)
-        angles *= np.sqrt(2.0 / max(self.size, 1))
+        angles *= X.dtype.type(np.sqrt(2.0 / max(self.size, 1)))
         return angles
+
+    def sums(self, beta: FloatArray) -> FeatureSums:
+        return FeatureSums(self, beta)
+
+    def sizes(self, X: FloatArray) -> FloatArray:
+        lengths = (np.sqrt(np.einsum("ij,ij->i", a, a, dtype=np.float64)) for a in (X, self.frequencies))
+        angles = np.outer(*lengths) + np.abs(self.phases)
+        return np.asarray(np.sqrt(2.0 / max(self.size, 1)) * (1 + angles / 4))
 
     def weighted(self, X: RealArray) -> Weighted | None:
         """None: frequencies are drawn and stay."""
         return None
-
-    def folded(self, beta: FloatArray) -> tuple["Fourier", FloatArray]:
-        return self, beta
 
     @property
     def multiplications(self) -> float:

@@ -23,9 +23,10 @@ terms and orders is E[f] here. What is printed differs from the derivation at th
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, RealArray
+
+FAR = 1e30  # a squared distance beyond all others
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,24 @@ class Moments:
     radius: FloatArray
     along: FloatArray
 
+    def exponents(self, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """log E[f] as a function of the squared distance: factors of d², and what is added, (g,) each."""
+        return np.asarray(2.0 * gamma * gamma * self.along - gamma), np.asarray(-gamma * self.radius)
+
     def mean(self, gamma: float, d2: FloatArray) -> FloatArray:
         """E[f] at squared distances d², (n, g). It is at most 1, as each value of f is: at a large variance
         the normal distribution has parts that no cosine has.
         """
-        exponent = self._half_log_spread(gamma, d2)
-        exponent -= gamma * (d2 + self.radius)
-        return np.asarray(np.exp(np.minimum(exponent, 0.0, out=exponent)))
+        factors, offset = self.exponents(gamma)
+        return np.asarray(np.exp(np.minimum(d2 * factors + offset, 0.0)))
 
-    def beyond(self, gamma: float, d2: FloatArray, tolerance: float) -> NDArray[np.bool_]:
-        """Where Var[f] ≥ tolerance · E[f]², (n, g)."""
-        return np.asarray(2.0 * self._half_log_spread(gamma, d2) >= np.log1p(tolerance))
-
-    def _half_log_spread(self, gamma: float, d2: FloatArray) -> FloatArray:
-        """u = log(1 + Var[f]/E[f]²) / 2."""
-        return np.asarray(d2 * (2.0 * gamma * gamma * self.along))
+    def farthest(self, gamma: float, tolerance: float) -> FloatArray:
+        """d² from which on Var[f] ≥ tolerance · E[f]², (g,); at most 1e30."""
+        rate = 4.0 * gamma * gamma * self.along  # log(1 + Var[f]/E[f]²), for each d²
+        limit = np.full(len(rate), FAR if tolerance > 0 else 0.0)
+        with np.errstate(over="ignore"):
+            np.divide(np.log1p(tolerance), rate, out=limit, where=rate > 0)
+        return np.asarray(np.minimum(limit, FAR))
 
 
 def group_moments(

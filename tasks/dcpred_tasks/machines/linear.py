@@ -1,23 +1,15 @@
-"""A linear SVM or ridge regression on the functions of a basis: f(x) = β · c̄(x) + b.
-
-Z Zᵀ of the functions z = c̄(x) stands for the kernel, so that C and λ mean what they do in the exact machine.
-"""
+"""A linear SVM or ridge regression on the functions of a basis: f(x) = β · c̄(x) + b."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.model.kernels import Kernel, RowArray
-from dcpred_tasks.model.machine import BASES, DrawnBasis, basis_module, taken, text_array, text_of
-from dcpred_tasks.training.local_machine import ABSENT, LeafRows, labellings
-from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.solvers import linear_ridge, linear_svm
-
-ROWS_AT_ONCE = 8_192  # rows whose functions are held at a time in a prediction
+from dcpred_tasks.model.kernels import RowArray
+from dcpred_tasks.model.machine import BASES, DrawnBasis, SumsOfRows, basis_module, taken, text_array, text_of
 
 
 @dataclass(frozen=True)
@@ -37,12 +29,15 @@ class Linear:
     def shape(self) -> tuple[int, int]:
         return self.basis.n_features, len(self.intercept)
 
+    @cached_property
+    def _sums(self) -> SumsOfRows:
+        return self.basis.sums(self.beta)
+
     def decision(self, X: RowArray) -> FloatArray:
-        out = np.empty((len(X), len(self.intercept)))
-        for at in range(0, len(X), ROWS_AT_ONCE):
-            own = slice(at, at + ROWS_AT_ONCE)
-            out[own] = self.basis(X[own]) @ self.beta + self.intercept
-        return out
+        return self._sums(X) + self.intercept
+
+    def sizes(self, X: RowArray) -> FloatArray:
+        return self._sums.sizes(X)
 
     @property
     def multiplications(self) -> float:
@@ -67,18 +62,3 @@ def of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Linear:
     if beta.shape != (basis.size, len(intercept)):
         raise ValueError("a linear machine has other weights than functions")
     return Linear(name, basis, beta, intercept)
-
-
-def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Linear:
-    """The machine of the setting `basis`."""
-    name, rng = settings.basis, np.random.default_rng([settings.seed, seed])
-    basis: DrawnBasis = basis_module(name).fit_basis(name, rows.X, kernel, settings.machine_size, rng)
-    weight = rows.compact_weight(settings.halo_weight)
-    Z = basis(rows.X)
-    if rows.task == "regression":
-        w, b = linear_ridge(Z, rows.target.astype(np.float64), weight, settings.ridge)
-        return Linear(name, *basis.folded(w[:, None]), np.array([b]))
-    beta, intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
-    for output, sign in labellings(rows):
-        beta[:, output], intercept[output] = linear_svm(Z, sign, weight, settings.C)
-    return Linear(name, *basis.folded(beta), intercept)

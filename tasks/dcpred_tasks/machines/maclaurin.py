@@ -16,18 +16,19 @@ are left out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.dtypes import FloatArray, IntArray, RealArray, SingleArray
+from dcpred_tasks.machines.row_sums import FeatureSums, blocks
 from dcpred_tasks.model.basis import Prices, Weighted
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.machine import taken
 
-BLOCK_VALUES = 2**20  # products with vectors of signs that are held at a time
 OF_KERNEL = 10  # multiplications of a kernel value beside its sum, for what is predicted
 MOST_ORDERS, MOST_OF_AN_ORDER = 11, 2**31 - 1
 
@@ -39,7 +40,8 @@ class Maclaurin:
     exact   float64 (2,), √a_0 and √a_1, 0 for a part that is left out
     counts  int64 (orders,), how many features there are of the order 0, 1, …
     scale   float64 (orders,), √(a_n / (q_n D)) of each order
-    signs   bool (Σ n counts_n, n_features), where ω is −1, those of a feature one below the other
+    signs   bool (Σ n counts_n, n_features), where ω is −1: of each order all first factors, then all second
+            ones, and so on
     """
 
     exact: FloatArray
@@ -59,32 +61,47 @@ class Maclaurin:
     def _linear(self) -> int:
         return self.n_features if self.exact[1] > 0 else 0
 
-    def __call__(self, X: RowArray) -> FloatArray:
-        out = np.empty((len(X), self.size))
-        signs = np.where(self.signs.T, -1.0, 1.0)
-        step = max(BLOCK_VALUES // max(len(self.signs), 1), 1)
-        for at in range(0, len(X), step):
-            rows = np.asarray(X[at : at + step], ACC_DTYPE)
-            self._fill(out[at : at + step], rows, rows @ signs)
+    def __call__(self, X: RowArray) -> RealArray:
+        vectors: RealArray = self._vectors.astype(X.dtype)
+        out = np.empty((len(X), self.size), X.dtype)
+        for own in blocks(len(X), len(self.signs)):
+            self._fill(out[own], X[own], X[own] @ vectors)
         return out
 
-    def _fill(self, out: FloatArray, X: FloatArray, products: FloatArray) -> None:
+    def sums(self, beta: FloatArray) -> FeatureSums:
+        return FeatureSums(self, beta)
+
+    def sizes(self, X: FloatArray) -> FloatArray:
+        """A factor has an error as ‖x‖ has."""
+        length = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+        out = np.empty((len(X), self.size))
+        self._fill(out, np.abs(X), np.abs(X @ self._vectors) + length)
+        return out
+
+    @cached_property
+    def _vectors(self) -> SingleArray:
+        """ω as columns, float32 (n_features, Σ n counts_n)."""
+        return np.where(np.ascontiguousarray(self.signs.T), np.float32(-1), np.float32(1))
+
+    def _fill(self, out: RealArray, X: RealArray, products: RealArray) -> None:
+        """The functions of rows, whose products with ω are known."""
         start = int(self.exact[0] > 0)
         out[:, :start] = self.exact[0]
-        out[:, start : start + self._linear] = self.exact[1] * X[:, : self._linear]
+        linear = out[:, start : start + self._linear]
+        np.multiply(X[:, : self._linear], X.dtype.type(self.exact[1]), out=linear)
         start += self._linear
         taken_up = 0
         for order, count in enumerate(self.counts.tolist()):
-            own = products[:, taken_up : taken_up + order * count].reshape(len(X), count, order)
-            out[:, start : start + count] = self.scale[order] * own.prod(axis=2)
-            start, taken_up = start + count, taken_up + order * count
+            own = out[:, start : start + count]
+            own[:] = self.scale[order]
+            for _ in range(order):
+                own *= products[:, taken_up : taken_up + count]
+                taken_up += count
+            start += count
 
     def weighted(self, X: RealArray) -> Weighted | None:
         """None: signs are drawn and stay."""
         return None
-
-    def folded(self, beta: FloatArray) -> tuple["Maclaurin", FloatArray]:
-        return self, beta
 
     @property
     def multiplications(self) -> float:

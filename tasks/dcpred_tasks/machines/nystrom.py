@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, RealArray, SingleArray
+from dcpred_tasks.machines.row_sums import KernelSums
 from dcpred_tasks.model.basis import Prices, Weighted
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.machine import kernel_arrays, kernel_of, taken
-from dcpred_tasks.training.tree_fitting import k_means
 
 OF_KERNEL = 10  # multiplications that a kernel value takes beside its sum
-K_MEANS_ROWS = 20_000  # most rows that k-means sees
 SMALLEST_EIGENVALUE = 1e-8  # relative to the largest; what is left out of K is no larger
 
 
@@ -54,6 +53,9 @@ class Nystrom:
     def folded(self, beta: FloatArray) -> tuple["Nystrom", FloatArray]:
         """The same linear machine on kernel values themselves: R β costs once what R costs every row."""
         return replace(self, root=np.empty((len(self.landmarks), 0))), self.root @ beta
+
+    def sums(self, beta: FloatArray) -> KernelSums:
+        return KernelSums(self.kernel, self.landmarks, self.root @ beta if self.root.size else beta)
 
     def weighted(self, X: RealArray) -> Weighted | None:
         """None: landmarks stay where they are."""
@@ -89,11 +91,5 @@ def whitening(K: FloatArray) -> FloatArray:
     return np.ascontiguousarray(vectors[:, kept] / np.sqrt(values[kept]))
 
 
-def fit_basis(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Nystrom:
-    """At most `size` landmarks: all rows where there are no more, and for k-means all that are distinct."""
-    if name == "kmeans_nystrom":
-        some = rng.permutation(len(X))[:K_MEANS_ROWS]
-        landmarks = k_means(X[np.sort(some)], size, int(rng.integers(2**31)))
-    else:
-        landmarks = X[np.sort(rng.permutation(len(X))[:size])]
+def of_landmarks(kernel: Kernel, landmarks: SingleArray) -> Nystrom:
     return Nystrom(kernel, landmarks, whitening(kernel(landmarks, landmarks)))

@@ -9,16 +9,21 @@ convolution of p count sketches of x' with hashes and signs of their own:
     z(x) = F⁻¹( F(C₁ x') ∘ … ∘ F(C_p x') ),   E[ z(x) · z(u) ] = (x'·u')^p
 
 with F the discrete Fourier transform of D numbers. Check: sklearn.kernel_approximation.PolynomialCountSketch.
+
+A linear machine needs no F⁻¹: β · F⁻¹(P) is a product of P with what F makes of β. Nor does it need F where
+x' has few features: F C_k then is a matrix that rows are multiplied with.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray, RealArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray, SingleArray
+from dcpred_tasks.machines.row_sums import RowSums
 from dcpred_tasks.model.basis import Prices, Weighted
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.machine import kernel_arrays, kernel_of, taken
@@ -26,6 +31,7 @@ from dcpred_tasks.model.machine import kernel_arrays, kernel_of, taken
 BLOCK_VALUES = 2**16  # numbers that are transformed at a time; they stay in the cache
 OF_KERNEL = 10  # multiplications of a kernel value beside its sum, for what is predicted
 MOST_BINS = 2**31 - 1
+DENSE_FEATURES = 128  # most features of x' where F C_k is a matrix
 
 
 @dataclass(frozen=True)
@@ -46,34 +52,59 @@ class TensorSketch:
     def n_features(self) -> int:
         return int(self.hashes.shape[1]) - _constants(self.kernel)
 
-    def __call__(self, X: RowArray) -> FloatArray:
-        out = np.empty((len(X), self.size))
+    def __call__(self, X: RowArray) -> RealArray:
+        out = np.empty((len(X), self.size), X.dtype)
         step = max(BLOCK_VALUES // max(self.size, self.hashes.shape[1], 1), 1)
         for at in range(0, len(X), step):
-            out[at : at + step] = self._sketched(X[at : at + step])
+            product = self.product(self.extended(X[at : at + step]))
+            out[at : at + step] = np.fft.irfft(product, self.size, axis=1)
         return out
 
-    def _sketched(self, X: RowArray) -> FloatArray:
-        extended = np.empty((self.hashes.shape[1], len(X)))  # x', rows last
-        np.multiply(X.T, np.sqrt(self.kernel.gamma), out=extended[: self.n_features])
-        extended[self.n_features :] = np.sqrt(self.kernel.coef0)
-        sketches = (
-            _count_sketch(extended, bins, negative, self.size)
-            for bins, negative in zip(self.hashes, self.signs, strict=True)
-        )
-        if self.kernel.degree == 1:
-            return next(sketches)
-        product = np.fft.rfft(next(sketches), axis=1)
-        for sketch in sketches:
-            product *= np.fft.rfft(sketch, axis=1)
-        return np.fft.irfft(product, self.size, axis=1)
+    def extended(self, X: RowArray) -> RealArray:
+        """x' of rows, (n, features of x')."""
+        out = np.empty((len(X), self.hashes.shape[1]), X.dtype)
+        np.multiply(X, X.dtype.type(np.sqrt(self.kernel.gamma)), out=out[:, : self.n_features])
+        out[:, self.n_features :] = np.sqrt(self.kernel.coef0)
+        return out
+
+    def product(self, extended: RealArray) -> NDArray[Any]:
+        """F(C₁ x') ∘ … ∘ F(C_p x'), complex (n, D/2 + 1)."""
+        product = np.fft.rfft(self._sketched(extended, 0), axis=1)
+        for k in range(1, self.kernel.degree):
+            product *= np.fft.rfft(self._sketched(extended, k), axis=1)
+        return product
+
+    def _sketched(self, extended: RealArray, k: int) -> RealArray:
+        """C_k x', signed sums of the features that share a bin: (n, D)."""
+        order, used, first, sign = self._sums_of_bins[k]
+        out = np.zeros((self.size, len(extended)), extended.dtype)
+        out[used] = np.add.reduceat(extended.T[order] * sign.astype(extended.dtype), first, axis=0)
+        return np.ascontiguousarray(out.T)
+
+    @cached_property
+    def _sums_of_bins(self) -> list[tuple[NDArray[Any], ...]]:
+        """Of each C_k: features in the order of their bins, bins that are used, where each begins, and signs
+        as a column.
+        """
+        found: list[tuple[NDArray[Any], ...]] = []
+        for bins, negative in zip(self.hashes, self.signs, strict=True):
+            order = np.argsort(bins, kind="stable")
+            used, first = np.unique(bins[order], return_index=True)
+            found.append((order, used, first, np.where(negative[order], -1.0, 1.0)[:, None]))
+        return found
+
+    def transforms(self) -> list[SingleArray]:
+        """F C_k, real and imaginary parts in turn, float32 (features of x', 2 (D/2 + 1)) each."""
+        unit = np.eye(self.hashes.shape[1])
+        every = (np.fft.rfft(self._sketched(unit, k), axis=1) for k in range(self.kernel.degree))
+        return [np.ascontiguousarray(one).view(ACC_DTYPE).astype(MODEL_DTYPE) for one in every]
+
+    def sums(self, beta: FloatArray) -> "SketchSums":
+        return SketchSums(self, beta)
 
     def weighted(self, X: RealArray) -> Weighted | None:
         """None: bins are drawn and stay."""
         return None
-
-    def folded(self, beta: FloatArray) -> tuple["TensorSketch", FloatArray]:
-        return self, beta
 
     @property
     def multiplications(self) -> float:
@@ -97,20 +128,46 @@ class TensorSketch:
         return own | kernel_arrays(self.kernel)
 
 
+class SketchSums(RowSums):
+    """β · z(x) = (1/D) Σ_k w_k Re( P_k B̄_k ), P = F(C₁ x') ∘ …, B = F β, k ≤ D/2; w_k is 2, and 1 where P_k
+    has no other half (k = 0, and k = D/2 where D is even).
+    """
+
+    def __init__(self, basis: TensorSketch, beta: FloatArray) -> None:
+        self.basis, self.weights = basis, beta
+        B = np.fft.rfft(beta, axis=0) / basis.size
+        B[1 : (basis.size + 1) // 2] *= 2.0
+        parts = np.stack([B.real, B.imag], axis=1).reshape(2 * len(B), beta.shape[1])
+        self.of_parts = parts.astype(MODEL_DTYPE)
+        self.width = len(parts)
+
+    def add_double(self, X: RealArray, out: FloatArray) -> None:
+        out += self.basis(X) @ self.weights
+
+    def add_single(self, X: RealArray, out: FloatArray) -> None:
+        extended = self.basis.extended(X)
+        if self._dense is None:
+            product = self.basis.product(extended)
+        else:
+            product = (extended @ self._dense[0]).view(np.complex64)
+            for one in self._dense[1:]:
+                product *= (extended @ one).view(np.complex64)
+        out += product.view(MODEL_DTYPE) @ self.of_parts
+
+    def sizes(self, X: RowArray) -> FloatArray:
+        """A transform is about as large as ‖x'‖, and has an error as that has."""
+        extended = self.basis.extended(X.astype(ACC_DTYPE))
+        length = 2 * np.sqrt(np.einsum("ij,ij->i", extended, extended))
+        whole = float(np.abs(self.of_parts).max(axis=1, initial=0.0).sum(dtype=ACC_DTYPE))
+        return np.asarray(whole * length**self.basis.kernel.degree)
+
+    @cached_property
+    def _dense(self) -> list[SingleArray] | None:
+        return self.basis.transforms() if self.basis.hashes.shape[1] <= DENSE_FEATURES else None
+
+
 def _constants(kernel: Kernel) -> int:
     return int(kernel.coef0 > 0)
-
-
-def _count_sketch(
-    extended: FloatArray, bins: NDArray[np.int32], negative: NDArray[np.bool_], size: int
-) -> FloatArray:
-    """Signed sums of the features (features, n) that share a bin: float64 (n, size)."""
-    out = np.zeros((size, extended.shape[1]))
-    order = np.argsort(bins, kind="stable")
-    used, first = np.unique(bins[order], return_index=True)
-    signed = extended[order] * np.where(negative[order], -1.0, 1.0)[:, None]
-    out[used] = np.add.reduceat(signed, first, axis=0)
-    return np.ascontiguousarray(out.T)
 
 
 def basis_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> TensorSketch:

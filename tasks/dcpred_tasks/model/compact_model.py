@@ -34,8 +34,9 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
-from dcpred_tasks.model.machine import Machine, machine_of
+from dcpred_tasks.model.machine import Machine, machine_of, needs_double
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
@@ -75,6 +76,11 @@ class Machines:
             self._made[leaf] = machine_of(self.name, self.packed[own], shape)
         return self._made.get(leaf)
 
+    def dtype(self, leaf: int) -> type[np.floating]:
+        """The precision that the rows of a leaf are scored in."""
+        own = _span(self.at, leaf)
+        return ACC_DTYPE if own.start == own.stop or needs_double(self.packed[own]) else MODEL_DTYPE
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -111,6 +117,7 @@ class Model(LeafArrays):
     support: Support | None = None
     reference: Reference | None = None
     machines: Machines | None = None
+    sureness: Sureness | None = None
 
     @property
     def n_features(self) -> int:
@@ -240,11 +247,11 @@ def _score_tile(
         rows[~finite] = 0.0
         values = np.empty((len(rows), model.n_outputs), ACC_DTYPE)
         own_leaf = model.tree.descend(rows)
-        order, spans = _by_leaf(own_leaf)
+        order, spans = by_leaf(own_leaf)
         rows = rows[order]
         for leaf, span in spans:
             values[span] = (
-                _early_values(model, leaf, rows[span]) if early else _values(model, leaf, rows[span])
+                _early_values(model, leaf, rows[span]) if early else leaf_values(model, leaf, rows[span])
             )
         decision[order] = values.astype(model.score_dtype)
     status[~np.isfinite(decision).all(axis=1)] = Status.NON_FINITE_RESULT
@@ -254,7 +261,7 @@ def _score_tile(
         leaves[:] = np.where(finite, own_leaf, NO_LEAF)
 
 
-def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slice]]]:
+def by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, slice]]]:
     """The order that sorts rows by leaf, and the leaves that occur with their spans in that order."""
     order = np.argsort(leaf, kind="stable")
     at = leaf[order]
@@ -262,7 +269,8 @@ def _by_leaf(leaf: NDArray[np.int32]) -> tuple[IntArray, Iterator[tuple[int, sli
     return order, ((int(at[a]), slice(a, b)) for a, b in pairwise(bounds))
 
 
-def _values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
+def leaf_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
+    """Decision values of scaled rows of a leaf, float64 (n, n_outputs)."""
     own, machine = _span(model.beta_at, leaf), model.machine(leaf)
     if own.start == own.stop and machine is None:
         return np.broadcast_to(model.intercept[leaf], (len(rows), model.n_outputs))
@@ -282,11 +290,12 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
     with np.errstate(over="ignore", invalid="ignore"):
         rows = model.scaling.exact(X)
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
-        order, spans = _by_leaf(model.tree.descend(rows))
+        order, spans = by_leaf(model.tree.descend(rows))
         for leaf, span in spans:
             mine, own = order[span], _span(model.beta_at, leaf)
-            if model.machine(leaf) is not None:  # It sums in double precision.
-                terms[mine] = np.abs(_values(model, leaf, rows[mine])).max(axis=1)
+            machine = model.machine(leaf)
+            if machine is not None:
+                terms[mine] = machine.sizes(rows[mine])
             elif own.start < own.stop:
                 sizes = model.basis(leaf).summed_sizes(rows[mine])
                 terms[mine] = (sizes @ np.abs(model.beta[own].astype(ACC_DTYPE))).max(axis=1)

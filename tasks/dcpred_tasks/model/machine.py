@@ -1,7 +1,8 @@
 """Machines: what gives the decision values of a leaf in the place of the compact model of the paper.
 
-The default machine, `compact`, is the leaf arrays of a model. Others are files of dcpred_tasks.machines,
-imported when a model or a setting names them. A basis is one, too, with a linear machine on its functions.
+The default machine, `compact`, is the leaf arrays of a model. Others are files of dcpred_tasks.machines, and
+of dcpred_tasks.machine_training, imported when a model or a setting names them. A basis is one, too, with a
+linear machine on its functions.
 """
 
 import json
@@ -13,25 +14,31 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, RealArray
 from dcpred_tasks.model.basis import Basis
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, RowArray
 
+LOCAL = 10**9  # rows of a machine that local_rows alone limits
 BOTH, CLASSES = ("classification", "regression"), ("classification",)
 COMPACT, LANDMARKS = "compact", "landmarks"  # the default machine, and the default basis
 HEADER_BYTES = 8
 LONGEST_HEADER = 2**20
 DTYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
+SINGLE = "single_precision"  # an array without numbers, where single precision is enough
+SINGLE_ROWS = 500  # most training rows that say whether it is
+# Largest error that is none: in standard deviations of decision values, of them by themselves, and the share
+# of rows that are asked for again.
+SINGLE_ERROR, SINGLE_RELATIVE, SINGLE_AGAIN = 1e-3, 1e-5, 0.05
 
 
 class Machine(Protocol):
     """A fitted predictor of the rows of one leaf, or of all rows. Tests: tests/support/machines.py,
     `check_machine`.
 
-    A module of a machine has the function `fit(rows, kernel, settings, seed)`, where settings.other_machine
-    is the name and settings.machine_size what `size` says; and the function `of_arrays`, which makes the
-    machine of what `arrays` gave and raises ValueError for what it cannot be made of.
+    Its module in machines has the function `of_arrays`, which makes the machine of what `arrays` gave and
+    raises ValueError for what it cannot be made of; that in machine_training has `fit(rows, kernel, settings,
+    seed)`, where settings.other_machine is the name and settings.machine_size what `size` says.
     """
 
     @property
@@ -41,6 +48,15 @@ class Machine(Protocol):
     def decision(self, X: RowArray) -> FloatArray:
         """Decision values of scaled rows (n, n_features), not written: float64 (n, n_outputs). Rows do not
         see each other.
+
+        Rows of double precision are computed in it, by the definition. Rows of single precision are computed
+        in that; a row whose value rounding would decide, at a border of the machine, gets NaN, and is to be
+        asked for again in double precision.
+        """
+
+    def sizes(self, X: RowArray) -> FloatArray:
+        """How large what is summed for scaled rows is, (n,): errors of single precision are relative to
+        it.
         """
 
     @property
@@ -53,17 +69,27 @@ class Machine(Protocol):
         """All that `of_arrays` needs, of the dtypes of DTYPES."""
 
 
+class SumsOfRows(Protocol):
+    """Sums over functions of scaled rows, as RowSums of dcpred_tasks.machines gives them."""
+
+    def __call__(self, X: RowArray) -> FloatArray: ...
+    def sizes(self, X: RowArray) -> FloatArray: ...
+
+
 class DrawnBasis(Basis, Protocol):
-    """A basis that is drawn at random for a kernel, or made of rows. Its module has the functions
-    `fit_basis(name, X, kernel, size, rng)`, with scaled rows X, and `basis_of_arrays`.
+    """A basis that is drawn at random for a kernel, or made of rows. Its module has the function
+    `basis_of_arrays`, and `fit_basis(name, X, kernel, size, rng)` where it is drawn at random.
     """
 
     @property
     def n_features(self) -> int:
         """Features of a scaled row."""
 
-    def folded(self, beta: FloatArray) -> "tuple[DrawnBasis, FloatArray]":
-        """The basis and the weights of the same linear machine at less cost, where there is one."""
+    def __call__(self, X: RowArray) -> RealArray:
+        """c̄ of scaled rows (n, n_features), in their dtype: (n, size)."""
+
+    def sums(self, beta: FloatArray) -> SumsOfRows:
+        """β · c̄(x) for β (size, n_outputs), as rows are predicted with."""
 
     @property
     def multiplications(self) -> float:
@@ -83,6 +109,10 @@ class Known:
     size     what `size` is where nothing is said
     kernels  those that it stands for
     tasks    what it learns
+    tolerance    what `tolerance` is where nothing is said; 0 where it has none
+    tolerated    what that is, in a word
+    most_rows    most rows that it is trained on, beside local_rows: LOCAL for no other limit; 0: all rows
+    predicts_as  the machine that it is stored as, where it is another's
     """
 
     meaning: str
@@ -91,6 +121,14 @@ class Known:
     kernels: tuple[str, ...] = ("rbf",)
     tasks: tuple[str, ...] = BOTH
     module: str = ""
+    predicts_as: str = ""
+    most_rows: int = 0
+    tolerance: float = 0.0
+    tolerated: str = ""
+
+    def most_trained_on(self, n_rows: int, local_rows: int) -> int:
+        """How many of the rows of a leaf it is trained on."""
+        return min(n_rows, local_rows, self.most_rows) if self.most_rows else n_rows
 
 
 BASES = {
@@ -132,12 +170,16 @@ MACHINES = {
     "exact": Known(
         "The exact kernel SVM or ridge regression; in several leaves DC-SVM's early prediction (Hsieh 2014).",
         kernels=KERNELS,
+        most_rows=LOCAL,
     ),
     "adapt_svm": Known(
         "Support vectors in groups, exactly where their variances ask for it (Cossalter et al. 2011).",
         "groups",
         64,
         tasks=CLASSES,
+        most_rows=LOCAL,
+        tolerance=0.5,
+        tolerated="τ",
     ),
     "group_svm": Known(
         "Support vectors in groups, by their means alone (Cossalter et al. 2011).",
@@ -145,15 +187,22 @@ MACHINES = {
         64,
         tasks=CLASSES,
         module="adapt_svm",
+        predicts_as="exact",
+        most_rows=LOCAL,
     ),
     "reduced_set": Known(
-        "Vectors found one by one that stand for all support vectors (Schölkopf et al. 1998).", "vectors", 32
+        "Vectors found one by one that stand for all support vectors (Schölkopf et al. 1998).",
+        "vectors",
+        32,
+        predicts_as="exact",
+        most_rows=LOCAL,
     ),
     "aesvm": Known(
         "An SVM of the extreme points of subsets, with weights (Nandan, Khargonekar and Talathi 2014).",
         "extreme points of 100 rows",
         50,
         tasks=CLASSES,
+        predicts_as="exact",
     ),
     "ldkl": Known(
         "Local deep kernels: linear machines at the nodes of a learned tree (Jose et al. 2013).",
@@ -162,19 +211,27 @@ MACHINES = {
         tasks=CLASSES,
     ),
     "lmkl": Known(
-        "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008).",
+        "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008);"
+        " trained on 2,000 rows of a leaf at most.",
         tasks=CLASSES,
+        most_rows=2_000,
     ),
     "ball_tree": Known(
-        "The exact machine by a ball tree, as far as the class is not sure (Liu, Moore and Gray 2003).",
-        "support vectors of a ball",
-        16,
+        "The exact machine by the cells of a ball tree, as far as the class is not sure (Liu, Moore and Gray"
+        " 2003).",
+        "support vectors of a cell",
+        32,
         tasks=CLASSES,
+        most_rows=LOCAL,
     ),
     "support_tree": Known(
-        "A tree of support vectors, gone down as far as a bound on the error asks (cf. Ukkonen 2010).",
-        "support vectors of a leaf",
-        16,
+        "The exact machine by cells of its support vectors, as far as a bound on the error asks (cf. Ukkonen"
+        " 2010).",
+        "support vectors of a cell",
+        32,
+        most_rows=LOCAL,
+        tolerance=0.02,
+        tolerated="error",
     ),
 }
 
@@ -189,8 +246,16 @@ def known(name: str) -> Known:
 
 def module_of(name: str) -> Any:
     """The module of a machine, or that of linear machines for a basis."""
-    own = "linear" if name in BASES else known(name).module or name
-    return import_module(f"dcpred_tasks.machines.{own}")
+    return import_module(f"dcpred_tasks.machines.{known(name).predicts_as or _file_of(name)}")
+
+
+def training_of(name: str) -> Any:
+    """The module that trains it."""
+    return import_module(f"dcpred_tasks.machine_training.{_file_of(name)}")
+
+
+def _file_of(name: str) -> str:
+    return "linear" if name in BASES else known(name).module or name
 
 
 def basis_module(name: str) -> Any:
@@ -203,6 +268,25 @@ def machine_of(name: str, packed: NDArray[np.uint8], shape: tuple[int, int]) -> 
     if machine.shape != shape:
         raise ValueError(f"a machine has {machine.shape} features and outputs, where its model has {shape}")
     return machine
+
+
+def stored(machine: Machine, X: RowArray) -> NDArray[np.uint8]:
+    """The packed arrays of a machine that was trained on scaled rows X, with the word whether single
+    precision is enough for it.
+    """
+    arrays = machine.arrays()
+    some = X[:: max(-(-len(X) // SINGLE_ROWS), 1)]
+    true, found = machine.decision(some.astype(ACC_DTYPE)), machine.decision(some.astype(MODEL_DTYPE))
+    again = ~np.isfinite(found).all(axis=1)
+    off = np.abs(found - true)[~again]
+    near = off <= SINGLE_ERROR * true.std(axis=0) + SINGLE_RELATIVE * np.abs(true[~again])
+    enough = near.all() and again.mean() <= SINGLE_AGAIN
+    return packed(arrays | {SINGLE: np.empty(0, np.uint8)} if enough else arrays)
+
+
+def needs_double(data: NDArray[np.uint8]) -> bool:
+    """Whether packed arrays do not say that single precision is enough."""
+    return SINGLE not in unpacked(data)
 
 
 # -- arrays as bytes -----------------------------------------------------------------------------------------

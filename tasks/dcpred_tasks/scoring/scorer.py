@@ -6,6 +6,7 @@ The compiler is loaded with the first row and not before: a program that only lo
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,9 +30,10 @@ def score_rows(
 
     The engine agrees with the definition within rounding of single precision, and row by row to the bit with
     itself, whatever the batch, its memory order and the place of the row in it. Early prediction is always by
-    the definition.
+    the definition. Models with machines of other systems are scored by MachineScorer: the same rows in the
+    same order give the same bits, in another batch they agree within rounding.
     """
-    engine = None if early or model.machines is not None else _engine(model)
+    engine = None if early else _engine(model)
     if engine is None:
         return compact_model.score_rows(model, X, early=early, leaves=leaves)
     scored: tuple[Scores, NDArray[np.uint8]] = engine.score(X, leaves)
@@ -66,8 +68,12 @@ def warm_up(model: Model) -> None:
 
 
 def _engine(model: Model) -> Any:
-    """The Engine of a model, made once, or None without a compiler."""
+    """The Engine of a model, or its MachineScorer, made once; None without a compiler."""
     if model not in _engines:
+        if model.machines is not None:
+            module = import_module("dcpred_tasks.scoring.machine_scorer")
+            _engines[model] = module.MachineScorer(model)
+            return _engines[model]
         module = _compiler()
         if module is None:
             return None

@@ -32,7 +32,8 @@ from dcpred_tasks.dtypes import (
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
+from dcpred_tasks.scoring.output_column import Values
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, columns
 
 HISTOGRAM = "decision"  # its name in commit records and manifests
 SAMPLE_ROWS = 2**11  # fewest rows that are sampled of a run, if it has so many

@@ -9,7 +9,7 @@ SCRATCH/
   rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of every
                        block once more by the leaf that is nearest after their own, and so on (overlap)
   rows-*/offsets.npy   where each leaf starts in each piece, int64 (n_pieces, n_leaves + 1)
-  leaves/000000.npz    one fitted leaf
+  leaves/000000.npz    one fitted leaf, and rows that were held out of further fits (held_*)
 
 Every file appears whole or not at all, so that a job that was cut off goes on from what is there.
 """
@@ -28,10 +28,13 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.storage.atomic_files import is_whole, read_arrays, write_arrays
+from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+
+HELD = "held_"  # begins the names of arrays of rows that were held out
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class LeafWork:
     sources: tuple[Source, ...]
     n_rows: int
     halo: tuple[Source, ...] = ()
+    folds: int = 0
+    """Parts of its rows that are held out of further fits (`held_out.folds_of_leaves`)."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +214,9 @@ def read_split(job: TrainJob, generation: int) -> Split:
     return Split(**read_arrays(job.split_file(generation)))
 
 
-def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, int]:
-    """A fitted leaf, and fold_rows of the rows that came to it."""
+def read_fitted_leaf(job: TrainJob, leaf: int) -> tuple[LeafModel, HeldOut, int]:
+    """A fitted leaf, rows that were held out of further fits, and fold_rows of the rows that came to it."""
     arrays = read_arrays(job.leaf_file(leaf))
     rows = int(arrays.pop("rows"))
-    return LeafModel(**arrays), rows
+    held = {name: arrays.pop(f"{HELD}{name}") for name in HeldOut.__dataclass_fields__}
+    return LeafModel(**arrays), HeldOut(**held), rows

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from dcpred_tasks.errors import DataError, SettingsError
 
 SERVERS = ("https", "http")
-SCHEMES = ("s3", "gs", "az", "abfs", *SERVERS, "memory")
+ALIASES = {"abfs": "az"}  # two names of one store, which is one address
+SCHEMES = ("s3", "gs", "az", *ALIASES, *SERVERS, "memory")
 TELLING = "s3://, gs://, az://, abfs://, https:// or file://"
 # Options that are no secrets, with what they mean.
 OPTIONS = {
@@ -68,6 +69,7 @@ class StoreAddress:
     """An address on an object store, taken apart."""
 
     scheme: str
+    """Of those that mean the same, always the same one."""
     bucket: str
     """The bucket or container; of https the host, with its port."""
     path: str
@@ -164,7 +166,8 @@ def parse(address: str) -> StoreAddress:
             f"{address} was given as an address, but stores have no empty names, . or .. in a path; write it"
             " without"
         )
-    return StoreAddress(scheme, bucket, "/".join(names))
+    bucket = bucket.lower() if scheme in SERVERS else bucket  # hosts are the same in any case of letters
+    return StoreAddress(ALIASES.get(scheme, scheme), bucket, "/".join(names))
 
 
 def _is_name(scheme: str, bucket: str) -> bool:

@@ -22,7 +22,6 @@ ALLOW_HTTP = {
     "s3": "AWS_ALLOW_HTTP",
     "gs": "GOOGLE_ALLOW_HTTP",
     "az": "AZURE_ALLOW_HTTP",
-    "abfs": "AZURE_ALLOW_HTTP",
 }
 
 

@@ -1,4 +1,5 @@
-"""Prediction of one block (Dask's word) of an array: decision values, and a label for each row with a score.
+"""Prediction of one block (Dask's word) of an array: decision values, a label for each row with a score, and
+how sure it is.
 
 A row has a score where all its decision values are finite. No row without one gets a class: labels hold a
 missing value there if their dtype has one, and otherwise predicting them is an error. Workers of lazy
@@ -10,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray, Status
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, Status
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.answers import intervals, novelty
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.scoring.decided import decide
 from dcpred_tasks.scoring.scorer import score_rows
 
 # The label of a row without a score, by the kind of the dtype of labels.
@@ -64,6 +68,25 @@ def encoded_block(frame: Any, schema: Schema) -> FloatArray:
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     """Decision values (n_samples, n_outputs) of raw rows; NaN in rows without a score."""
     return score_rows(model, X, early=early)[0]
+
+
+def probability_block(decision: Scores, calibration: Calibration) -> FloatArray:
+    """Probabilities (n_samples, n_classes) of decision values (n_samples, n_outputs); NaN in rows without a
+    score.
+    """
+    return calibration.probabilities(decision.astype(ACC_DTYPE), class_numbers(decision))
+
+
+def interval_block(X: NDArray[Any], model: Model, alpha: float) -> FloatArray:
+    """Lower and upper bounds (n_samples, 2) of raw rows; NaN in rows without a score."""
+    rows = decide(model, X)
+    return intervals(model, rows.decision[:, 0].astype(ACC_DTYPE), rows.leaf, alpha)
+
+
+def novelty_block(X: NDArray[Any], model: Model) -> FloatArray:
+    """Novelty (n_samples,) of raw rows; NaN in rows without a score."""
+    rows = decide(model, X, nearness=True)
+    return novelty(model, rows.nearness, rows.leaf)
 
 
 def number_block(decision: Scores) -> NDArray[np.int64]:

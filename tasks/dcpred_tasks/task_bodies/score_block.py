@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
-from dcpred_tasks.dtypes import LEAF_DTYPE, STATUS_DTYPE, Status
+from dcpred_tasks.dtypes import LEAF_DTYPE, NO_LEAF, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
-from dcpred_tasks.scoring.outputs import Values, encode_outputs
-from dcpred_tasks.scoring.scorer import score_rows, warm_up
+from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer
+from dcpred_tasks.scoring.output_column import OutputColumn, Values
+from dcpred_tasks.scoring.outputs import encode_outputs
+from dcpred_tasks.scoring.scorer import warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -66,7 +68,9 @@ def open_model(path: str, model_hash: str) -> Model:
 
 def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
-    open_model(run.model, run.model_hash)
+    model = open_model(run.model, run.model_hash)
+    if any(column.needs_nearness for column in run.columns):
+        warm_up(nearness_scorer(model))
 
 
 def create_scores(run: ScoreRun, model: Model) -> None:
@@ -141,7 +145,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 zarr_arrays.announce_rows(source, stop, stop + run.chunk_rows)
             clock = writer.lap("read", clock)
             with one_thread():
-                scored = _score(model, X, given_up, run.outputs)
+                scored = _score(model, X, given_up, run.columns)
             clock = writer.lap("score", clock)
             writer.observe(start, scored.status, scored)
             clock = writer.lap("statistics", clock)
@@ -162,7 +166,9 @@ def give_up_block(run: ScoreRun, block: int, reason: str) -> CommitRecord:
         for start, stop in run.chunks(block):
             status = np.full(stop - start, Status.QUARANTINED, STATUS_DTYPE)
             decision = np.full((stop - start, model.n_outputs), np.nan, model.score_dtype)
-            values = encode_outputs(model, run.outputs, decision, status)
+            n = len(status)
+            rows = Decided(decision, status, np.full(n, NO_LEAF, LEAF_DTYPE), np.full(n, np.nan, np.float32))
+            values = encode_outputs(model, run.columns, rows)
             writer.observe(start, status)
             writer.notes.append(writer.write(start, values))
         return commit(run, writer.record(block, quarantined=reason))
@@ -249,15 +255,16 @@ class _Writer:
 
 
 def _score(
-    model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, outputs: Collection[str]
+    model: Model, X: NDArray[Any], given_up: NDArray[np.uint8] | None, asked: Collection[OutputColumn]
 ) -> ScoredRows:
     """Rows scored; those that were given up keep their status and get no scores."""
-    leaf = np.empty(len(X), LEAF_DTYPE)
-    decision, status = score_rows(model, X, leaves=leaf)
+    rows = decide(model, X, nearness=any(column.needs_nearness for column in asked))
     if given_up is not None:
         lost = given_up != Status.NOT_SCORED
-        status[lost], decision[lost] = given_up[lost], np.nan
-    return ScoredRows(X, decision, status, leaf, encode_outputs(model, outputs, decision, status))
+        rows.status[lost], rows.decision[lost] = given_up[lost], np.nan
+        if len(rows.nearness):
+            rows.nearness[lost] = np.nan
+    return ScoredRows(X, rows.decision, rows.status, rows.leaf, encode_outputs(model, asked, rows))
 
 
 def digest_values(run: ScoreRun, values: Values) -> str:

@@ -18,11 +18,12 @@ from dcpred_tasks.scratch.leaf_shards import (
     write_offsets,
     write_piece,
 )
-from dcpred_tasks.scratch.training_job import LeafWork, Source, TrainJob, read_division, read_tree
+from dcpred_tasks.scratch.training_job import HELD, LeafWork, Source, TrainJob, read_division, read_tree
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
-from dcpred_tasks.training.leaf import LeafModel, fit_leaf
+from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, fit_and_judge
+from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
@@ -120,9 +121,12 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
     halo, _ = _gather(job, {source: work.leaf for work in group for source in work.halo})
     for work in group:
-        fitted = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work.leaf)
+        fitted, held = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work)
         write_arrays(
-            job.leaf_file(work.leaf), asdict(fitted) | {"rows": np.array(folded[work.leaf], np.uint64)}
+            job.leaf_file(work.leaf),
+            {f"{HELD}{name}": value for name, value in asdict(held).items()}
+            | asdict(fitted)
+            | {"rows": np.array(folded[work.leaf], np.uint64)},
         )
     return receipt(sum(work.n_rows for work in group))
 
@@ -146,7 +150,7 @@ def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict
     return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
 
 
-def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafModel:
+def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tuple[LeafModel, HeldOut]:
     division, settings = read_division(job), job.settings
     rows = own
     if halo is not None:
@@ -156,8 +160,8 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, leaf: int) -> LeafMod
     is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))
     with one_thread():
-        X = division.scaling(rows.X)
-        return fit_leaf(X, target, rows.weight, outputs, division.kernels, settings, leaf, is_halo)
+        scaled = LeafRowsToFit(division.scaling(rows.X), target, rows.weight, is_halo)
+        return fit_and_judge(scaled, outputs, division.kernels, settings, work.leaf, work.folds)
 
 
 def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:

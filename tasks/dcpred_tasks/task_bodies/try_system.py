@@ -1,7 +1,13 @@
-"""The task body of a comparison: the points of a system, one by one, each in a process of its own."""
+"""The task body of a comparison: the points of a system, one by one, each in a process of its own.
+
+The time of a system is the processor time of its fits together, of their threads and children, as each of
+them tells; what is imported and what is measured is not in it. A point ends its process by itself when the
+time is over. A process that takes far longer than that by the clock is ended, too.
+"""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,54 +19,74 @@ from typing import Any
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 LAST_BYTES = 4096  # most that is kept of what a process said
+LOOK_SECONDS = 0.3  # time between two looks at a process, and whether all are to stop
+# A point is ended by the clock after this many times its processor time, and so many seconds beside: it
+# waits for something, or shares the machine with many.
+CLOCK_FACTOR, CLOCK_SECONDS = 20.0, 600.0
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def try_system(folder: str, module: str, points: Sequence[str], limit_seconds: float) -> list[str]:
-    """Have every point tried by `python -m MODULE FOLDER POINT` that has no result yet, as long as the time
-    lasts. Those without a result get one that says why. Returns the points that have one by now.
+def try_system(
+    folder: str, module: str, points: Sequence[str], limit_seconds: float, stop: str = ""
+) -> list[str]:
+    """Have every point tried by `python -m MODULE FOLDER POINT SECONDS` that has no result yet, as long as
+    the time lasts. Those without a result get one that says why. Returns the points that have one by now.
+
+    stop  file of the folder: all end, and leave no result of what is under way, where it is there
     """
     spent = 0.0
+    done: list[str] = []
     for point in points:
         file = Path(folder) / "points" / f"{point}.json"
-        if _standing(file, limit_seconds):
-            continue
-        begin = time.monotonic()
-        why = _tried(folder, module, point, limit_seconds - spent)
-        spent += time.monotonic() - begin
-        if why is not None:
-            replace_bytes(file, json.dumps(why | {"limit_seconds": limit_seconds}).encode())
-    return list(points)
+        found = _standing(file, limit_seconds)
+        if found is None:
+            why = _tried(folder, module, point, limit_seconds - spent, stop)
+            if why is STOPPED:
+                return done
+            if why is not None:
+                replace_bytes(file, json.dumps(why | {"limit_seconds": limit_seconds}).encode())
+            found = json.loads(file.read_text())
+        spent += limit_seconds if found["status"] == "time limit" else found.get("seconds") or 0.0
+        done.append(point)
+    return done
 
 
-def _standing(file: Path, limit_seconds: float) -> bool:
-    """Whether there is a result that another try would not better."""
+STOPPED: dict[str, Any] = {"status": "stopped"}
+
+
+def _standing(file: Path, limit_seconds: float) -> dict[str, Any] | None:
+    """A result that another try would not better."""
     try:
         found: dict[str, Any] = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
-        return False
+        return None
     if found.get("status") == "time limit":
-        return bool(found.get("limit_seconds", 0) >= limit_seconds)
-    return found.get("status") == "done"
+        return found if found.get("limit_seconds", 0) >= limit_seconds else None
+    return found if found.get("status") == "done" else None
 
 
-def _tried(folder: str, module: str, point: str, seconds: float) -> dict[str, Any] | None:
-    """None where the process left a result, else why there is none."""
+def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> dict[str, Any] | None:
+    """None where the process left a result, STOPPED where it was stopped, else why there is none."""
     if seconds <= 0:
         return {"status": "time limit"}
     with tempfile.TemporaryFile() as said:
         with subprocess.Popen(
-            [sys.executable, "-m", module, folder, point],
+            [sys.executable, "-m", module, folder, point, str(seconds)],
             stdin=subprocess.PIPE,  # It ends with this process.
             stdout=subprocess.DEVNULL,
             stderr=said,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | ONE_THREAD,
         ) as child:
             try:
-                child.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return {"status": "time limit"}
+                ended = _ended(
+                    child, CLOCK_FACTOR * seconds + CLOCK_SECONDS, Path(folder) / stop if stop else None
+                )
             finally:
                 child.kill()
+        if ended is not None:
+            return ended
+        if child.returncode == -signal.SIGXCPU:
+            return {"status": "time limit"}
         if child.returncode == 0:
             return None
         said.seek(max(said.tell() - LAST_BYTES, 0))
@@ -71,3 +97,19 @@ def _tried(folder: str, module: str, point: str, seconds: float) -> dict[str, An
         package = last.removeprefix(missing).strip("'").partition(".")[0]
         return {"status": "not installed", "why": f"pip install {package}"}
     return {"status": "failed", "why": last[:300]}
+
+
+def _ended(
+    child: "subprocess.Popen[bytes]", clock_seconds: float, stop: Path | None
+) -> dict[str, Any] | None:
+    """Waits for a process: None where it ended by itself."""
+    deadline = time.monotonic() + clock_seconds
+    while True:
+        try:
+            child.wait(LOOK_SECONDS)
+            return None
+        except subprocess.TimeoutExpired:
+            if stop is not None and stop.exists():
+                return STOPPED
+            if time.monotonic() > deadline:
+                return {"status": "time limit", "why": f"{clock_seconds:,.0f} s by the clock"}

@@ -2,7 +2,7 @@
 again by the plain definition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -15,7 +15,9 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_r
 from dcpred_tasks.dtypes import GIVEN_UP, FloatArray, Status
 from dcpred_tasks.errors import DamagedChunkError
 from dcpred_tasks.model.compact_model import Model, score_rows, summed_sizes
-from dcpred_tasks.scoring.outputs import STATUS, Values, columns
+from dcpred_tasks.scoring.decided import decide
+from dcpred_tasks.scoring.output_column import OutputColumn, Values
+from dcpred_tasks.scoring.outputs import STATUS, columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.retry import Retrying
@@ -135,24 +137,27 @@ def verify_rows(run: ScoreRun, block: int, start: int, stop: int, rows: tuple[in
         mine = at[(at >= first) & (at < first + size)]
         last = min(first + size, run.n_rows)
         X = Retrying()(partial(zarr_arrays.read_rows, source, int(first), int(last)))[mine - first]
-        for row, wrong in _wrong_scores(
-            model, X, {name: value[mine - start] for name, value in values.items()}
-        ):
+        stored = {name: value[mine - start] for name, value in values.items()}
+        for row, wrong in _wrong_scores(model, X, run.columns, stored):
             found.append(Finding(Kind.WRONG_SCORE, block, "scores.zarr", f"row {mine[row]:,} {wrong}"))
     return found
 
 
-def _wrong_scores(model: Model, X: NDArray[Any], values: Values) -> Iterator[tuple[int, str]]:
+def _wrong_scores(
+    model: Model, X: NDArray[Any], asked: Sequence[OutputColumn], values: Values
+) -> Iterator[tuple[int, str]]:
     """(row, what is wrong) by the oracle. X are raw rows, and `values` what is stored for them."""
-    decision, status = score_rows(model, X)
+    near = any(column.needs_nearness for column in asked)
+    decided = decide(model, X, nearness=near, score=score_rows)
     off = tolerance(model, X)
-    good = np.flatnonzero((status == Status.OK) & (values[STATUS.name] == Status.OK))
-    for column in reversed(columns(values)):  # the status comes first
-        rows = np.arange(len(X)) if column is STATUS else good
-        stored, right = values[column.name][rows], column.encode(model, decision, status)[rows]
-        for i in column.differing(model, stored, right, decision[rows], off[rows]):
+    good = np.flatnonzero((decided.status == Status.OK) & (values[STATUS.name] == Status.OK))
+    for column in reversed(asked):  # the status comes first
+        index = np.arange(len(X)) if column is STATUS else good
+        rows = decided.take(index)
+        stored, right = values[column.name][index], column.encode(model, rows)
+        for i in column.differing(model, stored, right, rows, off[index]):
             has, gives = column.show(stored[i]), column.show(right[i])
-            yield int(rows[i]), f"has {column.name} {has}, but the model gives {gives}"
+            yield int(index[i]), f"has {column.name} {has}, but the model gives {gives}"
 
 
 def tolerance(model: Model, X: NDArray[Any]) -> FloatArray:

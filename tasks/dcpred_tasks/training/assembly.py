@@ -7,6 +7,7 @@ from dcpred_tasks.dtypes import INDEX_DTYPE, IntArray
 from dcpred_tasks.model.compact_model import Machines, Model, Reference, Support
 from dcpred_tasks.model.leaf_arrays import join_leaves
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.settings import Settings
@@ -21,6 +22,7 @@ def assemble(
     classes: tuple[int | float | str | bool, ...],
     settings: Settings,
     reference: Reference | None = None,
+    sureness: Sureness | None = None,
 ) -> Model:
     """The model of leaves given in the order of their numbers; leaf_rows are the training rows of each."""
     arrays: dict[str, Any] = join_leaves(Model, leaves)
@@ -39,4 +41,5 @@ def assemble(
         support=Support(**support) if support else None,
         reference=reference,
         machines=Machines(settings.other_machine, **machines) if machines else None,
+        sureness=sureness,
     )

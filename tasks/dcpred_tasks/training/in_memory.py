@@ -15,7 +15,15 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
-from dcpred_tasks.training.leaf import LeafModel, fit_leaf
+from dcpred_tasks.training.held_out import (
+    HeldOut,
+    LeafRowsToFit,
+    fit_and_judge,
+    folds_of_leaves,
+    joined,
+    measured,
+)
+from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, thinned
@@ -65,34 +73,36 @@ def train_rows(
         rows = division.scaling(X)
         tree, own = _own_rows(rows, division, settings)
         halo = _halo_rows(rows, tree, settings.overlap)
-        outputs = n_outputs(len(classes))
+        outputs, counts = n_outputs(len(classes)), np.array([len(part) for part in own])
+        folds = folds_of_leaves(counts, outputs, settings)
 
-        def fit(number: int) -> LeafModel:
+        def fit(number: int) -> tuple[LeafModel, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
-            is_halo = np.arange(len(both)) >= len(first)
+            of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], np.arange(len(both)) >= len(first))
             with one_thread("openmp"):  # The limit is that of the thread which sets it.
-                return fit_leaf(
-                    rows[both],
-                    target[both],
-                    costs[both],
-                    outputs,
-                    division.kernels,
-                    settings,
-                    number,
-                    is_halo,
-                )
+                return fit_and_judge(of_leaf, outputs, division.kernels, settings, number, int(folds[number]))
 
         # Threads: LIBSVM and BLAS, where the time goes, release the interpreter's lock.
         fitting = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
         leaves: list[LeafModel] = []
+        held: list[HeldOut] = []
         with watch("fitting leaves", len(X), "rows") as advance:
-            for leaf in fitting(delayed(fit)(number) for number in range(tree.n_leaves)):
+            for leaf, out in fitting(delayed(fit)(number) for number in range(tree.n_leaves)):
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
-    counts = np.array([len(part) for part in own])
+                held.append(out)
+        sureness = measured(leaves, counts, joined(held), len(classes), settings)
     return assemble(
-        leaves, counts, tree, division.scaling, division.kernels, classes, settings, division.reference
+        leaves,
+        counts,
+        tree,
+        division.scaling,
+        division.kernels,
+        classes,
+        settings,
+        division.reference,
+        sureness,
     )
 
 

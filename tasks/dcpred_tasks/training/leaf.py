@@ -13,7 +13,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
-from dcpred_tasks.model.machine import Machine, module_of, packed
+from dcpred_tasks.model.machine import Machine, stored, training_of
 from dcpred_tasks.training.compact_leaf import Pick, fit_compact, pick_landmarks
 from dcpred_tasks.training.local_machine import LeafRows, constant_decision, local_machine
 from dcpred_tasks.training.settings import Settings
@@ -30,6 +30,8 @@ class LeafModel(LeafArrays):
     early_intercept  float64 (k,), of the local machine
     early_gamma      float64 (1,), γ of the local machine
     machine          uint8 (b,), the machine of another system, packed, which Machines joins; (0,) for none
+    own_point        float32 (n_features,), with own_factor and own_edge what Novelty joins; (0,) for none
+    own_residual     float64 (1,), of a regression the size of a residual of the leaf's rows; (0,) for none
     """
 
     support: SingleArray
@@ -37,6 +39,10 @@ class LeafModel(LeafArrays):
     early_intercept: FloatArray
     early_gamma: FloatArray
     machine: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    own_point: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_factor: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_edge: SingleArray = field(default_factory=lambda: np.empty(0, MODEL_DTYPE))
+    own_residual: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -113,9 +119,9 @@ def _machine_leaf(
     halo = np.zeros(len(X), bool) if halo is None else halo
     rows = LeafRows(X, target, weight, halo, n_outputs, settings.task)
     kernel = leaf_kernels(rows, kernels, settings).local
-    machine: Machine = module_of(settings.other_machine).fit(rows, kernel, settings, seed)
+    machine: Machine = training_of(settings.other_machine).fit(rows, kernel, settings, seed)
     constant = _constant_leaf(X, np.zeros(n_outputs), _bounds(target, settings.task), settings)
-    return replace(constant, machine=packed(machine.arrays()))
+    return replace(constant, machine=stored(machine, X))
 
 
 def compact_model(

@@ -1,9 +1,12 @@
-"""Which settings go together with machines and bases of other systems."""
+"""Which settings go together with machines and bases of other systems, and with pseudo-landmarks by the
+triangle inequality.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.kernel_families import STATIONARY
 from dcpred_tasks.model.machine import COMPACT, LANDMARKS, known
 
 # Settings of landmarks and pseudo-landmarks, which other machines have not.
@@ -23,6 +26,11 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
                 f"size was set to {settings.size}, but machine is {COMPACT} and basis {LANDMARKS}, whose"
                 " sizes are landmarks, products and triangle; set those, or another machine or basis"
             )
+        if settings.tolerance != defaults["tolerance"]:
+            raise SettingsError(
+                f"tolerance was set to {settings.tolerance:g}, but machine is {COMPACT}, which has none;"
+                " leave it out, or set another machine"
+            )
         return
     if which == "machine" and settings.basis != LANDMARKS:
         raise SettingsError(
@@ -32,6 +40,10 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
     one = known(name)
     if settings.size and not one.counted:
         raise SettingsError(f"size was set to {settings.size}, but {which} {name} has none; leave out size")
+    if settings.tolerance and not one.tolerance:
+        raise SettingsError(
+            f"tolerance was set to {settings.tolerance:g}, but {which} {name} has none; leave out tolerance"
+        )
     for setting, possible in (("kernel", one.kernels), ("task", one.tasks)):
         if getattr(settings, setting) not in possible:
             raise SettingsError(
@@ -44,3 +56,22 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
                 f"{other} was set to {getattr(settings, other)!r}, but {which} is {name}, and only compact"
                 f" models with landmarks use it; leave out {other}, or leave out {which}"
             )
+
+
+def check_triangle(settings: Any) -> None:
+    """Raise SettingsError where pseudo-landmarks by the triangle inequality cannot be."""
+    if settings.triangle and settings.refine:
+        raise SettingsError(
+            "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
+            " them is possible; set refine to false or triangle to 0"
+        )
+    if settings.triangle and settings.gamma == "median":
+        raise SettingsError(
+            "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all"
+            " leaves; set gamma to scale or a number, or triangle to 0"
+        )
+    if settings.triangle and settings.kernel not in STATIONARY:
+        raise SettingsError(
+            f"triangle pseudo-landmarks were asked for with the {settings.kernel} kernel, but they need a"
+            f" stationary kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
+        )

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
-from dcpred_tasks.model.kernel_families import KERNELS, STATIONARY
+from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
-from dcpred_tasks.training.machine_settings import check_machine
+from dcpred_tasks.training.machine_settings import check_machine, check_triangle
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.task_settings import of_other_task
 
@@ -24,7 +24,7 @@ MISSING = (AUTO, "refuse", "impute", "indicate")
 # Settings that list features, and what else they may be.
 OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "missing", "machine", "basis", "size")
+LATER = ("categorical", "missing", "machine", "basis", "size", "tolerance", "calibrate")
 T = TypeVar("T")
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
@@ -43,11 +43,10 @@ def _setting(
     """A field, with what is told and checked about it: its choices, or its range from `low` to `high` in
     `unit`, or both; `zero` is what 0 stands for, and `more` what it may be beside its choices.
     """
-    limits = None if low is None else (low, high)
     told = {
         "meaning": meaning,
         "choices": tuple(choices),
-        "range": limits,
+        "range": None if low is None else (low, high),
         "unit": unit,
         "zero": zero,
         "more": more,
@@ -105,8 +104,8 @@ class Settings:
     # local kernel machines
     local_rows: int = _setting(
         8_000,
-        "Rows of a leaf that train its local machine, at most. They bound the memory of a task: 8 bytes"
-        " times the square of this number.",
+        "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
+        " bound the memory of a task: 8 bytes times the square of this number.",
         low=2,
         high=100_000,
         unit="rows",
@@ -131,6 +130,11 @@ class Settings:
     keep_support_vectors: bool = _setting(
         False, "Keep the local machines in the model. Early prediction needs them."
     )
+    calibrate: bool = _setting(
+        True,
+        "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
+        " probabilities, intervals and novelty need it.",
+    )
     # other systems
     machine: str = _setting(
         COMPACT,
@@ -149,6 +153,14 @@ class Settings:
         "How large another basis or machine is: what it counts is listed under Other systems.",
         low=0,
         high=10**6,
+        zero="what suits it",
+    )
+    tolerance: float = _setting(
+        0.0,
+        "How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,"
+        " beyond which it is computed exactly. support_tree: the error, in standard deviations of decision"
+        " values.",
+        low=0,
         zero="what suits it",
     )
     # overlap
@@ -277,11 +289,7 @@ class Settings:
                 raise SettingsError(
                     f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
                 )
-        if self.triangle and self.refine:
-            raise SettingsError(
-                "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"
-                " them is possible; set refine to false or triangle to 0"
-            )
+        check_triangle(self)
         for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != _DEFAULTS[name] and not self.refine:
                 raise SettingsError(
@@ -296,16 +304,6 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
                     f" {other} uses it; leave out {name}, or set task to {other}"
                 )
-        if self.triangle and self.gamma == "median":
-            raise SettingsError(
-                "triangle pseudo-landmarks were asked for with gamma median, but they have one γ in all"
-                " leaves; set gamma to scale or a number, or triangle to 0"
-            )
-        if self.triangle and self.kernel not in STATIONARY:
-            raise SettingsError(
-                f"triangle pseudo-landmarks were asked for with the {self.kernel} kernel, but they need a"
-                f" stationary kernel ({' or '.join(STATIONARY)}); set triangle to 0 or change the kernel"
-            )
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
@@ -321,6 +319,11 @@ class Settings:
     def machine_size(self) -> int:
         """What another basis or machine counts."""
         return self.size or known(self.other_machine).size
+
+    @property
+    def machine_tolerance(self) -> float:
+        """How far another machine may be off."""
+        return self.tolerance or known(self.other_machine).tolerance
 
     @property
     def own_leaf_rows(self) -> int:
@@ -359,8 +362,7 @@ def settings_dict(settings: Settings) -> dict[str, object]:
     """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
     them have the hashes that they had before there were these settings.
     """
-    values = asdict(settings)
-    return {name: value for name, value in values.items() if name not in LATER or value != _DEFAULTS[name]}
+    return {n: v for n, v in asdict(settings).items() if n not in LATER or v != _DEFAULTS[n]}
 
 
 def _typed(name: str, value: object) -> object:

@@ -1,14 +1,19 @@
 """The XML interface of Google Cloud Storage as far as obstore speaks it, on loopback.
 
+    python -m support.servers.gcs [PAGE [FOLDER N]]     names of a page; a folder that holds N commit records
+
 Objects have generations: 0 stands for one that is not there. Everything happens under one lock. A page of a
 listing has few names, so that every listing has many.
 """
 
 import hashlib
+import sys
 import threading
 import time
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -16,6 +21,7 @@ from xml.sax.saxutils import escape
 from support.servers import announce
 
 BUCKET, PAGE = "bucket", 7
+RECORD_BYTES = 1500  # of a commit record
 
 
 @dataclass
@@ -24,17 +30,26 @@ class Held:
     generation: int
     time: float
 
-    @property
+    @cached_property
     def etag(self) -> str:
         return f'"{hashlib.md5(self.data).hexdigest()}"'
+
+    @cached_property
+    def told(self) -> str:
+        """What a listing says of it, beside its name."""
+        when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(self.time))
+        tag = escape(self.etag)
+        return f"<LastModified>{when}</LastModified><ETag>{tag}</ETag><Size>{len(self.data)}</Size>"
 
 
 lock = threading.Lock()
 objects: dict[str, Held] = {}
+names: list[str] = []  # those of the objects, in ascending order
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    page_names = PAGE
     disable_nagle_algorithm = True  # A reply of two parts would wait 40 ms for its second one.
 
     def log_message(self, *_: object) -> None:
@@ -70,6 +85,8 @@ class Handler(BaseHTTPRequestHandler):
             held, wanted = objects.get(key), self.headers.get("x-goog-if-generation-match")
             if wanted is not None and int(wanted) != (held.generation if held else 0):
                 return self.refuse(412, "PreconditionFailed")
+            if held is None:
+                insort(names, key)
             new = objects[key] = Held(data, time.time_ns(), time.time())
         return self.answer(200, b"", {"ETag": new.etag, "x-goog-generation": str(new.generation)})
 
@@ -103,6 +120,8 @@ class Handler(BaseHTTPRequestHandler):
         bucket, key = self.names()
         with lock:
             gone = objects.pop(key, None) if bucket == BUCKET else None
+            if gone is not None:
+                names.remove(key)
         return self.answer(204) if gone is not None else self.refuse(404, "NoSuchKey")
 
     def listing(self) -> None:
@@ -110,31 +129,41 @@ class Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after, token = query.get("start-after", ""), query.get("continuation-token", "")
-        with lock:
-            held = {name: objects[name] for name in sorted(objects) if name.startswith(prefix)}
         found: dict[str, str] = {}  # what is told of each name or folder, in ascending order
-        for name, one in held.items():
-            folder, inside, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else ("", "", "")
-            shown = prefix + folder + inside if inside else name
-            if name <= after or shown <= token:
-                continue
-            if inside:
-                found[shown] = f"<CommonPrefixes><Prefix>{escape(shown)}</Prefix></CommonPrefixes>"
-                continue
-            when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.time))
-            found[name] = (
-                f"<Contents><Key>{escape(name)}</Key><LastModified>{when}</LastModified>"
-                f"<ETag>{escape(one.etag)}</ETag><Size>{len(one.data)}</Size></Contents>"
-            )
-        page = list(found)[:PAGE]
-        more = len(found) > len(page)
-        end = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
-        lines = "".join(found[name] for name in page)
+        more = False
+        with lock:
+            at = max(bisect_left(names, prefix), bisect_right(names, max(after, token)))
+            while at < len(names) and names[at].startswith(prefix) and not more:
+                name, at = names[at], at + 1
+                folder, inside, _ = name.removeprefix(prefix).partition(delimiter or "\n")
+                shown = prefix + folder + inside if inside else name
+                if shown in found or shown <= token:
+                    continue
+                more = len(found) == self.page_names
+                if not more:
+                    found[shown] = _folder(shown) if inside else _line(name, objects[name])
+        end = f"<NextContinuationToken>{escape(list(found)[-1])}</NextContinuationToken>" if more else ""
+        lines = "".join(found.values())
         text = (
             f'<?xml version="1.0"?><ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>'
             f"{end}{lines}</ListBucketResult>"
         )
         self.answer(200, text.encode(), {"Content-Type": "application/xml"})
+
+
+def _folder(name: str) -> str:
+    return f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
+
+
+def _line(name: str, one: Held) -> str:
+    return f"<Contents><Key>{escape(name)}</Key>{one.told}</Contents>"
+
+
+def hold_records(folder: str, n: int) -> None:
+    """Put n commit records there, all of which hold the same bytes."""
+    one = Held(bytes(RECORD_BYTES), time.time_ns(), time.time())
+    objects.update({f"{folder}/blocks/{number:06d}.json": one for number in range(n)})
+    names[:] = sorted(objects)
 
 
 class Server(ThreadingHTTPServer):
@@ -146,6 +175,10 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Handler.page_names = int(sys.argv[1])
+    if len(sys.argv) > 3:
+        hold_records(sys.argv[2], int(sys.argv[3]))
     server = Server(("127.0.0.1", 0), Handler)
     announce(server.server_port)
     server.serve_forever()

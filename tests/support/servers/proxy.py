@@ -1,6 +1,6 @@
 """A proxy that spoils requests to an object store, on loopback.
 
-    python -m support.servers.proxy TARGET_PORT FAULTS [SEED]
+    python -m support.servers.proxy TARGET_PORT FAULTS [SEED [CERTIFICATE KEY]]     PEM files, for TLS
 
 FAULTS is a JSON list of {"match": regex of "METHOD path key", "fault": …, "share": …, "times": …}; the first
 that matches, is drawn (share, 1 where it is left out) and was not done so many times yet is done. `key` is
@@ -8,6 +8,7 @@ the name of the key that a request to S3 is signed with, so that processes can b
 
     drop before, drop after    the connection ends before the request went on, or after it took place
     503 before, 503 after      any status, likewise
+    echo before                403, and all headers of the request in the reply, secrets among them
     half, stall                half of the reply comes, and the connection ends, or nothing else comes
     delay:0.05                 seconds
     strip                      headers of conditions are taken off, as by a store that does not heed them
@@ -21,6 +22,7 @@ import json
 import random
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -28,6 +30,7 @@ import urllib.parse
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from xml.sax.saxutils import escape
 
 from support.servers import announce
 
@@ -113,8 +116,12 @@ class Handler(BaseHTTPRequestHandler):
     def spoil(self, kind: str) -> None:
         if kind == "drop":
             return self.hang_up()
-        data = f"<Error><Code>{CODES.get(kind, 'ServiceUnavailable')}</Code></Error>".encode()
-        self.send_response(int(kind))
+        said = escape(str(self.headers)) if kind == "echo" else ""
+        code = "AccessDenied" if kind == "echo" else CODES.get(kind, "ServiceUnavailable")
+        data = (
+            f"<Error><Code>{code}</Code><Message>{said}</Message><Token-0>{said}</Token-0></Error>".encode()
+        )
+        self.send_response(403 if kind == "echo" else int(kind))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
@@ -142,5 +149,9 @@ if __name__ == "__main__":
     faults[:] = json.loads(sys.argv[2])
     random_numbers.seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     server = Server(("127.0.0.1", 0), Handler)
+    if len(sys.argv) > 4:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[4:6])
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     announce(server.server_port)
     server.serve_forever()

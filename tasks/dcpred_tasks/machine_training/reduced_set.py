@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
-from dcpred_tasks.machines import exact
+from dcpred_tasks.machine_training import exact
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.local_machine import LeafRows
@@ -38,8 +38,6 @@ POLISH_STEPS = 50
 KEPT_APART = 1e-7  # added to the diagonal of K_zz: two vectors may meet, and weights are single precision
 SMALLEST_REST = 1e-10  # share of ‖w‖² that is not worth another vector
 BLOCK = 2_000  # rows of a Gram matrix that are held at a time
-
-of_arrays = exact.of_arrays  # A reduced set is stored as an exact machine with other vectors.
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.machines import exact
-from dcpred_tasks.machines.ball_tree import LEAF, grown
+from dcpred_tasks.machine_training.halves import cells
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training.local_machine import LeafRows, local_machine
@@ -31,8 +30,6 @@ SUBSET = 100  # rows, V of the paper
 EPSILON = 0.02  # squared distance from a convex combination, where a row φ(x) has the length 1
 STEPS = 30  # towards the nearest combinations, after each row that is chosen
 NEAR = 1e-7  # gain of a step, below which it is not worth another
-
-of_arrays = exact.of_arrays  # The machine is an exact one, of fewer rows.
 
 
 def extreme_points(K: FloatArray, epsilon: float, most: int) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -58,10 +55,9 @@ def representatives(
     X: SingleArray, weight: FloatArray, kernel: Kernel, size: int
 ) -> tuple[IntArray, FloatArray]:
     """Of rows of one class: those that stand for all, and their weights β, which sum to those of all."""
-    order, children, ranges = grown(X, SUBSET)
+    order, ends = cells(X, SUBSET)
     rows, beta = [], []
-    for start, stop in ranges[children[:, 0] == LEAF]:
-        own = order[start:stop]
+    for own in np.split(order, ends[:-1]):
         most = min(max(-(-size * len(own) // SUBSET), 1), len(own))
         chosen, mu, _ = extreme_points(kernel(X[own], X[own]), EPSILON, most)
         rows.append(own[chosen])

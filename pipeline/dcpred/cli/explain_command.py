@@ -1,0 +1,51 @@
+"""dcpred explain"""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dcpred.cli.explain_rendering import explained
+from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
+from dcpred.explanation import MOST_ROWS, explain_stored
+from dcpred_tasks.storage.zarr_arrays import find_array
+
+SPAN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Numbers and spans of rows, as 5,17,100-110."""
+
+    name = "rows"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found: list[int] = []
+        for part in str(value).split(","):
+            match = SPAN.fullmatch(part.strip())
+            if match is None:
+                self.fail(f"{part.strip()!r} is no row; rows are written as 5,17,100-110", param, ctx)
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                self.fail(f"{part.strip()} ends before it begins; write the smaller number first", param, ctx)
+            if len(found) + last - first + 1 > MOST_ROWS:
+                self.fail(f"more than {MOST_ROWS:,} rows are named; name fewer", param, ctx)
+            found += range(first, last + 1)
+        return tuple(found)
+
+
+@click.command("explain")
+@click.argument("model", type=ADDRESS)
+@click.argument("data")
+@click.option("--rows", type=RowsType(), required=True, metavar="ROWS", help="Which rows, as 5,17,100-110.")
+@click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
+@json_option
+@reports_errors
+@storage_option
+def explain_command(model: str | Path, data: str, rows: tuple[int, ...], x: str, as_json: bool) -> None:
+    """Say why rows get what they get: the leaf, the landmarks that the decision value is summed of, the
+    features that the distance to the nearest of them is made of, and how new the row is.
+    """
+    found = explain_stored(model, find_array(data, x), rows)
+    emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

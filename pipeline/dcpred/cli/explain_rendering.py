@@ -1,0 +1,96 @@
+"""Explanations of rows as a person reads them, in lines of at most 80 characters."""
+
+import textwrap
+from collections.abc import Sequence
+
+from dcpred.execution.progress import counted
+from dcpred.explanation import ClassPart, Explanation
+
+WIDTH = 80
+LONGEST_NAME = 18  # letters of a name that are shown
+ABSENT = -1e29  # Decision values of classes that a leaf has no row of are lower.
+
+
+def explained(found: Sequence[Explanation]) -> str:
+    """One paragraph for each row."""
+    return "\n\n".join("\n".join(_lines(one)) for one in found)
+
+
+def _lines(one: Explanation) -> list[str]:
+    if one.status != "ok":
+        blame = "" if one.bad_feature is None else f": feature {one.bad_feature}"
+        return [f"row {one.row:,} has no score ({one.status.replace('_', ' ')}{blame})"]
+    lines = [_line(f"row {one.row:,}", _predicted(one))]
+    lines += [_line("", _class(part)) for part in one.classes[1:]]
+    rows = counted(one.leaf_rows or 0, "training row", "training rows")
+    lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
+    if one.novelty is not None:
+        lines.append(_line("", f"novelty {one.novelty:.3f}: that share of them lies nearer to their mean"))
+    lines += _sum(one)
+    lines += _distance(one)
+    for remark in one.remarks:
+        lines += textwrap.wrap(remark, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
+    return lines
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<14}  {text}"
+
+
+def _predicted(one: Explanation) -> str:
+    return _class(one.classes[0]) if one.classes else f"{one.predicted:.6g}"
+
+
+def _class(part: ClassPart) -> str:
+    said = [] if part.probability is None else [f"probability {part.probability:.3f}"]
+    if part.decision is not None:
+        said.append("not in this leaf" if part.decision < ABSENT else f"decision value {part.decision:.6g}")
+    return _cut(str(part.name)) + (f"  ({', '.join(said)})" if said else "")
+
+
+def _sum(one: Explanation) -> list[str]:
+    """The decision value as a sum."""
+    if not one.landmarks:
+        return []
+    others = one.n_landmarks - len(one.landmarks)
+    lines = ["", f"  {'landmark':<32}  {'kernel value':>12}  {'part':>12}"]
+    lines += [
+        f"  {part.landmark:<32}  {part.kernel:>12.6g}  {part.part:>+12.6g}"
+        + ("  nearest" if part.landmark == one.nearest else "")
+        for part in one.landmarks
+    ]
+    rest = [(counted(others, "other", "others"), one.other_landmarks)] if others else []
+    rest += [("products and triangle points", one.pseudo_landmarks)] if one.pseudo_landmarks else []
+    rest.append(("intercept", one.intercept))
+    rest += [("kept within bounds of the leaf", one.clipped)] if one.clipped else []
+    lines += [f"  {name:<32}  {'':>12}  {part:>+12.6g}" for name, part in rest]
+    return [*lines, f"  {'sum':<32}  {'':>12}  {one.decision:>+12.6g}"]
+
+
+def _distance(one: Explanation) -> list[str]:
+    """The distance to the nearest landmark, feature by feature."""
+    if not one.features:
+        return []
+    title = f"distance to landmark {one.nearest}"
+    return [
+        "",
+        f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
+        *(
+            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}  {_number(part.value, 'gap'):>12}"
+            f"  {_number(part.of_landmark, 'other'):>12}"
+            for part in one.features
+        ),
+    ]
+
+
+def _number(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:.6g}"
+
+
+def _feature(number: int, name: str | None) -> str:
+    return f"feature {number}" + ("" if name is None else f" {_cut(name)}")
+
+
+def _cut(name: str) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,73 @@
+"""What a search keeps beside a model, MODEL.tuned.json: whether what stands there can be believed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dcpred_tasks.errors import PlanConflictError
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.training.settings import make_settings, settings_dict
+from dcpred_tasks.training.task_settings import in_effect
+
+# The fields of a report that are kept.
+FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
+COUNTS = ("n_judged", "n_leaves", "landmarks", "products", "overlap")
+COSTS = ("cost_ratio", "ns_per_row")
+LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
+
+
+def found_before(
+    earlier: Mapping[str, Any], kept: Path, n_features: int
+) -> tuple[dict[str, Any], Scaling | None]:
+    """The fields of a report, and the scaling that settings were judged with where one was kept, as an
+    earlier search wrote them to `kept`. Raises PlanConflictError where they are not all there.
+    """
+    try:
+        return _found(earlier.get("found")), _scaling(earlier.get("scaling"), n_features)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise PlanConflictError(
+            f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
+            " search again"
+        ) from None
+
+
+def _scaling(arrays: Any, n_features: int) -> Scaling | None:
+    """Raises ValueError where they are no scaling of so many features."""
+    if not arrays:
+        return None
+    scaling = Scaling.of(arrays)
+    own = (scaling.shift, scaling.factor)
+    if not all(a.shape == (len(scaling.source),) and np.isfinite(a).all() for a in own):
+        raise ValueError
+    if scaling.n_features != n_features:
+        raise ValueError
+    return scaling
+
+
+def _found(found: Any) -> dict[str, Any]:
+    """Raises ValueError and the like where it is not as a search tells it."""
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
+        raise ValueError
+    settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
+    if not all(_is_row(row, settings.task) for row in (found["chosen"], *found["frontier"])):
+        raise ValueError
+    if not all(_is_number(seconds) for seconds in found["seconds"].values()):
+        raise ValueError
+    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}
+
+
+def _is_row(row: Any, task: str) -> bool:
+    quality = (row["rmse" if task == "regression" else "accuracy"], row["standard_error"])
+    return (
+        all(type(row[name]) is int and row[name] >= 0 for name in COUNTS)
+        and all(_is_number(row[name]) and row[name] > 0 for name in COSTS)
+        and all(_is_number(one) if row["n_judged"] else one is None for one in quality)
+        and type(row["within_budget"]) is bool
+        and type(row["scaling"]) is str
+    )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < LARGEST  # type: ignore[arg-type]

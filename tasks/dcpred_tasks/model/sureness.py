@@ -1,0 +1,180 @@
+"""How sure predictions are, as arrays and their definitions: probabilities of classes, intervals of numbers,
+and how new a row is. Training measures them (dcpred_tasks.training.held_out); other predictions work without.
+
+answers.py says them of a model.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, LeafNumbers, SingleArray
+from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.model.leaf_arrays import LEAF, Line
+
+LEAST_ALPHA, LARGEST_ALPHA = 0.01, 0.5  # what may be asked of intervals
+DEFAULT_ALPHA = 0.1
+TIE = 2.0**-20  # By so much the class of a row leads, also in single precision.
+STRIP_NUMBERS = 2**14  # numbers that are worked on at once, so that they stay in cache
+# Shares of a leaf's rows of which novelty knows the distance, denser where rows are far.
+LEVELS: FloatArray = np.array(
+    [0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 1.0]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """From decision values f to probabilities p. With q = σ(g(f)) for two classes, and
+    q_k = exp g(f_k) / Σ_j exp g(f_j) for several,
+
+        p = (1 − ε) q + ε π,   p_k ← min(p_k, p_label) for every other class, made to sum to 1 again
+
+    The last step is seldom one: it is why the label of a row is always its likeliest class.
+
+    knot, value  float64 (m,), g at some decision values, ascending; linear between, and constant beyond
+    prior        float64 (n_classes,), π: shares of the classes
+    share        float64 (1,), ε
+    """
+
+    knot: FloatArray
+    value: FloatArray
+    prior: FloatArray
+    share: FloatArray
+
+    def scores(self, decision: FloatArray) -> FloatArray:
+        """g of decision values of any shape; NaN stays NaN."""
+        if len(self.knot) == 1:  # np.interp then takes NaN for a number.
+            return np.where(np.isnan(decision), np.nan, self.value)
+        return np.asarray(np.interp(decision, self.knot, self.value))
+
+    def probabilities(self, decision: FloatArray, label: IntArray) -> FloatArray:
+        """float64 (n, n_classes), NaN for rows without a score.
+
+        decision  (n, n_outputs)
+        label     (n,), the class numbers that decision values stand for
+        """
+        out = np.empty((len(decision), len(self.prior)), ACC_DTYPE)
+        step = max(STRIP_NUMBERS // len(self.prior), 1)
+        for start in range(0, len(decision), step):
+            part = slice(start, start + step)
+            out[part] = self._strip(decision[part], label[part])
+        return out
+
+    def _strip(self, decision: FloatArray, label: IntArray) -> FloatArray:
+        p = self.free(self.scores(decision))
+        rows = np.arange(len(p))
+        own = p[rows, label]
+        np.minimum(p, own[:, None] * (1.0 - TIE), out=p)
+        p[rows, label] = own
+        p /= p.sum(axis=1, keepdims=True)
+        return p
+
+    def free(self, scores: FloatArray) -> FloatArray:
+        """(1 − ε) q + ε π of scores (n, n_outputs): float64 (n, n_classes)."""
+        if scores.shape[1] == 1:
+            scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+        q = np.exp(scores - scores.max(axis=1, keepdims=True))
+        q /= q.sum(axis=1, keepdims=True)
+        q *= 1.0 - self.share
+        q += self.share * self.prior
+        return np.asarray(q)
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Split conformal intervals f ± t_α σ_leaf (Lei et al., Distribution-Free Predictive Inference for
+    Regression, 2018): t_α is the ⌈(n + 1)(1 − α)⌉-th smallest of |y − f| / σ of n rows that were held out.
+
+    spread    float64 (n_leaves,), σ: the size of a residual in each leaf, > 0
+    alpha     float64 (m,), descending: shares of rows outside
+    quantile  float64 (m,), t of each alpha, ascending
+    """
+
+    spread: FloatArray
+    alpha: FloatArray
+    quantile: FloatArray
+
+    def bounds(self, value: FloatArray, leaf: LeafNumbers, alpha: float) -> FloatArray:
+        """float64 (n, 2), lower and upper; NaN for rows without a score. Raises SettingsError.
+
+        value  float64 (n,)
+        leaf   (n,), NO_LEAF or any other number where the value is NaN
+        """
+        half = self.at(alpha) * self.spread[np.where(np.isfinite(value), leaf, 0)]
+        return np.stack([value - half, value + half], axis=1)
+
+    def at(self, alpha: float) -> float:
+        """t of a share of rows outside: that of the next smaller one which is stored. Raises SettingsError
+        where it is smaller than all of these.
+        """
+        check_alpha(alpha)
+        which = np.flatnonzero(self.alpha <= alpha * (1 + 1e-9))
+        if not len(which):
+            least = f"alpha from {self.alpha[-1]:.3g} on" if len(self.alpha) else "none"
+            raise SettingsError(
+                f"intervals were asked for with alpha {alpha:g}, but the model was trained on so few rows"
+                f" that it gives {least}; ask for that, or train on more rows"
+            )
+        return float(self.quantile[which[0]])
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise SettingsError for a share of rows outside an interval that cannot be asked for."""
+    if not LEAST_ALPHA <= alpha <= LARGEST_ALPHA:
+        raise SettingsError(
+            f"intervals were asked for with alpha {alpha!r}, but it is the share of rows that may lie"
+            f" outside, from {LEAST_ALPHA} to {LARGEST_ALPHA}; give one of those"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty:
+    """Where the training rows of each leaf lie: s(x) = κ(‖x' ∘ φ − u‖), with one point u and factors φ of
+    each leaf, and κ(r) = (1 + r) exp(−r), falls with the distance of a row from them.
+
+    `leaf_arrays` says how arrays of all leaves lie.
+    """
+
+    point: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_point")]
+    """u: the mean of the leaf's rows in scaled features, times `factor`."""
+    factor: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_factor")]
+    """φ: about 1 / standard deviation of each scaled feature in the leaf, over the typical distance."""
+    edge: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "level"), in_leaf="own_edge")]
+    """s at each of `LEVELS`, descending: that share of the leaf's rows has a larger s."""
+
+    def of(self, nearness: SingleArray, leaf: LeafNumbers) -> FloatArray:
+        """The share of the leaf's training rows that lie nearer, float64 (n,): 1 beyond all of them, NaN for
+        rows without a score.
+
+        nearness  float32 (n,), s; NaN for rows without a score
+        leaf      (n,), any number where the nearness is NaN
+        """
+        out = np.empty(len(nearness), ACC_DTYPE)
+        step = STRIP_NUMBERS // len(LEVELS)
+        for start in range(0, len(nearness), step):
+            part = slice(start, start + step)
+            known = ~np.isnan(nearness[part])
+            out[part] = np.where(known, self._strip(nearness[part], np.where(known, leaf[part], 0)), np.nan)
+        return out
+
+    def _strip(self, s: SingleArray, leaf: LeafNumbers) -> FloatArray:
+        edge = self.edge[leaf]
+        passed = (s[:, None] < edge).sum(axis=1)
+        inside = np.clip(passed, 1, len(LEVELS) - 1)
+        rows = np.arange(len(s))
+        before, after = edge[rows, inside - 1].astype(ACC_DTYPE), edge[rows, inside].astype(ACC_DTYPE)
+        way = np.clip((before - s) / np.where(before > after, before - after, 1.0), 0.0, 1.0)
+        low, high = LEVELS[inside - 1], LEVELS[inside]
+        return np.where(passed == len(LEVELS), 1.0, np.where(passed == 0, 0.0, low + way * (high - low)))
+
+
+@dataclass(frozen=True, eq=False)
+class Sureness:
+    """What a model knows of how sure it is: probabilities where it has classes, intervals where it has
+    numbers.
+    """
+
+    novelty: Novelty
+    calibration: Calibration | None = None
+    intervals: Intervals | None = None

@@ -1,0 +1,176 @@
+"""Arrays of an output that say how sure a prediction is: probabilities, intervals, novelty. They are written
+where they are asked for, by models that were trained with `calibrate`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, SCORE_DTYPE, VALUE_DTYPE, FloatArray, IntArray
+from dcpred_tasks.model.answers import (
+    calibration_of,
+    intervals,
+    intervals_of,
+    novelty,
+    novelty_of,
+    probabilities,
+)
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA
+from dcpred_tasks.scoring.decided import Decided
+from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusArray, by_row
+
+ROUNDING = 2e-6  # error of probabilities in single precision, and of what novelty is made of
+BOUNDS = ("low", "high")  # both numbers of an interval
+SHARES_OFF = 1e-4  # by how much stored probabilities may miss 1
+
+
+class _NumbersColumn(OutputColumn):
+    """Numbers, NaN where there are none."""
+
+    standard = False
+
+    def dtype(self, model: Model) -> np.dtype[Any]:
+        return np.dtype(self.dtypes[0])
+
+    def fill(self, model: Model) -> int | float:
+        return float("nan")
+
+    def absent(self, values: NDArray[Any], fill: Any) -> BoolArray:
+        return np.asarray(np.isnan(values))
+
+
+class ProbabilityColumn(_NumbersColumn):
+    """The probability of each class; of the second one, where there are two."""
+
+    name = "probability"
+    tasks = ("classification",)
+    dtypes = (SCORE_DTYPE,)
+    dimensions = ("sample", "class")
+
+    def row_shape(self, model: Model) -> tuple[int, ...]:
+        return (model.n_outputs,) if model.n_outputs > 1 else ()
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        return {"classes": list(model.classes)}
+
+    def require(self, model: Model) -> None:
+        calibration_of(model)
+
+    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+        found = probabilities(model, rows.decision)
+        return (found if model.n_outputs > 1 else found[:, 1]).astype(SCORE_DTYPE)
+
+    def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
+        yield from super().check(values, fill, status)
+        shares = by_row(values)
+        wrong = ((shares < 0) | (shares > 1)).any(axis=1)
+        if shares.shape[1] > 1:
+            wrong |= np.abs(shares.sum(axis=1, dtype=ACC_DTYPE) - 1) > SHARES_OFF
+        yield f"has a {self.name} that is none", np.asarray(wrong)
+
+    def differing(
+        self,
+        model: Model,
+        stored: NDArray[Any],
+        right: NDArray[Any],
+        rows: Decided,
+        tolerance: FloatArray,
+    ) -> IntArray:
+        calibration, slack = calibration_of(model), tolerance[:, None]
+        decision = rows.decision.astype(ACC_DTYPE)
+        low, high = calibration.scores(decision - slack), calibration.scores(decision + slack)
+        if model.n_outputs == 1:
+            least, most = (
+                _capped(calibration.free(g)[:, 1], d)
+                for g, d in ((low, decision - slack), (high, decision + slack))
+            )
+            return np.flatnonzero(~((stored >= least - ROUNDING) & (stored <= most + ROUNDING)))
+        # log q changes by twice what g does, at most; and where two classes tie, either may be the label.
+        off = right * np.expm1(np.minimum(2 * (high - low).max(axis=1), 50.0))[:, None] + ROUNDING
+        two = np.sort(decision, axis=1)[:, -2:]
+        off += np.where(two[:, 1] - two[:, 0] <= 2 * tolerance, calibration.share[0], 0.0)[:, None]
+        return np.flatnonzero(~(np.abs(stored - right) <= off).all(axis=1))
+
+
+def _capped(p: FloatArray, decision: FloatArray) -> FloatArray:
+    """The probability of the second of two classes, on the side of one half where its decision value is."""
+    return np.where(decision[:, 0] > 0, np.maximum(p, 0.5), np.minimum(p, 0.5))
+
+
+@dataclass(frozen=True)
+class IntervalColumn(_NumbersColumn):
+    """Lower and upper bound of a number; a share `alpha` of rows lies outside."""
+
+    alpha: float = DEFAULT_ALPHA
+
+    name = "interval"
+    tasks = ("regression",)
+    dtypes = (VALUE_DTYPE,)
+    dimensions = ("sample", "bound")
+    takes_alpha = True
+
+    def row_shape(self, model: Model) -> tuple[int, ...]:
+        return (2,)
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        return {"alpha": self.alpha}
+
+    def numbers(self, attributes: Mapping[str, Any], n: int) -> list[Any] | None:
+        return list(BOUNDS) if n == len(BOUNDS) else None
+
+    def require(self, model: Model) -> None:
+        intervals_of(model).at(self.alpha)
+
+    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+        return intervals(model, rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, self.alpha)
+
+    def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
+        yield from super().check(values, fill, status)
+        yield f"has an {self.name} whose bounds are exchanged", values[:, 0] > values[:, 1]
+
+    def differing(
+        self,
+        model: Model,
+        stored: NDArray[Any],
+        right: NDArray[Any],
+        rows: Decided,
+        tolerance: FloatArray,
+    ) -> IntArray:
+        off = np.abs(stored - right) <= tolerance[:, None] + 1e-12 * np.abs(right)
+        return np.flatnonzero(~off.all(axis=1))
+
+
+class NoveltyColumn(_NumbersColumn):
+    """The share of the training rows of a row's leaf that lie nearer than the row."""
+
+    name = "novelty"
+    dtypes = (SCORE_DTYPE,)
+    needs_nearness = True
+
+    def require(self, model: Model) -> None:
+        novelty_of(model)
+
+    def encode(self, model: Model, rows: Decided) -> NDArray[Any]:
+        return novelty(model, rows.nearness, rows.leaf).astype(SCORE_DTYPE)
+
+    def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
+        yield from super().check(values, fill, status)
+        yield f"has a {self.name} that is no share", (values < 0) | (values > 1)
+
+    def differing(
+        self,
+        model: Model,
+        stored: NDArray[Any],
+        right: NDArray[Any],
+        rows: Decided,
+        tolerance: FloatArray,
+    ) -> IntArray:
+        nearer, farther = (
+            novelty(model, (rows.nearness + off).astype(SCORE_DTYPE), rows.leaf)
+            for off in (ROUNDING, -ROUNDING)
+        )
+        return np.flatnonzero(~((stored >= nearer - ROUNDING) & (stored <= farther + ROUNDING)))

@@ -1,0 +1,41 @@
+"""Random models that know how sure they are."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty, Sureness
+from dcpred_tasks.training.held_out import ALPHAS
+from dcpred_tasks.training.nearness import nearness_of
+from support.models import random_rows
+
+
+def sure(model: Model, seed: int = 0) -> Model:
+    """The model with a random calibration, or random intervals, and with leaves whose rows lie around random
+    points near its own.
+    """
+    return replace(model, sureness=random_sureness(model, seed))
+
+
+def random_sureness(model: Model, seed: int) -> Sureness:
+    rng = np.random.default_rng([seed, 7])
+    novelty = _novelty(model, rng)
+    if model.task == "regression":
+        spread = 10.0 ** rng.uniform(-1, 1, model.n_leaves)
+        return Sureness(
+            novelty, intervals=Intervals(spread, ALPHAS, np.sort(rng.exponential(size=len(ALPHAS))))
+        )
+    knot = np.sort(rng.normal(size=int(rng.integers(2, 9))) * 2)
+    prior = rng.dirichlet(np.ones(len(model.classes)))
+    value = np.cumsum(rng.exponential(size=len(knot))) - rng.exponential() * 3
+    return Sureness(novelty, Calibration(knot, value, prior, rng.uniform(0, 0.1, 1)))
+
+
+def _novelty(model: Model, rng: np.random.Generator) -> Novelty:
+    """Distances of rows of the model, taken as those of each leaf."""
+    X = model.scaling(random_rows(model, 4 * model.n_leaves, 1))
+    point = X[rng.permutation(len(X))[: model.n_leaves]]
+    factor = (2.0 ** rng.uniform(-2, 0, point.shape)).astype(np.float32)
+    r = np.sort(rng.uniform(0, 6, (model.n_leaves, len(LEVELS))), axis=1)
+    return Novelty((point * factor).astype(np.float32), factor, nearness_of(r).astype(np.float32))

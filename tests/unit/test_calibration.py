@@ -1,0 +1,198 @@
+"""Probabilities: what is fitted, beside its definition, and what of it never fails."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+
+from dcpred_tasks.model import sureness
+from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.training import calibration as module
+from dcpred_tasks.training.calibration import class_shares, fit_calibration, plain_calibration
+
+ABSENT = -1e30  # the decision value of a class that a leaf has no row of
+
+
+def random_calibration(rng: np.random.Generator, n_classes: int) -> Calibration:
+    knot = np.sort(rng.normal(size=int(rng.integers(1, 9))) * 2)
+    value = np.cumsum(rng.exponential(size=len(knot))) - 2
+    return Calibration(knot, value, rng.dirichlet(np.ones(n_classes)), rng.uniform(0, 1, 1) ** 4)
+
+
+def plain(calibration: Calibration, decision: np.ndarray, label: int) -> list[float]:
+    """The definition, of one row."""
+
+    def g(f: float) -> float:
+        at = list(zip(calibration.knot.tolist(), calibration.value.tolist(), strict=True))
+        if f <= at[0][0]:
+            return at[0][1]
+        for (a, u), (b, v) in pairwise(at):
+            if f <= b:
+                return u + (f - a) / (b - a) * (v - u)
+        return at[-1][1]
+
+    scores = [0.0, g(decision[0])] if len(decision) == 1 else [g(f) for f in decision]
+    total = math.fsum(math.exp(s) for s in scores)
+    share = float(calibration.share[0])
+    p = [
+        (1 - share) * math.exp(s) / total + share * pi
+        for s, pi in zip(scores, calibration.prior, strict=True)
+    ]
+    p = [x if k == label else min(x, p[label] * (1 - sureness.TIE)) for k, x in enumerate(p)]
+    return [x / math.fsum(p) for x in p]
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 7]))
+def test_probabilities_are_as_defined(seed: int, n_outputs: int) -> None:
+    """With ties, absent classes, values beyond all knots, and rows without a score."""
+    rng = np.random.default_rng(seed)
+    calibration = random_calibration(rng, max(n_outputs, 2))
+    decision = rng.choice(
+        [rng.normal(), 0.0, 1.0, -1.0, 9.0, -9.0, 1e-30, *rng.normal(size=4)], (40, n_outputs)
+    )
+    decision[rng.random(decision.shape) < 0.1] = ABSENT
+    label = class_numbers(decision)
+    found = calibration.probabilities(decision, label)
+    right = [plain(calibration, row, int(k)) for row, k in zip(decision, label, strict=True)]
+    np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-300)
+    for kind in (np.float64, np.float32):
+        np.testing.assert_array_equal(found.astype(kind).argmax(axis=1), label)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    decision[::3] = np.nan
+    again = calibration.probabilities(decision, class_numbers(decision))
+    assert np.isnan(again[::3]).all()
+    np.testing.assert_array_equal(again[1::3], found[1::3])
+
+
+def test_rows_are_cut_into_strips_that_do_not_matter(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration, decision = random_calibration(rng, 3), rng.normal(size=(50, 3))
+    label = class_numbers(decision)
+    whole = calibration.probabilities(decision, label)
+    assert calibration.probabilities(decision[:0], label[:0]).shape == (0, 3)
+    for numbers in (1, 12, 30):
+        monkeypatch.setattr(sureness, "STRIP_NUMBERS", numbers)
+        np.testing.assert_array_equal(calibration.probabilities(decision, label), whole)
+
+
+@given(st.integers(0, 10**6))
+def test_of_two_classes_a_larger_decision_value_is_never_less_likely(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    calibration = random_calibration(rng, 2)
+    decision = np.sort(rng.normal(size=100) * 3)[:, None]
+    p = calibration.probabilities(decision, class_numbers(decision))[:, 1]
+    assert (np.diff(p) >= -1e-15).all()  # 1 − q is rounded
+    assert ((p > 0.5) == (decision[:, 0] > 0)).all()
+
+
+def held_out(seed: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Decision values, classes that are drawn with known probabilities, and those."""
+    rng = np.random.default_rng(seed)
+    decision = rng.normal(size=(n, 1 if k == 2 else k))
+    scores = 2 * decision + 0.5 * decision**3
+    if k == 2:
+        scores = np.concatenate([np.zeros((n, 1)), scores], axis=1)
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p = 0.95 * p / p.sum(axis=1, keepdims=True) + 0.05 / k
+    return decision, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), p
+
+
+def loss(p: np.ndarray, truth: np.ndarray) -> float:
+    """What −log p is in the mean, where classes are drawn with the probabilities `truth`."""
+    return -float((truth * np.log(p)).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_probabilities_that_are_known_are_found(k: int) -> None:
+    decision, target, _ = held_out(0, 5_000, k)
+    found = fit_calibration(decision, target, np.ones(5_000), k)
+    new, _, truth = held_out(1, 20_000, k)
+    p = found.probabilities(new, class_numbers(new))
+    plain_p = plain_calibration(np.full(k, 1 / k)).probabilities(new, class_numbers(new))
+    lost, lost_by_default = (loss(each, truth) - loss(truth, truth) for each in (p, plain_p))
+    assert lost < 0.25 * lost_by_default
+    assert np.abs(p - truth).mean() < 0.02
+    assert found.share[0] == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_the_gradient_is_that_of_the_loss(k: int) -> None:
+    decision, target, _ = held_out(3, 60, k)
+    decision[::7] = ABSENT if k > 2 else 1.0
+    weight = np.random.default_rng(0).uniform(0.2, 2, 60)
+    prior = class_shares(target, weight, k)
+    problem = module._Problem.of(decision, target, weight, prior, np.array([-1.5, -0.2, 0.1, 1.4]))
+    for seed in range(3):
+        at = np.random.default_rng(seed).normal(size=5)
+        right = approx_fprime(at, lambda x: problem(x)[0], 1e-7)
+        np.testing.assert_allclose(problem(at)[1], right, rtol=2e-4, atol=2e-4)
+
+
+def test_a_constant_leaf_is_as_sure_as_held_out_rows_say() -> None:
+    """One row in twenty of leaves of one class is of the other; half of all rows are in such leaves."""
+    rng = np.random.default_rng(0)
+    decision = np.where(np.arange(4_000) % 2, rng.normal(size=4_000) * 0.3, rng.choice([-1.0, 1.0], 4_000))
+    p = np.where(np.abs(decision) == 1, 0.5 + 0.45 * decision, 1 / (1 + np.exp(-3 * decision)))
+    target = (rng.random(4_000) < p).astype(int)
+    found = fit_calibration(decision[:, None], target, np.ones(4_000), 2)
+    p = found.probabilities(np.array([[-1.0], [1.0]]), np.array([0, 1]))
+    np.testing.assert_allclose(p[[0, 1], [0, 1]], 0.95, atol=0.015)
+
+
+def test_nothing_is_certain_and_an_absent_class_keeps_a_chance() -> None:
+    """All of a hundred rows are right: what is left is the prior, of one more row of each class."""
+    target = np.arange(100) % 2
+    found = fit_calibration(np.where(target, 1.0, -1.0)[:, None], target, np.ones(100), 2)
+    p = found.probabilities(np.array([[-1e30], [1e30]]), np.array([0, 1]))
+    assert 0 < p.min() < 0.05
+    decision = np.full((90, 3), ABSENT)
+    target = np.arange(90) % 3
+    decision[np.arange(90), target] = 1.0
+    found = fit_calibration(decision, target, np.ones(90), 3)
+    p = found.probabilities(decision[:3], np.arange(3))
+    assert ((p > 0) & (p < 1)).all()
+    np.testing.assert_array_equal(p.argmax(axis=1), np.arange(3))
+
+
+EDGES: dict[str, tuple[Any, Any]] = {
+    "no rows": (np.empty((0, 1)), []),
+    "one row": ([[0.3]], [1]),
+    "decision values that say nothing": ([[1.0]] * 30, [0, 1] * 15),
+    "one class alone": (np.linspace(-1, 1, 30)[:, None], [1] * 30),
+    "all wrong": (np.linspace(-1, 1, 40)[:, None], [1] * 20 + [0] * 20),
+    "huge": (np.linspace(-1e30, 1e30, 40)[:, None], [0, 1] * 20),
+    "tiny": (np.linspace(-1e-30, 1e-30, 40)[:, None], [0] * 20 + [1] * 20),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_give_a_calibration_that_a_model_may_hold(name: str) -> None:
+    decision, target = np.asarray(EDGES[name][0], float), np.asarray(EDGES[name][1], np.int64)
+    k = max(decision.shape[1], 2)
+    found = fit_calibration(decision, target, np.ones(len(target)), k)
+    assert (np.diff(found.knot) > 0).all()
+    assert (np.diff(found.value) >= 0).all()
+    assert found.prior.sum() == pytest.approx(1)
+    assert all(np.isfinite(a).all() for a in vars(found).values())
+    rows = np.concatenate([decision, np.zeros((1, decision.shape[1]))])
+    p = found.probabilities(rows, class_numbers(rows))
+    assert ((p > 0) & (p < 1)).all()
+
+
+def test_rows_count_by_their_weight_and_not_by_its_unit() -> None:
+    decision, target, _ = held_out(0, 2_000, 2)
+    weight = np.random.default_rng(1).uniform(0.5, 2, 2_000)
+    once, often = (fit_calibration(decision, target, w, 2) for w in (weight, 1_000 * weight))
+    np.testing.assert_allclose(once.value, often.value, rtol=1e-4, atol=1e-4)
+    # Rows of the second class count ten times as much.
+    heavy = fit_calibration(decision, target, np.where(target == 1, 10.0, 1.0), 2)
+    p, q = (c.probabilities(np.array([[0.3]]), np.array([1]))[0, 1] for c in (once, heavy))
+    odds = q / (1 - q) / (p / (1 - p))
+    assert 5 < odds < 15
