@@ -116,8 +116,8 @@ class GivenUpError(Exception):
     """In place of the last step of a training."""
 
 
-def made(folder: Path) -> Path:
-    """A folder with a sound file of every format."""
+def made(folder: Path, needed: set[str]) -> Path:
+    """A folder with sound files of formats that need these names; a few more, which cost little."""
     blobs = make_blobs(N_ROWS, n_features=N_FEATURES, n_classes=3, seed=1)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
     old = zarr.open_group(folder / "old.zarr", mode="w", zarr_format=2)
@@ -128,13 +128,16 @@ def made(folder: Path) -> Path:
     shutil.copytree(folder / "out", folder / "half")
     for name in ("manifest.json", "blocks/000001.json"):
         (folder / "half" / name).unlink()
-    _make_roots(folder)
-    _make_tables(folder)
+    for names, make in (
+        ({"root", "several"}, _make_roots),
+        ({"sources"}, _make_tables),
+        ({"new.scratch", "begun.tune", "found.tuned.json"}, _make_scratch),
+        ({"machines"}, _make_machines),
+    ):
+        if names & needed:
+            make(folder)
     make_certificates(folder / "certificates")
     (folder / "address").write_text("tcp://127.0.0.1:9\n")
-    for name in OTHER_SYSTEMS:
-        train(*job, folder / "machines" / name, make_settings(_settings_of(name)), inline)
-    _make_scratch(folder)
     (folder / "settings.toml").write_text(
         '# comment\nn_leaves = 2\nlandmarks = 4\nrefine = false\ngamma = 0.5\nC = 1e1\nscaling = "minmax"\n'
         'categorical = "none"\n'
@@ -159,6 +162,12 @@ def _settings_of(name: str) -> dict[str, object]:
     which, one = ("basis" if name in BASES else "machine"), (BASES | MACHINES)[name]
     size = {"size": 8} if one.counted else {}
     return {which: name, "kernel": one.kernels[0], "n_leaves": 2, "min_leaf_rows": 20, **size}
+
+
+def _make_machines(folder: Path) -> None:
+    job = (f"{folder}/data.zarr/X", f"{folder}/data.zarr/y")
+    for name in OTHER_SYSTEMS:
+        train(*job, folder / "machines" / name, make_settings(_settings_of(name)), inline)
 
 
 def _make_scratch(folder: Path) -> None:
@@ -475,14 +484,7 @@ FORMATS = {
         "found.tuned.json", use_search("found"), ("data.zarr", "found.tuned.json")
     ),
 }
-QUICK = (
-    "arrays of a model",
-    "machines of other systems",
-    "metadata of a data set",
-    "plan",
-    "certificates",
-    "settings",
-)
+QUICK = ("arrays of a model", "machines of other systems", "plan", "certificates")
 
 
 def one(work: Path, form: Format, seed: str) -> tuple[str, str, str]:
@@ -579,7 +581,7 @@ def work_off(work: Path, name: str, seeds: list[str], pipe: Any) -> None:
         import_module(f"dcpred.cli.{module}_command").connect = stand_in  # type: ignore[attr-defined]
     sys.stderr = open(work / "errors.txt", "a")  # noqa: SIM115
     tempfile.gettempdir()  # It tries a file.
-    for i in range(N_SOUND):  # What is imported late is imported here.
+    for i in range(min(N_SOUND, len(seeds))):  # What is imported late is imported here.
         outcome, done, what = one(work, FORMATS[name], f"{SOUND}/{name}/{i}")
         if outcome != "harmless":
             pipe.send((f"{SOUND}/{name}/{i}", outcome, done, what))
@@ -674,7 +676,6 @@ def main() -> None:
         shutil.rmtree(work / folder, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
     small_blocks()
-    made(work / TRY).rename(work / BASE)  # Plans and roots name the folder where copies will lie.
     journal = work / (f"{args.seed}.jsonl" if args.only is None else "only.jsonl")
     table = Table("format", "mutations", "refused", "harmless", "findings")
     found = 0
@@ -682,6 +683,9 @@ def main() -> None:
     if args.only:
         wanted = [args.only.split("/")[1]]
         journal.unlink(missing_ok=True)
+    needed = {one for name in wanted for one in FORMATS[name].needs}
+    needed |= {"machines" for name in wanted if FORMATS[name].lay}
+    made(work / TRY, needed).rename(work / BASE)  # Plans and roots name the folder where copies will lie.
     for name in wanted:
         seeds = [f"{args.seed}/{name}/{i}" for i in range(3 if args.quick else args.mutations)]
         counts = work_through(work, name, [args.only] if args.only else seeds, journal)

@@ -166,6 +166,7 @@ def test_a_model_becomes_an_estimator(folder: Path, tmp_path: Path) -> None:
     given = estimator.get_params()
     assert {name: given[name] for name in (*QUICK, "sample_rows")} == QUICK | {"sample_rows": 300}
     assert given["class_weight"] == "balanced"
+    assert given["calibrate"] is Settings().calibrate is hasattr(estimator, "predict_proba")
     assert estimator.save(tmp_path / "again") == open_artifact(folder / "by-driver").hash
     again = open_artifact(tmp_path / "again").provenance[FIELD]
     assert again == open_artifact(folder / "by-driver").provenance[FIELD]

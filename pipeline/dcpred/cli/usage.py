@@ -24,6 +24,7 @@ EXAMPLES: Mapping[str, str] = {
     "refresh": "dcpred refresh model 'days/*.zarr' scored",
     "status": "dcpred status scores",
     "verify": "dcpred verify scores",
+    "explain": "dcpred explain model new.zarr --rows 5,17",
     "export": "dcpred export scores scored.parquet",
     "errors": "dcpred errors scores",
     "evaluate": "dcpred evaluate model known-test.zarr",

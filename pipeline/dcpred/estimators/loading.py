@@ -45,7 +45,7 @@ def _parameters(kind: type[DCPredClassifier | DCPredRegressor], settings: Settin
     default = asdict(Settings(task=settings.task))
     known = set(kind._get_param_names())
     given = {name: value for name, value in asdict(settings).items() if value != default[name]}
-    given |= {"n_leaves": settings.n_leaves, "random_state": settings.seed}
+    given |= {"n_leaves": settings.n_leaves, "random_state": settings.seed, "calibrate": settings.calibrate}
     if settings.class_weight != BALANCED:
         given.pop("class_weight", None)
     return {name: value for name, value in given.items() if name in known}

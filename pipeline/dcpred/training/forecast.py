@@ -15,6 +15,8 @@ from dcpred_tasks.training.division import ROWS_PER_LEAF
 from dcpred_tasks.training.in_memory import Watch
 from dcpred_tasks.training.settings import Settings
 
+START_SECONDS = 2.5  # until processes run and have imported what the first step needs
+
 
 def row_seconds(n_features: int, leaf_rows: float, settings: Settings) -> float:
     """Seconds of one core for a row in one leaf that it trains: local machine and refinement."""
@@ -46,12 +48,12 @@ def forecast_training(
     leaves = n_rows * settings.overlap * row_seconds(n_features, leaf_rows, settings)
     return Shares(
         {
-            "survey": 0.0 if surveyed else 1.0 + 1e-7 * numbers / n_threads,
+            "survey": 0.0 if surveyed else START_SECONDS + 1e-7 * numbers / n_threads,
             "division": 0.1 + (4.5e-6 if learns and settings.scaling in LEARNED else 5e-7) * sample,
-            "route": 1.0 + 2e-7 * numbers / n_threads,
+            "route": 0.3 + 2e-7 * numbers / n_threads,
             "balance": 0.1,
             "overlap": 0.1 + 4e-7 * numbers / n_threads if settings.overlap > 1 else 0.0,
-            "leaves": 1.0 + leaves / n_threads,
+            "leaves": 0.5 + leaves / n_threads,
         }
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dcpred.execution.course import Shares
-from dcpred.training.forecast import forecast_training, row_seconds
+from dcpred.training.forecast import START_SECONDS, forecast_training, row_seconds
 from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS, Extent
 from dcpred.tuning.trial_plan import (
@@ -47,12 +47,14 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, extent: Extent
     chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)
     return Shares(
         {
-            "survey": 1.0 + 1e-7 * numbers / n_threads,
+            "survey": START_SECONDS + 1e-7 * numbers / n_threads,
             "scaling": 0.1 + 4e-6 * sample,
-            "trees": 0.1 + 5e-7 * sample * trees,
+            "trees": 1.0 + 5e-7 * sample * trees,
             "rows": 0.1 + 4e-7 * numbers * trees / n_threads,
-            "search": 0.5 + search / n_threads,
-            "train": forecast_training(n_rows, n_features, chosen, n_threads, learns=False).total,
+            "search": 1.0 + search / n_threads,
+            "train": forecast_training(
+                n_rows, n_features, chosen, n_threads, surveyed=True, learns=False
+            ).total,
         }
     )
 
