@@ -19,6 +19,7 @@ import io
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -30,6 +31,7 @@ from more_sets import EVERY
 from picture import HERE, Measured, read, write
 from sets import DataSet, Printed
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
 from dcpred.comparison.compare import Asked, CompareReport, Result, compare

@@ -91,7 +91,18 @@ def comparison() -> Page:
         for n in (16, 64, 256)
     ]
     return comparison_page(
-        CompareReport("folder", "classification", 100, 50, 3, {"gamma": 1.0}, [*results, lost], errors)
+        CompareReport(
+            "folder",
+            "classification",
+            100,
+            50,
+            3,
+            {"gamma": 1.0},
+            [*results, lost],
+            errors,
+            2.5,
+            [f"{LONG}."],
+        )
     )
 
 

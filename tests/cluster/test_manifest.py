@@ -19,6 +19,7 @@ from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError
+from dcpred_tasks.scoring import scorer
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings, settings_dict
@@ -185,7 +186,7 @@ def test_a_run_of_bad_rows_alone(model: Path, tmp_path: Path) -> None:
 def test_a_model_that_this_machine_takes_otherwise_is_refused(
     model: Path, blobs: Classes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = task.score_rows
+    real = scorer.score_rows
     monkeypatch.setattr(
         "dcpred_tasks.model.compact_model.score_rows", lambda m, X: (2 * real(m, X)[0], real(m, X)[1])
     )

@@ -537,7 +537,7 @@ def test_model_and_input_are_opened_once(
         monkeypatch.setattr(f"{module}.{name}", noted)
 
     noting("dcpred_tasks.artifacts.model_artifact", "read_document", lambda _place, name: name)
-    noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
+    noting("dcpred_tasks.artifacts.array_reading", "_read_array", lambda _path, _group, name, *_: name)
     noting("dcpred_tasks.storage.zarr_arrays", "open_array", str)
     plan_run(model, f"{data}/X", tmp_path / "out")
     assert read.count("model.json") == read.count(f"{data}/X") == 1

@@ -25,6 +25,7 @@ from dcpred.scoring.score import ScoreReport, score
 from dcpred.training.train import train
 from dcpred.verification.verify import choose_rows, verify
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
+from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies import score_block as task
@@ -248,14 +249,15 @@ def test_rule_rounding_is_no_wrong_score_and_more_is() -> None:
         if model.task != "classification" or not len(keep):
             continue
         values = {"decision": decision[keep], "status": status[keep]}
-        assert list(verify_block._wrong_scores(model, X[keep], values)) == []
+        asked = columns(values)
+        assert list(verify_block._wrong_scores(model, X[keep], asked, values)) == []
         more = (3 * verify_block.tolerance(model, X[keep])[:, None] + 1e-5 * np.abs(decision[keep])).astype(
             decision.dtype
         )
         wrong = {
             i
             for i, _ in verify_block._wrong_scores(
-                model, X[keep], values | {"decision": decision[keep] + more}
+                model, X[keep], asked, values | {"decision": decision[keep] + more}
             )
         }
         n, n_wrong = n + len(keep), n_wrong + len(wrong)

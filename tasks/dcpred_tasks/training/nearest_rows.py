@@ -15,13 +15,12 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     w     (d,), ≥ 0
 
     The pool is cut into groups, each of every n_groups-th row. The k nearest rows lie in the k groups whose
-    nearest row is nearest, so that a minimum over groups, which is fast, leaves a small part to select from:
-    first k of n / group_rows groups, then k of k × group_rows rows, least in all at √(n / k) rows a group.
+    nearest row is nearest, so that a minimum over groups, which is fast, leaves a small part to select from.
     """
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
-    group_rows = 2 ** round(np.log2(n / k) / 2)
+    group_rows = 32 if n > 64 * k else 1
     n_groups = -(-n // group_rows)
     # With |q|² in the last column, D − |a|² is one product.
     Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
