@@ -25,7 +25,7 @@ from dcpred_tasks.scoring.output_column import BoolArray, OutputColumn, StatusAr
 
 ROUNDING = 2e-6  # error of probabilities in single precision, and of what novelty is made of
 BOUNDS = ("low", "high")  # both numbers of an interval
-SHARES_OFF = 1e-4  # by how much stored probabilities may miss 1
+SHARES_OFF = 1e-4  # The probabilities of a row may miss 1 by so much: they are stored in single precision.
 
 
 class _NumbersColumn(OutputColumn):
@@ -140,8 +140,8 @@ class IntervalColumn(_NumbersColumn):
         rows: Decided,
         tolerance: FloatArray,
     ) -> IntArray:
-        off = np.abs(stored - right) <= tolerance[:, None] + 1e-12 * np.abs(right)
-        return np.flatnonzero(~off.all(axis=1))
+        near = np.abs(stored - right) <= tolerance[:, None] + 1e-12 * np.abs(right)
+        return np.flatnonzero(~near.all(axis=1))
 
 
 class NoveltyColumn(_NumbersColumn):
