@@ -32,6 +32,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +66,7 @@ ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an 
 LEASE_SECONDS, SIGN_SECONDS = 4.0, 0.5  # of a lease on a store, which no system releases
 Place = str | Path
 Attack = Callable[["Arena", Any], "Toll"]
+last_words: list[str] = []  # the sentence of the last driver that ended with one
 
 
 @dataclass
@@ -125,8 +127,18 @@ def alone() -> AbstractContextManager[Workers]:
     return nullcontext(InlineWorkers())
 
 
-def _drive(work: Callable[[], Any], name: str, fault: str, seed: int, environment: dict[str, str]) -> None:
-    """What a driver does in a process of its own."""
+def _drive(
+    work: Callable[[], Any],
+    name: str,
+    fault: str,
+    seed: int,
+    environment: dict[str, str],
+    words: Connection,
+) -> None:
+    """What a driver does in a process of its own.
+
+    words  takes the sentence that it ends with
+    """
     small_plan()
     os.environ.update(environment)
     if environment:
@@ -148,12 +160,14 @@ def _drive(work: Callable[[], Any], name: str, fault: str, seed: int, environmen
             work()
     except DcpredError as error:
         code = error.exit_code
+        words.send(f"{type(error).__name__}: {error}")
         if code not in ENDS:
             print(f"{name}: {type(error).__name__}: {error}", file=told, flush=True)
     except KeyboardInterrupt:
         code = 75
-    except OSError:
+    except OSError as error:
         code = 5
+        words.send(f"{type(error).__name__}: {error}")
     os._exit(code)
 
 
@@ -181,8 +195,11 @@ def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | Non
 
 def start_driver(arena: Arena, work: Callable[[], Any], name: str, fault: str = "") -> Any:
     seed = arena.chance.randrange(2**31)
-    process = CONTEXT.Process(target=_drive, args=(work, name, fault, seed, arena.environment))
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process: Any = CONTEXT.Process(target=_drive, args=(work, name, fault, seed, arena.environment, theirs))
     process.start()
+    theirs.close()
+    process.words = ours
     return process
 
 
@@ -192,6 +209,9 @@ def _end(process: Any) -> int:
         give_up("a driver did not come to an end")
     if process.exitcode not in ENDS:
         give_up(f"a driver ended with {process.exitcode}")
+    with suppress(EOFError):
+        last_words[:] = [process.words.recv()]
+    process.words.close()
     return int(process.exitcode)
 
 
@@ -216,7 +236,7 @@ def _finish(arena: Arena, output: Place, toll: Toll, code: int) -> Toll:
     while code != 0:
         toll.resumes += 1
         if toll.resumes > 4 * MOST_HITS:
-            give_up(f"a run did not come to its end: exit code {code}, {output}")
+            give_up(f"a run did not come to its end: exit code {code}, {output}: {last_words}")
         if code == RunHeldError.exit_code and arena.environment:
             time.sleep(LEASE_SECONDS)
         code = _end(_run_driver(arena, output))

@@ -12,16 +12,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage import bucket as bucket_module
 from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
+from dcpred_tasks.storage.object_arrays import arrays_store
 from dcpred_tasks.storage.place import Folder, Place, open_place
 from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
+from dcpred_tasks.storage.zarr_arrays import open_group
 from support.mutations import mutated
 from support.stores import Proxy, StoreServer, secure_spoiled, used
 
@@ -92,6 +96,15 @@ class PlaceContract:
         place.write("a", b"two")
         assert place.replace("a", b"three", old) is None
         assert data(place, "a") == b"two"
+
+    def test_equal_bytes_that_were_put_again(self, place: Place) -> None:
+        """Whether that is another object is the store's to say; nobody waits for what never comes."""
+        place.make_folder("")
+        place.write("a", b"one")
+        old = tag_of(place, "a")
+        place.write("a", b"one")
+        new = place.replace("a", b"two", old)
+        assert data(place, "a") == (b"one" if new is None else b"two")
 
     def test_what_is_gone_is_not_replaced(self, place: Place) -> None:
         place.make_folder("")
@@ -282,6 +295,36 @@ class SpoiledContract:
         if not fault.startswith("409 before"):
             place.remove("a")
             assert place.read("a") is None
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            lambda place: place.read("missing") is None,
+            lambda place: place.listing().keys() == {"a", "b/0"},
+            lambda place: place.names("") == {"a", "b"},
+            lambda place: place.is_there(),
+        ],
+        ids=["nothing there", "listing", "names", "is_there"],
+    )
+    def test_replies_that_break_off_are_asked_for_again(
+        self, proxy: Proxy, place: Place, operation: Callable[[Place], bool]
+    ) -> None:
+        """obstore does not ask again: of a hundred requests one that breaks off would end a run."""
+        for name in ("a", "b/0"):
+            place.write(name, b"one")
+        before = proxy.counts().get("half", 0)
+        proxy.set_faults({"match": "^GET ", "fault": "half", "times": 3})
+        assert operation(place)
+        assert proxy.counts()["half"] - before == 3
+
+    def test_replies_about_arrays_that_break_off(self, proxy: Proxy, place: Place) -> None:
+        address = f"{place.address}/group.zarr"
+        store, path = arrays_store(address, read_only=False)
+        zarr.create_group(store, path=path).create_array("X", data=np.arange(4.0))
+        before = proxy.counts().get("half", 0)
+        proxy.set_faults({"match": "^GET ", "fault": "half", "times": 3})
+        assert [name for name, _ in open_group(address).arrays()] == ["X"], "looked for by several names"
+        assert proxy.counts()["half"] - before == 3
 
     @pytest.mark.parametrize("fault", ["drop before", "503 before", "409 before", "drop after", "503 after"])
     def test_what_stands_where_no_answer_comes(self, proxy: Proxy, place: Place, fault: str) -> None:

@@ -28,7 +28,7 @@ from dcpred.serving import load_model
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, ResourceError
-from dcpred_tasks.storage import bucket, retry, zarr_arrays
+from dcpred_tasks.storage import bucket, retry, store_requests, zarr_arrays
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.retry import is_transient
@@ -100,7 +100,8 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
         asked.ask(f"list {folder}")
         return part(self, folder, start, stop)
 
-    monkeypatch.setattr(bucket, "request", through)
+    for module in (bucket, store_requests):
+        monkeypatch.setattr(module, "request", through)
     monkeypatch.setattr(BucketArrays, "_translated", awaited)
     monkeypatch.setattr(Bucket, "_part", listed)
     return asked

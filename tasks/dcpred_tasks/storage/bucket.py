@@ -8,7 +8,7 @@ Measured facts that this module stands between (obstore 0.12, S3, Azure and GCS 
 - A missing bucket is told as a missing object. So a name that is missing is believed only once the bucket
   has answered a listing.
 - A listing and a get do not write a tag alike: quotes are left out, and a generation is kept apart.
-- A listing of which half a page came is not tried again by obstore, nor is an object of which half came.
+- Replies that break off, as half a page of a listing, are not asked for again by obstore.
 """
 
 import os
@@ -25,7 +25,10 @@ from dcpred_tasks.storage.addresses import Options, StoreAddress, current_option
 from dcpred_tasks.storage.opened_stores import open_store
 from dcpred_tasks.storage.place import Entry, Stored
 from dcpred_tasks.storage.store_requests import (
+    ATTEMPTS,
+    WAIT_SECONDS,
     StoreError,
+    looked,
     obstore,
     request,
     request_threads,
@@ -35,8 +38,6 @@ from dcpred_tasks.storage.store_requests import (
 
 Condition = Any  # "create", "overwrite", or a tag to be replaced, as obstore takes it
 
-ATTEMPTS = 4
-WAIT_SECONDS = 0.1
 REMEMBERED = 1000  # names whose tags a process keeps: a task asks for that of its own record at once
 PAGE = 1000  # names in a page of a listing
 PART_BYTES = 16 * 2**20  # larger objects are sent in parts, whose rest a killed process leaves invisible
@@ -108,7 +109,7 @@ class Bucket:
             return Stored(data, _tag(meta), meta["last_modified"].timestamp())
 
         try:
-            return request(get, self._at(name))
+            return looked(get, self._at(name))
         except FileNotFoundError:
             self.check_there()
             return None
@@ -120,7 +121,7 @@ class Bucket:
     def head(self, name: str) -> Entry | None:
         """Size, tag and time of one object; None where it is not there."""
         try:
-            meta = request(partial(obstore().head, self.store, self._key(name)), self._at(name))
+            meta = looked(partial(obstore().head, self.store, self._key(name)), self._at(name))
         except FileNotFoundError:
             self.check_there()
             return None
@@ -255,7 +256,7 @@ class Bucket:
             found = obstore().list_with_delimiter(self.store, self._key(folder) or None)
             return {str(key).rstrip("/").rpartition("/")[2] for key in _keys(found)}
 
-        names = request(directly, self._at(folder))
+        names = looked(directly, self._at(folder))
         self.seen = True
         return names
 
@@ -265,7 +266,7 @@ class Bucket:
         def first() -> bool:
             return any(page for page in obstore().list(self.store, self._key("") or None, chunk_size=1))
 
-        there = request(first, self.address)
+        there = looked(first, self.address)
         self.seen = True
         return there
 
@@ -292,7 +293,7 @@ class Bucket:
         """Raise ResourceError where the bucket itself is missing, which a get tells as a missing object."""
         if self.seen or not self.lists:
             return
-        request(
+        looked(
             lambda: next(iter(obstore().list(self.store, self._key(""), chunk_size=1)), None), self.address
         )
         self.seen = True
@@ -368,5 +369,8 @@ def _keys(found: Any) -> Iterator[str]:
 
 
 def same_tag(one: str, other: str) -> bool:
-    """Whether two tags name the same contents: a listing tells no generation."""
-    return one.partition("/")[0] == other.partition("/")[0]
+    """Whether two tags name the same object: a listing tells no generation, and equal contents that were put
+    twice have two.
+    """
+    (e_tag, _, generation), (other_tag, _, other_generation) = one.partition("/"), other.partition("/")
+    return e_tag == other_tag and (generation == other_generation or not (generation and other_generation))

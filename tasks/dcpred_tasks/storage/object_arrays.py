@@ -1,8 +1,9 @@
 """Zarr arrays on object stores: the store that Zarr is given for an address."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from functools import lru_cache
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import zarr
@@ -14,7 +15,7 @@ from dcpred_tasks.errors import MissingChunkError
 from dcpred_tasks.storage.addresses import Options, current_options, parse
 from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
 from dcpred_tasks.storage.opened_stores import open_store
-from dcpred_tasks.storage.store_requests import obstore, told
+from dcpred_tasks.storage.store_requests import ATTEMPTS, WAIT_SECONDS, BrokenReplyError, obstore, told
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class BucketArrays(ObjectStore[Any]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        found = await self._translated(super().get(key, prototype, byte_range), key)
+        found = await self._looked(partial(super().get, key, prototype, byte_range), key)
         if found is None:
             await self._check_there(key)
             if key.rpartition("/")[2] not in METADATA:
@@ -65,7 +66,7 @@ class BucketArrays(ObjectStore[Any]):
         return found
 
     async def exists(self, key: str) -> bool:
-        there = await self._translated(super().exists(key), key)
+        there = await self._looked(partial(super().exists, key), key)
         if not there:
             await self._check_there(key)
         return there
@@ -85,17 +86,28 @@ class BucketArrays(ObjectStore[Any]):
         """
 
     def list_prefix(self, prefix: str) -> AsyncGenerator[str, None]:
-        return self._listed(super().list_prefix(prefix), prefix)
+        return self._listed(super().list_prefix, prefix)
 
     def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
-        return self._listed(super().list_dir(prefix), prefix)
+        return self._listed(super().list_dir, prefix)
 
-    async def _listed(self, names: AsyncIterator[str], prefix: str) -> AsyncGenerator[str, None]:
-        try:
-            async for name in names:
-                yield name
-        except obstore().exceptions.BaseError as error:
-            raise told(error, self._at(prefix)) from None
+    async def _listed(
+        self, names: Callable[[str], AsyncIterator[str]], prefix: str
+    ) -> AsyncGenerator[str, None]:
+        async def every() -> list[str]:
+            return [name async for name in names(prefix)]
+
+        for name in await self._looked(every, prefix):
+            yield name
+
+    async def _looked(self, call: Callable[[], Awaitable[T]], key: str) -> T:
+        """As store_requests.looked."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await self._translated(call(), key)
+            except BrokenReplyError:
+                await asyncio.sleep(WAIT_SECONDS)
+        return await self._translated(call(), key)
 
     async def _translated(self, awaitable: Awaitable[T], key: str) -> T:
         try:
@@ -107,7 +119,7 @@ class BucketArrays(ObjectStore[Any]):
         """By a listing beside the key, since rights may go no further."""
         if self.bucket is not None and not self.bucket.seen:
             folder = key.rpartition("/")[0]
-            await self._translated(self.bucket.look_async(folder), folder)
+            await self._looked(partial(self.bucket.look_async, folder), folder)
 
     def _at(self, key: str) -> str:
         root = str(self.bucket.where).rstrip("/") if self.bucket is not None else type(self.store).__name__

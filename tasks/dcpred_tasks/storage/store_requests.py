@@ -7,6 +7,7 @@ errors are no OSErrors, and one class stands for many causes: what they mean is 
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
@@ -34,6 +35,9 @@ REFUSED = re.compile(r"status code: 40[13] |<Code>(ExpiredToken|InvalidToken|Tok
 NO_BUCKET = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)<|bucket does not exist", re.IGNORECASE)
 OTHER_REGION = re.compile("Received redirect|PermanentRedirect|AuthorizationHeaderMalformed")
 UNTRUSTED = re.compile("InvalidCertificate|invalid peer certificate")
+BROKEN = re.compile("response body")
+ATTEMPTS = 4  # at what breaks off
+WAIT_SECONDS = 0.1
 
 
 def obstore() -> Any:
@@ -51,6 +55,12 @@ class StoreError(OSError):
     """A request that failed for a while: a lost connection, a time-out, a server that is overloaded."""
 
     advice = "see to the path and its storage, then run again"
+
+
+class BrokenReplyError(StoreError):
+    """A reply of which a part came: obstore does not ask again, as it does after all other failures that may
+    pass.
+    """
 
 
 def told(error: Exception, address: str) -> Exception:
@@ -89,7 +99,8 @@ def told(error: Exception, address: str) -> Exception:
         )
         lacking.advice = "give this process some, in its environment or role"
         return lacking
-    return StoreError(f"{address}: {line}")
+    broken = BROKEN.search(text) and "timed out" not in text
+    return (BrokenReplyError if broken else StoreError)(f"{address}: {line}")
 
 
 def _said(text: str) -> str:
@@ -185,6 +196,16 @@ def at_once(calls: Sequence[Callable[[], T]], address: str) -> list[T]:
     if threads.here:
         return [call() for call in calls]
     return [waited_for(future, address) for future in [threads.submit(call) for call in calls]]
+
+
+def looked(call: Callable[[], T], address: str) -> T:
+    """As `request`, of what changes nothing: asked again where the reply breaks off."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return request(call, address)
+        except BrokenReplyError:
+            time.sleep(WAIT_SECONDS)
+    return request(call, address)
 
 
 def request(call: Callable[[], T], address: str) -> T:
