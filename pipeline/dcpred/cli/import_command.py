@@ -10,7 +10,6 @@ import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
-from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.progress import reporter
 
 GIB = 2**30
@@ -95,6 +94,8 @@ def import_command(
     kept. Categories, dates and booleans become numbers as the schema says, which is found, shown, and kept
     with the data set and in models that are trained on it.
     """
+    from dcpred.datasets.importing import find_schema, import_data  # noqa: PLC0415 - slow to import, and not needed for help
+
     options: dict[str, Any] = given | {
         "categorical": categorical or (),
         "drop": drop or (),
