@@ -166,6 +166,15 @@ FORMATS = [as_csv, as_parquet, as_folder, as_feather, as_stream, as_zarr, as_zar
 FRAMES = [as_frame, as_categories, as_polars, as_arrow]
 
 
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_a_dimension_is_no_target(tmp_path: Path, engine: Any) -> None:
+    """Grids have dimensions y and x, with coordinates or without."""
+    grid = xr.Dataset({"height": (("y", "x"), np.arange(20.0).reshape(4, 5))})
+    for i, dataset in enumerate([grid, grid.assign_coords(y=[3, 4, 5, 6])]):
+        dataset.to_netcdf(tmp_path / f"{i}.nc", engine=engine)
+        assert import_data(tmp_path / f"{i}.nc", tmp_path / f"{i}.zarr").target is None
+
+
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("write", [*FORMATS, *FRAMES], ids=lambda write: write.__name__)
 def test_every_format_holds_the_same(
