@@ -223,7 +223,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             )
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
-            told = gaps_in_words(describe_gaps(self.model_.scaling, survey), self._feature_names())
+            told = gaps_in_words(describe_gaps(self.model_.scaling, survey, self._feature_names()))
             if told:
                 reporter(self.verbose).say(told)
         self._remember(settings)
