@@ -24,6 +24,7 @@ from dcpred_tasks.model.compact_model import Model, check_features, class_number
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.decided import Decided, decide
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scoring.statistics import bad_features
@@ -60,6 +61,10 @@ class FeaturePart:
     """Its raw value in the row; None for a gap."""
     of_landmark: float | None
     """Its raw value in the landmark; None of a coded feature whose code there has no column."""
+    said: str | None = None
+    """What the value in the row is in the table, a category or a date; None for numbers."""
+    said_of_landmark: str | None = None
+    """The same of the landmark."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,9 @@ def explain(
     names = model.artifact.feature_names if isinstance(model, ServedModel) else model._feature_names()
     numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
     check_numbers(numbers, len(found), "X")
-    return explain_rows(own, found[numbers], numbers, None if names is None else [str(n) for n in names])
+    told = explain_rows(own, found[numbers], numbers, None if names is None else [str(n) for n in names])
+    schema = model.artifact.schema if isinstance(model, ServedModel) else model._encoding()
+    return _in_the_table(told, schema)
 
 
 def explain_stored(model_path: str | Path, x: str, rows: Sequence[int]) -> list[Explanation]:
@@ -150,9 +157,20 @@ def explain_stored(model_path: str | Path, x: str, rows: Sequence[int]) -> list[
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_numbers(rows, X.shape[0], x)
-    return explain_rows(
-        model, np.concatenate([_row(X, x, row) for row in rows]), rows, artifact.feature_names
-    )
+    found = np.concatenate([_row(X, x, row) for row in rows])
+    return _in_the_table(explain_rows(model, found, rows, artifact.feature_names), artifact.schema)
+
+
+def _in_the_table(found: list[Explanation], schema: Schema | None) -> list[Explanation]:
+    """Explanations with what features are in the table that they come from."""
+    if schema is None:
+        return found
+
+    def told(part: FeaturePart) -> FeaturePart:
+        says = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
+        return replace(part, said=says[0], said_of_landmark=says[1])
+
+    return [replace(one, features=[told(part) for part in one.features]) for one in found]
 
 
 def _row(X: Any, x: str, row: int) -> NDArray[Any]:

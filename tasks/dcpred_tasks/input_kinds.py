@@ -78,6 +78,20 @@ def check_dense(X: Any) -> None:
         )
 
 
+def plain_numbers(X: Any) -> Any:
+    """Lists with None among them as numbers with gaps, and frames of pandas whose columns are all sparse as
+    dense ones, which scikit-learn leaves as they are or refuses; anything else as it is. Raises DataError as
+    `check_dense` does.
+    """
+    if isinstance(X, list | tuple):
+        array = np.asarray(X)
+        return array.astype(np.float64) if array.dtype.kind == "O" else X
+    if is_a(X, "pandas.DataFrame") and X.shape[1] and all(hasattr(dtype, "fill_value") for dtype in X.dtypes):
+        check_dense(X.sparse.to_coo())
+        return X.sparse.to_dense()
+    return X
+
+
 def check_one_table(data: Any, name: str) -> None:
     """Raise DataError for what is not one array or frame: a Dataset of xarray, and a polars query that was
     not run.

@@ -192,8 +192,8 @@ def test_features_are_named_as_categories_and_the_rest_is_searched_for(
         searched.append(start)
         raise SettingsError("enough")
 
+    monkeypatch.setattr("dcpred.tuning.tune.tune", tuned)
     for command in ("train", "tune"):
-        monkeypatch.setattr(f"dcpred.cli.{command}_command.tune", tuned)
         refused("enough", command, place / "trees.zarr", tmp_path / "new", "--set", "categorical=a,2")
         assert searched[-1].categorical == "a,2"
     refused("landmarks was set for a search", "tune", place / "trees.zarr", tmp_path / "new", *SMALL[2:4])

@@ -101,6 +101,7 @@ def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pyt
     names = list(open_artifact(model).feature_names or ())
     assert told["gaps"]["known"]
     assert told["gaps"]["indicated"] == [names.index("amount")]
+    assert "amount" in told["gaps"]["names"].values()
     coding = coding_of(model)
     assert coding is not None
     assert coding.features == [names.index("colour")]
@@ -111,7 +112,9 @@ def test_a_table_with_gaps_from_a_csv_to_scores(tmp_path: Path, monkeypatch: pyt
     labels = np.array(scores["label"].attrs["labels"])[scores["label"][:]]
     np.testing.assert_array_equal(labels, load_model(model).predict(frame.drop(columns=["id", "label"])))
     told = json.loads(run("inspect", tmp_path / "scores", "--json"))["manifest"]
-    assert "gap_shift" in told["drift"]["features"]["top"][0]
+    top = told["drift"]["features"]["top"][0]
+    assert "gap_shift" in top
+    assert top["name"] == names[top["feature"]]
 
 
 def coding_of(model: Path) -> Coding | None:

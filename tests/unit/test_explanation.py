@@ -176,6 +176,19 @@ def test_names_of_columns_are_told(X: np.ndarray) -> None:
     assert all(len(line) <= WIDTH for line in text.splitlines())
 
 
+def test_categories_and_dates_are_told_as_the_table_has_them(X: np.ndarray) -> None:
+    days, towns = pd.date_range("2020-01-01", periods=len(X)), np.array(["a", "a", "b", "another town"])
+    frame = pd.DataFrame({"town": towns[np.arange(len(X)) % 4], "day": days})
+    y = (frame["town"] == "b") * 30.0 + np.arange(len(X)) % 50
+    model = DCPredRegressor(n_leaves=1, random_state=0).fit(frame, y)
+    one = explain(model, frame, [3])[0]
+    parts = {part.name: part for part in one.features}
+    assert parts["town"].said == "another town"
+    assert parts["town"].said_of_landmark in {*towns, None}
+    assert parts["day"].said == "2020-01-04"
+    assert "another town" in explained([one])
+
+
 def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifier, X: np.ndarray) -> None:
     bad = X[:3].copy()
     bad[1, 2] = np.nan

@@ -436,6 +436,10 @@ def test_the_command(runs: Callable[[str], Path], tmp_path: Path) -> None:
     ]
     rows = [f'"row {i}, é",{i},2' for i in BAD]
     assert (tmp_path / "a.csv").read_text() == "\n".join(['"id","row","status"', *rows]) + "\n"
+    command(out, tmp_path / "answers.parquet", "--with", "y", "--columns", "label")
+    answers = table(tmp_path / "answers.parquet")["y"].to_pylist()
+    numbers = zarr.open_group(runs("names") / "new.zarr", mode="r")["y"][...]
+    assert answers == [NAMES[number] for number in numbers], "class numbers have names here, too"
     many = command(out, tmp_path / "many.csv", "--with", "id,number,half,day,hour,height,age").stdout
     assert many.splitlines()[2].startswith("columns  id, number, half, day, hour, height, age, label")
     assert many.splitlines()[2].endswith(" more")

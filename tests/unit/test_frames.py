@@ -200,6 +200,7 @@ def test_serving_frames_imports_no_library_of_training(model: DCPredClassifier, 
             lambda f: f.assign(extra=1),
             "X has the column 'extra' beside the columns that the model was trained",
         ),
+        (lambda f: pd.concat([f, f[["city"]]], axis=1), "two columns of X are named 'city'"),
         (lambda f: f.assign(age="old"), "column 'age' must hold numbers, .* such as 'old'"),
         (lambda f: f.assign(day=3), "column 'day' must hold dates"),
         (lambda f: f.assign(old=3), "column 'old' must hold true and false"),
@@ -348,6 +349,25 @@ def test_sparse_rows_are_as_dense_ones(
     np.testing.assert_array_equal(served.predict(kind(rows)), plain.predict(rows))
     with pytest.raises(DataError, match="X has 4 features, but the model was trained with 5"):
         served.predict(kind(rows[:, :4]))
+
+
+def test_a_frame_of_sparse_columns_is_as_the_dense_one(data: Classes) -> None:
+    """scikit-learn takes them, too; its advice to call toarray() is none for a frame."""
+    dense = pd.DataFrame(np.where(data.X > 0, data.X, 0).astype(float), columns=list("abcde"))
+    sparse = dense.astype(pd.SparseDtype(float, 0))
+    fitted = small().fit(sparse, data.y)
+    assert fitted.feature_names_in_.tolist() == list("abcde")
+    plain = small().fit(dense, data.y).predict_proba(dense)
+    np.testing.assert_array_equal(fitted.predict_proba(sparse[list("edcba")]), plain)
+
+
+def test_none_in_lists_is_a_gap() -> None:
+    """scikit-learn leaves objects in lists as they are, and makes numbers of those in arrays."""
+    rows = [[i % 7, None if i % 5 == 0 else i % 3] for i in range(60)]
+    labels = ["a" if i % 7 < 3 else "b" for i in range(60)]
+    fitted = small().fit(rows, labels)
+    plain = small().fit(np.array(rows, float), labels)
+    np.testing.assert_array_equal(fitted.predict_proba(rows), plain.predict_proba(np.array(rows, float)))
 
 
 def test_sparse_rows_that_no_memory_holds_are_refused_before() -> None:

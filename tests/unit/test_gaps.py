@@ -286,19 +286,20 @@ def test_more_gaps_are_drift() -> None:
 def test_gaps_in_words(rows: Any) -> None:
     X, y = rows
     survey = survey_rows(X, y, None, 0, "classification")
-    told = describe_gaps(trained(X, y).scaling, survey)
+    told = describe_gaps(trained(X, y).scaling, survey, ["a", "b", "c", "d"])
     assert told["indicated"] == [0]
     assert told["without_values"] == [3]
-    assert gaps_in_words(told, ["a", "b", "c", "d"]) == (
+    assert gaps_in_words(told) == (
         "3 features have gaps, feature 'd' in 100 % of rows; a gap is the mean of its feature, or its most"
         " frequent code; an indicator of gaps has feature 'a'; feature 'd' without any value is left out"
     )
     whole = np.nan_to_num(X)
     known = describe_gaps(
-        trained(whole, y, missing="impute").scaling, survey_rows(whole, y, None, 0, "classification")
+        trained(whole, y, missing="impute").scaling, survey_rows(whole, y, None, 0, "classification"), None
     )
     assert gaps_in_words(known) == "no training row has a gap; one that is scored is the mean of its feature"
-    assert gaps_in_words(describe_gaps(trained(whole, y).scaling, survey)) is None
+    assert gaps_in_words(describe_gaps(trained(whole, y).scaling, survey, None)) is None
+    assert "features have gaps, feature 3 in 100 %" in str(gaps_in_words({**told, "names": {}}))
 
 
 def test_inspect_tells_what_gaps_are(rows: Any, tmp_path: Path) -> None:

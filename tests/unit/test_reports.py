@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dcpred.evaluation import measures
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.pages import charts
 from dcpred.pages.page import render
+from dcpred.reports import run_parts
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.names import last_name, without_places
 from dcpred.reports.report import report
@@ -34,6 +36,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Reference, class_numbers
 from dcpred_tasks.model.importances import known_importances
+from dcpred_tasks.storage.zarr_arrays import open_array
 from support.data import make_group
 from support.html_pages import Seen, check_page, seen, shown
 from support.models import random_model, random_rows
@@ -140,6 +143,7 @@ def test_a_model(made: Callable[[str], Path], kind: str) -> None:
 def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Cost(0.5, 0.1, 7.5, 0.4, 0.1, 4.0)
     monkeypatch.setattr(evaluating, "measure_cost", lambda *_: measured)
+    monkeypatch.setattr(evaluating.TrainedRows, "of", lambda _: Mock(known_share=lambda: 0.4))
     folder = made(kind)
     page = report(folder / "model", data=folder / "data.zarr").html
     found, told = checked(page), shown(page)
@@ -157,6 +161,7 @@ def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: p
         for one in numbers["classes"]:
             assert f"{100 * one['recall']:.2f} %" in told
     assert "without 2 that are not finite" in told
+    assert "About 40 % of the rows of data.zarr are equal to rows that the model was trained on" in told
 
 
 def test_shares_of_features_are_those_of_squared_distances() -> None:
@@ -342,6 +347,32 @@ def test_answers_of_other_rows_are_refused(made: Callable[[str], Path], tmp_path
     other = make_group(tmp_path / "other.zarr", np.zeros((5, 4)), np.zeros(5))
     with pytest.raises(DataError, match=r"but that has shape \(5,\) and the run 600 rows"):
         report(made("numbers") / "out", data=other)
+
+
+def test_what_moved_most_of_a_feature_may_be_its_gaps() -> None:
+    top = [
+        {"feature": 0, "shift": 0.0, "mean": 1.0, "training_mean": 1.0, **gaps}
+        for gaps in (
+            {"gap_shift": None, "gaps": 1.0, "training_gaps": 0.0},
+            {"gap_shift": -2.5, "gaps": 0.0, "training_gaps": 0.5},
+        )
+    ]
+    table = run_parts._moved({"top": top, "n_large": 2}, ("income",))
+    assert [line[1] for line in table.lines] == ["all gaps", "−2.50"]
+    assert [line[-1] for line in table.lines] == ["100.0 % (0.0 %)", "0.0 % (50.0 %)"]
+
+
+def test_answers_of_as_many_rows_in_another_order_are_refused(
+    made: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A copy of the rows that were scored will do."""
+    folder = made("numbers")
+    X, y = (open_array(f"{folder}/data.zarr/{name}")[:] for name in "Xy")
+    copy = make_group(tmp_path / "copy.zarr", X, y, chunk_rows=CHUNK_ROWS)
+    assert "RMSE" in report(folder / "out", data=copy).html
+    other = make_group(tmp_path / "other.zarr", X[::-1], y[::-1], chunk_rows=CHUNK_ROWS)
+    with pytest.raises(DataError, match=r"its rows from 0 on are not those that were scored"):
+        report(folder / "out", data=other)
 
 
 @given(st.lists(st.integers(0, 50), min_size=3, max_size=3).filter(any))

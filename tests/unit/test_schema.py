@@ -171,6 +171,30 @@ def test_codes_are_positions_then_others_then_a_gap() -> None:
     alike(encoded(COLOURS, declared), [[0], [1], [3], [2]])
 
 
+def test_spaces_around_text_do_not_count() -> None:
+    """As of CSV with a space after each comma, whatever reads it. Schemas of before may hold such spaces."""
+    spaced = levelled(np.array([0, 1, 2, 2]), ("red", " red ", " 2020-01-01"))
+    assert surveyed(spaced).counts == {"red": 2, "2020-01-01": 2}
+    assert surveyed(spaced).n_dates == 2
+    for column in (Codes("colour", ("blue", "red")), Codes("colour", ("blue", " red"))):
+        alike(encoded(column, spaced), [[1], [1], [2], [2]])
+
+
+def test_what_values_are_in_the_table() -> None:
+    said = {
+        ("size", 0): {1.0: "2.5", 2.0: "40", 3.0: "others", 4.0: "gap", 0.5: None, 9.0: None},
+        ("when", 0): {0.0: "1970-01-01", 19064.7: "2022-03-13", -1.0: "1969-12-31", 1e300: None},
+        ("when", 1): {3.0: None},
+        ("age", 0): {3.0: None},
+        ("city", 0): {0.25: None},
+    }
+    starts = {column.name: span.start for column, span in ALL.spans}
+    for (name, part), values in said.items():
+        for value, text in values.items():
+            assert ALL.says(starts[name] + part, value) == text
+    assert ALL.says(starts["size"], None) is None
+
+
 def test_categories_that_are_numbers_are_met_by_numbers_and_text() -> None:
     wanted = [[0], [1], [2], [3], [4]]
     alike(encoded(SIZES, numbers(np.array([1, 2.5, 40, 7, NAN]))), wanted)

@@ -425,11 +425,10 @@ def test_what_dense_rows_take_is_told_before(tmp_path: Path) -> None:
     ("name", "do"),
     [
         ("a.xlsx", "save it as .csv"),
-        ("a.tsv", "with commas"),
         ("a.jsonl", ".parquet"),
         ("a.pkl", "load it"),
         ("a.orc", "write it as .parquet"),
-        ("a.unknown", "name it .csv, .parquet, .pq, .feather"),
+        ("a.unknown", "name it .csv, .tsv, .parquet, .pq"),
     ],
 )
 def test_other_formats_say_what_to_do(tmp_path: Path, name: str, do: str) -> None:

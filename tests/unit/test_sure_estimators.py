@@ -50,9 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def served(estimator: Any, folder: Path) -> ServedModel:
-    path = folder / f"{id(estimator)}"
-    if not path.exists():
-        estimator.save(path)
+    path = folder / f"{len(list(folder.iterdir()))}"
+    estimator.save(path)
     return load_model(path)
 
 

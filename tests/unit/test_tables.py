@@ -166,6 +166,45 @@ FORMATS = [as_csv, as_parquet, as_folder, as_feather, as_stream, as_zarr, as_zar
 FRAMES = [as_frame, as_categories, as_polars, as_arrow]
 
 
+@pytest.mark.parametrize(("separator", "file"), [(";", "a.csv"), ("\t", "a.tsv"), ("\t", "a.csv")])
+def test_fields_between_semicolons_and_tabs(tmp_path: Path, separator: str, file: str) -> None:
+    """A comma within a field separates nothing."""
+    lines = [["size, in m", "town", "y"], *([str(i), f"{'AB'[i % 2]}, north", str(i % 2)] for i in range(40))]
+    text(tmp_path, "".join(separator.join(line) + "\n" for line in lines), file)
+    report = import_data(tmp_path / file, tmp_path / "a.zarr", target="y")
+    group = zarr.open_group(report.path, mode="r")
+    np.testing.assert_array_equal(group["X"][:], [[i, i % 2] for i in range(40)])
+    assert group["X"].attrs["feature_names"] == ["size, in m", "town"]
+    text(tmp_path, separator.join("ay") + "\n" + f"1,5{separator}0\n" * 9, "decimals.csv")
+    with pytest.raises(DataError, match=r"numbers with signs or separators, as '1,5'; write them as 1234\.5"):
+        import_data(tmp_path / "decimals.csv", tmp_path / "b.zarr", target="y")
+
+
+def test_an_index_of_pandas_is_a_column_where_it_is_named(tmp_path: Path) -> None:
+    """In memory and in Parquet, and then by the schema that is followed."""
+    frame = pd.DataFrame(
+        {"a": range(20), "y": [0, 1] * 10}, index=pd.Index([*range(10), *range(40, 50)], name="person")
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    for i, source in enumerate((frame, tmp_path / "a.parquet")):
+        assert import_data(source, tmp_path / f"{i}.zarr", target="y").ids == ()
+        import_data(source, tmp_path / f"ids-{i}.zarr", target="y", ids=["person"])
+        import_data(source, tmp_path / f"like-{i}.zarr", like=tmp_path / f"ids-{i}.zarr")
+        for name in ("ids", "like"):
+            group = zarr.open_group(tmp_path / f"{name}-{i}.zarr", mode="r")
+            np.testing.assert_array_equal(group["person"][...], frame.index)
+            assert group["X"].shape == (20, 1)
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_a_dimension_is_no_target(tmp_path: Path, engine: Any) -> None:
+    """Grids have dimensions y and x, with coordinates or without."""
+    grid = xr.Dataset({"height": (("y", "x"), np.arange(20.0).reshape(4, 5))})
+    for i, dataset in enumerate([grid, grid.assign_coords(y=[3, 4, 5, 6])]):
+        dataset.to_netcdf(tmp_path / f"{i}.nc", engine=engine)
+        assert import_data(tmp_path / f"{i}.nc", tmp_path / f"{i}.zarr").target is None
+
+
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("write", [*FORMATS, *FRAMES], ids=lambda write: write.__name__)
 def test_every_format_holds_the_same(
@@ -519,6 +558,10 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
     assert group["y"][:].tolist() == [9, 9, 8, 9]
     assert report.ignored == ()
     assert bring(new, tmp_path, like=like, ids=["x"])[1]["x"][:].tolist() == [9, 9, 8, 9]
+    _, with_ids = bring(new, tmp_path, ids=["x"], drop=["c"])
+    group = bring(new, tmp_path, like=str(with_ids.store.root), target="x")[1]
+    assert group["y"][:].tolist() == [9, 9, 8, 9], "an id of the schema may be a target, if that is asked for"
+    assert "x" not in group
 
 
 @pytest.mark.parametrize(
@@ -531,6 +574,7 @@ def test_what_is_followed_and_what_is_told(tmp_path: Path) -> None:
         ("c,n\nred,1\n", {"gaps": ["?"]}, ["--gap was given beside --like"]),
         ("c,n\nred,1\n", {"ids": ["n"]}, ["'n'", "to be kept beside X", "has it as a feature"]),
         ("c,n\nred,1\n", {"target": "c"}, ["'c'", "to become y", "has it as a feature"]),
+        ("c,n,q\nred,1,2\n", {"ids": ["q"], "target": "q"}, ["column 'q' was named as id and as target"]),
         ("c,n\nred,1\n", {"ids": ["q"]}, ["column 'q' was to be kept beside X"]),
     ],
 )

@@ -178,6 +178,18 @@ def test_every_command_has_an_example_that_its_usage_allows() -> None:
             assert CliRunner().invoke(command, words[2:]).exit_code == 0, example
 
 
+def test_help_waits_for_no_library_of_training() -> None:
+    """In one new process, the help of every command."""
+    script = (
+        "import sys; from dcpred.cli.main import main;"
+        "[main([name, '-h'], standalone_mode=False) for name in main.summaries];"
+        "heavy = {'sklearn', 'scipy', 'dask', 'distributed', 'matplotlib'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = run([sys.executable, "-c", script], env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+
+
 # -- -v and -q -----------------------------------------------------------------------------------------------
 
 

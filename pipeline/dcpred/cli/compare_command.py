@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,14 +17,15 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.comparison.compare import Asked, CompareReport, compare
 from dcpred.comparison.systems import every_system
 from dcpred.comparison.tables import cells, frontier, heads
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.pages.page import check_packages
-from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.storage.zarr_arrays import find_array
+
+if TYPE_CHECKING:
+    from dcpred.comparison.compare import CompareReport
 
 
 @click.command("compare")
@@ -93,6 +94,9 @@ def compare_command(
     A comparison that was cut off goes on where it stopped when the same command is given again; other
     systems are added to what is there.
     """
+    from dcpred.comparison.compare import Asked, compare  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.tuning.tune import parse_budget  # noqa: PLC0415
+
     check_cluster_options(workers, scheduler)
     check_packages("a comparison", "compare")
     for budget in budgets:
@@ -117,7 +121,7 @@ def compare_command(
     emit(asdict(report), as_json, partial(_table, report))
 
 
-def _table(report: CompareReport, _: dict[str, Any]) -> str:
+def _table(report: "CompareReport", _: dict[str, Any]) -> str:
     """The lines as a person reads them; those that no cheaper one beats have a star."""
     front = frontier(report)
     lines = [["", *heads(report)]]

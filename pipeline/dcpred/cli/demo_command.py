@@ -6,7 +6,6 @@ import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import PATH, emit, json_option, reports_errors
-from dcpred.demo import run_demo
 from dcpred.execution.progress import reporter
 
 
@@ -21,5 +20,7 @@ from dcpred.execution.progress import reporter
 @reports_errors
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
     """The whole job on real digits: Zarr, training, scoring, evaluation. About half a minute."""
+    from dcpred.demo import run_demo  # noqa: PLC0415 - slow to import, and not needed for help
+
     result = run_demo(out, workers, reporter())
     emit(result, as_json, rendering.demonstrated)

@@ -8,7 +8,6 @@ import click
 
 from dcpred.cli.options import PATH, emit, json_option, reports_errors
 from dcpred.cli.rendering import rows
-from dcpred.datasets.example import ID, TARGET, write_example
 
 
 @click.command("example")
@@ -21,10 +20,14 @@ def example_command(folder: Path, as_json: bool) -> None:
 
     They are 569 tumours, benign or malignant, by 30 measurements, which come with scikit-learn.
     """
+    from dcpred.datasets.example import write_example  # noqa: PLC0415 - slow to import, and not needed for help
+
     emit(asdict(write_example(folder)), as_json, _written)
 
 
 def _written(r: dict[str, Any]) -> str:
+    from dcpred.datasets.example import ID, TARGET  # noqa: PLC0415
+
     return rows(
         [
             (

@@ -7,7 +7,7 @@ from dcpred.execution.progress import counted
 from dcpred.explanation import ClassPart, Explanation
 
 WIDTH = 80
-LONGEST_NAME = 18  # letters of a name that are shown
+LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
 ABSENT = -1e29  # Decision values of classes that a leaf has no row of are lower.
 
 
@@ -76,14 +76,18 @@ def _distance(one: Explanation) -> list[str]:
         "",
         f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
         *(
-            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}  {_number(part.value, 'gap'):>12}"
-            f"  {_number(part.of_landmark, 'other'):>12}"
+            f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}"
+            f"  {_number(part.value, 'gap', part.said):>12}"
+            f"  {_number(part.of_landmark, 'other', part.said_of_landmark):>12}"
             for part in one.features
         ),
     ]
 
 
-def _number(value: float | None, otherwise: str) -> str:
+def _number(value: float | None, otherwise: str, said: str | None) -> str:
+    """A value as it is in the table, or else the number."""
+    if said is not None:
+        return _cut(said, LONGEST_VALUE)
     return otherwise if value is None else f"{value:.6g}"
 
 
@@ -91,6 +95,6 @@ def _feature(number: int, name: str | None) -> str:
     return f"feature {number}" + ("" if name is None else f" {_cut(name)}")
 
 
-def _cut(name: str) -> str:
+def _cut(name: str, longest: int = LONGEST_NAME) -> str:
     shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -10,7 +10,6 @@ import click
 
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, files, json_option, reports_errors, storage_option
-from dcpred.datasets.importing import find_schema, import_data
 from dcpred.execution.progress import reporter
 
 GIB = 2**30
@@ -89,12 +88,14 @@ def import_command(
 ) -> None:
     """Bring a table or a matrix into a Zarr group with arrays X and y.
 
-    SOURCE is .csv(.gz, .bz2), .parquet or a directory of such files (also below folders COLUMN=VALUE),
-    .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. It is streamed, and may be
-    larger than memory. Numbers stay what they are, and the smallest dtype that holds every value exactly is
-    kept. Categories, dates and booleans become numbers as the schema says, which is found, shown, and kept
-    with the data set and in models that are trained on it.
+    SOURCE is .csv or .tsv(.gz, .bz2), .parquet or a directory of such files (also below folders
+    COLUMN=VALUE), .feather, .arrow, .npy, .npz, .svm or .libsvm(.gz, .bz2), .zarr, .h5 or .nc. It is
+    streamed, and may be larger than memory. Numbers stay what they are, and the smallest dtype that holds
+    every value exactly is kept. Categories, dates and booleans become numbers as the schema says, which is
+    found, shown, and kept with the data set and in models that are trained on it.
     """
+    from dcpred.datasets.importing import find_schema, import_data  # noqa: PLC0415 - slow to import, and not needed for help
+
     options: dict[str, Any] = given | {
         "categorical": categorical or (),
         "drop": drop or (),

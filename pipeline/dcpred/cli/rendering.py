@@ -143,9 +143,10 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
     if features and features["n_large"]:
         top = features["top"][0]
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
+        name = repr(top["name"]) if "name" in top else top["feature"]  # Earlier versions told none.
         said.append(
-            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature"
-            f" {top['feature']} ({_moved(top)})"
+            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature {name}"
+            f" ({_moved(top)})"
         )
     return "; ".join(said)
 

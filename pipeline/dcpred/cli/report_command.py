@@ -10,7 +10,6 @@ from dcpred.cli.rendering import rows
 from dcpred.execution.progress import reporter
 from dcpred.pages.page import check_free
 from dcpred.pages.text import size
-from dcpred.reports.report import report
 
 
 @click.command("report")
@@ -35,6 +34,8 @@ def report_command(path: str | Path, data: str | None, x: str, y: str, out: Path
     of a run or the root of a refresh, or the folder of a comparison. The page needs no other file and no
     network; an earlier report at FILE is replaced.
     """
+    from dcpred.reports.report import report  # noqa: PLC0415 - slow to import, and not needed for help
+
     check_free(out)
     made = report(path, data=data, x=x, y=y, say=reporter())
     made.save(out)

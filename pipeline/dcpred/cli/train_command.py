@@ -24,11 +24,8 @@ from dcpred.cli.settings_options import SettingsType, read_values, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
-from dcpred.training.train import train
-from dcpred.tuning.tree_search import SHORT
-from dcpred.tuning.tune import BESIDE_A_SEARCH, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
-from dcpred_tasks.training.setting_descriptions import describe_settings
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH, describe_settings
 from dcpred_tasks.training.settings import make_settings
 
 
@@ -83,6 +80,10 @@ def train_command(
     search; `dcpred tune` searches longer, and within a cost. A search or a training that was cut off goes on
     where it stopped when the same command is given again.
     """
+    from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.tuning.tree_search import SHORT  # noqa: PLC0415
+    from dcpred.tuning.tune import tune  # noqa: PLC0415
+
     check_cluster_options(workers, scheduler)
     values = read_values(config, assignments, task)
     settings = make_settings(values)

@@ -24,9 +24,8 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
 from dcpred.tuning.frontier_plot import check_plot, draw_frontier
-from dcpred.tuning.tree_search import LONG, SHORT
-from dcpred.tuning.tune import BESIDE_A_SEARCH, check_beside_a_search, parse_budget, tune
 from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import make_settings
 
 
@@ -85,6 +84,9 @@ def tune_command(
     directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
     given again.
     """
+    from dcpred.tuning.tree_search import LONG, SHORT  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
+
     check_cluster_options(workers, scheduler)
     check_plot(plot)
     values = read_values(None, assignments, task)

@@ -1,7 +1,7 @@
 """Readers of Parquet, of one file or many, and of Feather and Arrow IPC: sources (source.py)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,30 +57,29 @@ def _as(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
-def read_parquet(path: Path) -> ParquetRows:
+def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
     """A Parquet file, or a folder of such files, below folders named `column=value` or not. An index that
-    pandas stored is no column.
+    pandas stored is a column only where it is among those that an option names.
     """
     if path.is_dir():
-        return _folder(path)
-    n_rows, schema = _schema(path)
+        return _folder(path, named)
+    n_rows, schema = _schema(path, named)
     if n_rows == 0:
         raise no_rows(path.name)
     return ParquetRows(path.name, dict(zip(schema.names, schema.types, strict=True)), (_Part(path),))
 
 
-def _schema(path: Path) -> tuple[int, Any]:
+def _schema(path: Path, named: Collection[str]) -> tuple[int, Any]:
     """The number of rows, and names and types of the columns."""
     with pq.ParquetFile(path) as file:
         n_rows, schema = file.metadata.num_rows, file.schema_arrow
     check_names(path.name, schema.names)
-    index = [
-        name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)
-    ]
+    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    index = {name for name in stored if isinstance(name, str)} - set(named)
     return n_rows, pa.schema([field for field in schema if field.name not in index])
 
 
-def _folder(path: Path) -> ParquetRows:
+def _folder(path: Path, named: Collection[str]) -> ParquetRows:
     files = sorted(
         file
         for file in path.rglob("*")
@@ -91,7 +90,7 @@ def _folder(path: Path) -> ParquetRows:
             f"{path} was to be imported, but it is a directory without a .parquet file in it; name a file, or"
             " a directory of Parquet files"
         )
-    read = [_schema(file) for file in files]
+    read = [_schema(file, named) for file in files]
     first = read[0][1]
     for file, (_, schema) in zip(files, read, strict=True):
         for one, other, where in ((schema, first, file), (first, schema, files[0])):

@@ -40,6 +40,7 @@ CSV_NO_NUMBER = re.compile(
 # A number, or what stands for a missing one.
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
+SEPARATORS = (",", ";", "\t")  # the one that makes most fields of the first line, or the first of such
 SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
 GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
 
@@ -55,6 +56,7 @@ class CsvFile:
     """A CSV file whose first line was read: a Source.
 
     offset     byte at which the first row begins
+    separator  what stands between fields
     text       the columns that are read as text; all others are numbers
     verbatim   those among them whose text is taken as it is: nothing in it stands for a gap
     gap_texts  what stands for a gap beside GAP_TEXTS
@@ -66,6 +68,7 @@ class CsvFile:
     text: frozenset[str] = frozenset()
     verbatim: frozenset[str] = frozenset()
     gap_texts: tuple[str, ...] = ()
+    separator: str = ","
 
     @property
     def name(self) -> str:
@@ -90,6 +93,7 @@ class CsvFile:
             block_size=max(BATCH_BYTES, longest),
             column_names=list(place.values()),
         )
+        parse = pa_csv.ParseOptions(delimiter=self.separator)
         convert = pa_csv.ConvertOptions(
             column_types={place[name]: self.types[name] for name in names},
             include_columns=[place[name] for name in names],
@@ -99,7 +103,7 @@ class CsvFile:
         with open_bytes(self.path) as file:
             file.seek(self.offset)
             try:
-                with pa_csv.open_csv(file, read, convert_options=convert) as reader:
+                with pa_csv.open_csv(file, read, parse, convert) as reader:
                     for batch in reader:
                         yield {
                             name: self._told(name, column, gaps)
@@ -168,24 +172,28 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 def csv_file(path: Path) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …"""
-    with open_bytes(path) as file:
-        lines = _lines(file, path.name)
-        try:
-            fields = next((row for row in csv.reader(line.decode("utf-8-sig") for line in lines) if row), [])
-        except UnicodeDecodeError:
-            raise no_text(path.name) from None
-        offset, has_rows = file.tell(), any(line.strip() for line in lines)
+    found = {separator: _first_line(path, separator) for separator in SEPARATORS}
+    separator = max(found, key=lambda one: len(found[one][0]))
+    fields, offset, has_rows = found[separator]
     names = [name.strip() for name in fields]
-    if len(names) == 1 and re.search("[;\t]", names[0]):
-        raise DataError(
-            f"fields must be separated by commas, but {path.name} begins {names[0][:60]!r}; convert it"
-        )
     if all(map(CSV_FIELD.fullmatch, names)) and re.search(r"\d", "".join(names)):
         names, offset, has_rows = [str(i) for i in range(len(fields))], 0, True
     if not has_rows:
         raise no_rows(path.name)
     check_names(path.name, names)
-    return CsvFile(path, tuple(names), offset)
+    return CsvFile(path, tuple(names), offset, separator=separator)
+
+
+def _first_line(path: Path, separator: str) -> tuple[list[str], int, bool]:
+    """The fields of the first line that is not empty, the byte after it, and whether rows follow."""
+    with open_bytes(path) as file:
+        lines = _lines(file, path.name)
+        texts = (line.decode("utf-8-sig") for line in lines)
+        try:
+            fields = next((row for row in csv.reader(texts, delimiter=separator) if row), [])
+        except UnicodeDecodeError:
+            raise no_text(path.name) from None
+        return fields, file.tell(), any(line.strip() for line in lines)
 
 
 def refuse_rounded(file: CsvFile, names: Sequence[str]) -> None:

@@ -49,6 +49,8 @@ def table_like(
     check_names(source.name, names)
     features = {column.name for column in schema.sources}
     asked = {name: "be kept beside X" for name in ids} | ({target: "become y"} if target else {})
+    if target in ids:
+        raise DataError(f"column {target!r} was named as id and as target, but it is one thing; name it once")
     for name, what in asked.items():
         check_there(source.name, names, name, what)
         if name in features:
@@ -64,7 +66,7 @@ def table_like(
             f"{source.name} was to be encoded like {like}, but it lacks the"
             f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, or rename it"
         )
-    kept = [Id(name) for name in ids or schema.ids if name in set(names)]
+    kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
     taken = features | {column.name for column in kept}
     goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
     own = (*schema.sources, *goal, *kept)

@@ -1,6 +1,6 @@
 """Frames of pandas, polars and pyarrow as sources (source.py)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,10 @@ class FrameRows:
             yield {name: _column(self.frame, name, self.types[name], start, rows) for name in names}
 
 
-def read_frame(frame: Any) -> FrameRows:
-    """A frame whose columns are named by strings, or numbered. The index of a pandas frame is no column."""
+def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
+    """A frame whose columns are named by strings, or numbered. The index of a pandas frame is a column only
+    where it is among those that an option names.
+    """
     if is_a(frame, "polars.LazyFrame"):
         raise DataError(
             "the frame is a polars LazyFrame, which is read only when it is collected; pass frame.collect()"
@@ -41,6 +43,8 @@ def read_frame(frame: Any) -> FrameRows:
             f"data were to be imported from {type(frame).__module__}.{type(frame).__name__}; pass the name"
             f" of a file, or a frame of {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
         )
+    if is_a(frame, "pandas.DataFrame") and (index := set(frame.index.names) & set(named)):
+        frame = frame.reset_index([name for name in frame.index.names if name in index])
     names = column_names(frame)
     if names == list(range(len(names))):
         names = [str(name) for name in names]

@@ -83,7 +83,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
             chosen = wide[0]
         if chosen is None:
             return None
-        return chosen, y or ("y" if "y" in arrays else None)
+        return chosen, y or ("y" if "y" in arrays and not arrays["y"].is_index else None)
 
 
 def read_columns(container: Container) -> ArrayRows:

@@ -34,7 +34,7 @@ from dcpred_tasks.schema.inference import wishes
 from dcpred_tasks.schema.schema import Asked, Schema
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
-CSV, SVMLIGHT, ZARR = (".csv",), (".svm", ".libsvm", ".svmlight"), (".zarr",)
+CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
 COLUMNS = (*CSV, *PARQUET, *FEATHER)  # formats whose rows have named columns
 CONTAINERS = (*ZARR, *HDF5, *NETCDF)
 SUFFIXES = (*COLUMNS, ".npy", ".npz", *SVMLIGHT, *CONTAINERS)
@@ -42,7 +42,6 @@ COMPRESSED = (".gz", ".bz2")  # endings of compressed text
 OTHERS = {
     ".xls": "save it as .csv or .parquet",
     ".xlsx": "save it as .csv or .parquet",
-    ".tsv": "write it with commas, as .csv, or as .parquet",
     ".json": "write it as .csv or .parquet",
     ".jsonl": "write it as .csv or .parquet",
     ".pkl": "load it, and save it as .parquet",
@@ -83,6 +82,13 @@ class Reading:
     dense_limit: int | None = None
 
     @property
+    def columns(self) -> frozenset[str]:
+        """The columns that options name, or the schema that is followed."""
+        of_schema = () if self.like is None else (column.name for column in self.like[0].columns)
+        target = () if self.target is None else (self.target,)
+        return frozenset([*self.categorical, *self.drop, *self.ids, *self.given, *of_schema, *target])
+
+    @property
     def named(self) -> dict[str, object]:
         """The options that were given, by their names on the command line."""
         told = {
@@ -116,7 +122,8 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         return container_table(held, reading)
     if suffix in CSV:
         return _encoded(csv_file(path), reading)
-    return _encoded(read_parquet(path) if suffix in PARQUET else read_ipc(path), reading)
+    rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
+    return _encoded(rows, reading)
 
 
 def frame_table(frame: Any, reading: Reading) -> Table:
@@ -124,7 +131,7 @@ def frame_table(frame: Any, reading: Reading) -> Table:
     for name, value in reading.named.items():
         if ".parquet" not in OPTIONS[name]:
             raise DataError(f"{name} {value} was given with a frame, which has columns; leave it out")
-    return _encoded(read_frame(frame), reading)
+    return _encoded(read_frame(frame, reading.columns), reading)
 
 
 def _encoded(source: Source, reading: Reading) -> Table:

@@ -1,7 +1,7 @@
 """The first pass over a table: what its columns are, how many rows it has, and which dtype holds them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def find_columns(source: Source, wishes: Wishes) -> tuple[Source, Found]:
         return source, _Pass(source, wishes).run()
     text = [n for n in source.names if not isinstance(wishes.of(n), Number | Target | Dropped | None)]
     ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
-    source = CsvFile(source.path, source.names, source.offset, frozenset(text), ids, wishes.gap_texts)
+    source = replace(source, text=frozenset(text), verbatim=ids, gap_texts=wishes.gap_texts)
     free = [name for name in source.names if wishes.of(name) is None or name == wishes.target]
     # Where a column is no number, its first rows mostly tell; or one look at all of them does.
     for whole in (False, True):

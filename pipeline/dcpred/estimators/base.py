@@ -31,7 +31,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse
+from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse, plain_numbers
 from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names, feature_names
@@ -157,6 +157,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._of_frame = False
         if hasattr(self, "schema_"):
             del self.schema_
+        X = plain_numbers(X)
         if is_sparse(X):
             check_dense(X)
             return X.toarray()
@@ -223,7 +224,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             )
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
-            told = gaps_in_words(describe_gaps(self.model_.scaling, survey), self._feature_names())
+            told = gaps_in_words(describe_gaps(self.model_.scaling, survey, self._feature_names()))
             if told:
                 reporter(self.verbose).say(told)
         self._remember(settings)
@@ -307,7 +308,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
         an array in memory.
         """
-        schema = self._encoding()
+        schema, X = self._encoding(), plain_numbers(X)
         if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))

@@ -17,7 +17,7 @@ from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
-from dcpred.tuning.tune import BESIDE_A_SEARCH, choose_settings, parse_budget, tune
+from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.model.compact_model import Model, check_features
@@ -32,6 +32,7 @@ from dcpred_tasks.task_bodies.predict_block import (
     probability_block,
 )
 from dcpred_tasks.training.few_rows import for_few_rows
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for

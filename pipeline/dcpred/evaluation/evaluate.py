@@ -81,7 +81,8 @@ def evaluate(
         "trained_share": None if trained is None else trained.known_share(),
         **compact.as_dict(),
     }
-    _tell_trained(result, say)
+    if remark := trained_remark(result):
+        say.say(remark)
     if local is not None:
         told = local.as_dict()
         result |= {f"early_{name}": told[name] for name in EARLY if name in told}
@@ -93,14 +94,16 @@ def evaluate(
     )
 
 
-def _tell_trained(result: dict[str, Any], say: Reporter) -> None:
-    share = result["trained_share"] or 0.0
-    if share >= TOLD_SHARE:
-        say.say(
-            f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are"
-            " equal to rows that the model was trained on; it does worse on new ones, so evaluate it on rows"
-            " that `dcpred split` has set aside"
-        )
+def trained_remark(result: dict[str, Any]) -> str:
+    """What is to be told where an evaluation is of rows that the model was trained on, else nothing."""
+    share = result.get("trained_share") or 0.0
+    if share < TOLD_SHARE:
+        return ""
+    return (
+        f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are equal"
+        " to rows that the model was trained on; it does worse on new ones, so evaluate it on rows that"
+        " `dcpred split` has set aside"
+    )
 
 
 def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str) -> None:

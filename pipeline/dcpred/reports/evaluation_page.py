@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.evaluation.evaluate import trained_remark
 from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.svg import FIRST, INK
@@ -23,14 +24,17 @@ def evaluation_page(r: dict[str, Any]) -> Page:
         lead=f"An evaluation on {counted(r['n_samples'], 'row', 'rows')} whose answer is known.",
         facts=evaluation_facts(r),
         sections=evaluation_sections(r),
-        warnings=_warnings(r),
+        warnings=evaluation_warnings(r),
     )
 
 
-def _warnings(r: dict[str, Any]) -> list[str]:
-    if not r["n_bad"]:
-        return []
-    return [f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out."]
+def evaluation_warnings(r: dict[str, Any]) -> list[str]:
+    said = []
+    if remark := trained_remark({**r, "data": last_name(r.get("data", "data"))}):
+        said.append(f"{remark[0].upper()}{remark[1:]}.")
+    if r["n_bad"]:
+        said.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out.")
+    return said
 
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
@@ -163,7 +167,7 @@ def _leaves(r: dict[str, Any]) -> Section:
         charts.log_x(axes)
         axes.set_xlabel("training rows of the leaf")
         axes.set_ylabel("wrong rows, %" if share else "RMSE")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(shown.max(), 1e-9))  # The dot at the top is whole.
 
     total = lost.sum()
     most = f"{percent(float(lost[worst].sum() / total), 0)} of the error" if total else "no error"

@@ -10,7 +10,7 @@ from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.svg import FIRST
 from dcpred.pages.text import counted, number, percent, plain, size
-from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections
+from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections, evaluation_warnings
 from dcpred.reports.names import last_name, without_places
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.model.compact_model import Model
@@ -51,6 +51,7 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
             settings_section(told["settings"]),
             _history(told, address),
         ],
+        warnings=[] if evaluated is None else evaluation_warnings(evaluated | {"n_bad": 0}),  # told above
     )
 
 

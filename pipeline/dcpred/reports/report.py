@@ -80,9 +80,9 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
     if place.read(MODEL_FILE) is not None:
         return _of_model(place.address, data, x, y, say)
     if place.read(PLAN) is not None:
-        return _of_run(place.address, data, y, say)
+        return _of_run(place.address, data, x, y, say)
     if place.read(SETTINGS) is not None:
-        return _of_root(place.address, data, y, say)
+        return _of_root(place.address, data, x, y, say)
     if data is None and place.read(ASKED) is not None and not is_remote(path):
         with _readable(place.address, "dcpred compare"):
             return comparison_page(read_comparison(Path(place.address)))
@@ -149,18 +149,18 @@ def _search_of(address: str) -> list[Section]:
         return []
 
 
-def _of_run(address: str, data: str | None, y: str, say: Reporter) -> Page:
+def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     with _readable(address, "dcpred score"):
         run = open_run(address)
-        evaluated = None if data is None else evaluate_run(run, find_array(data, y), say)
+        evaluated = None if data is None else evaluate_run(run, find_array(data, x), find_array(data, y), say)
         return run_page(run, evaluated)
 
 
-def _of_root(address: str, data: str | None, y: str, say: Reporter) -> Page:
+def _of_root(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     status = root_status(address, RUNS_SHOWN)
     latest = None
     if status.latest:
         place = open_place(below(address, RUNS, status.latest))
         if place.read(PLAN) is not None:
-            latest = _of_run(place.address, data, y, say)
+            latest = _of_run(place.address, data, x, y, say)
     return root_page(status, latest)

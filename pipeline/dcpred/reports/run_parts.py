@@ -209,18 +209,33 @@ def _stability(groups: list[Group], model: Model) -> Picture:
 
 
 def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
+    top = features["top"]
+    gaps = any(one.get("gaps") or one.get("training_gaps") for one in top)
     lines = [
         [
             plain(names[one["feature"]]) if names and one["feature"] < len(names) else f"{one['feature']}",
-            "another constant" if one["shift"] is None else f"{one['shift']:+.2f}".replace("-", "−"),
+            _moved_by(one),
             number(one["mean"]),
             number(one["training_mean"]),
+            *([f"{percent(one['gaps'])} ({percent(one['training_gaps'])})"] if gaps else []),
         ]
-        for one in features["top"]
+        for one in top
     ]
     far = counted(features["n_large"], "feature has", "features have")
-    text = f"By the difference of the means, in standard deviations; {far} moved far ({LARGE_SHIFT} or more)."
-    return Table(["feature", "moved by", "mean", "in training"], lines, "Features that moved most", text)
+    what = "the means, or of the shares of gaps," if gaps else "the means,"
+    text = f"By the difference of {what} in standard deviations; {far} moved far ({LARGE_SHIFT} or more)."
+    heads = ["feature", "moved by", "mean", "in training", *(["gaps (before)"] if gaps else [])]
+    return Table(heads, lines, "Features that moved most", text)
+
+
+def _moved_by(one: dict[str, Any]) -> str:
+    """What moved most of a feature: its mean, or its share of gaps."""
+    shift, of_gaps = one["shift"], one.get("gap_shift", 0.0)
+    if of_gaps is None:
+        return "all gaps" if one["gaps"] else "no gaps"
+    if shift is None:
+        return "another constant"
+    return f"{max(shift, of_gaps, key=abs):+.2f}".replace("-", "−")
 
 
 def workers(found: Gathered) -> Section:

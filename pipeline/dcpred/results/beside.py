@@ -13,7 +13,7 @@ import pyarrow as pa
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.results.fields import as_arrow
+from dcpred.results.fields import as_arrow, texts
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.model.feature_names import feature_names
@@ -43,7 +43,9 @@ class Beside:
     """Columns of X by name."""
 
     def types(self) -> dict[str, pa.DataType]:
-        found = {name: as_arrow(np.empty(0, array.dtype), name).type for name, array in self.arrays.items()}
+        found = {
+            name: _values(array, np.empty(0, array.dtype), name).type for name, array in self.arrays.items()
+        }
         if self.X is not None:
             kind = as_arrow(np.empty(0, self.X.dtype), "X").type
             found |= dict.fromkeys(self.features, kind)
@@ -52,7 +54,7 @@ class Beside:
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, pa.Array]:
         """Some of the columns for rows."""
         found = {
-            name: as_arrow(zarr_arrays.read_rows(array, start, stop), name)
+            name: _values(array, zarr_arrays.read_rows(array, start, stop), name)
             for name, array in self.arrays.items()
             if name in names
         }
@@ -61,6 +63,18 @@ class Beside:
             columns = _features(self.X, [self.features[name] for name in wanted], start, stop)
             found |= {name: as_arrow(columns[:, i], name) for i, name in enumerate(wanted)}
         return found
+
+
+def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array:
+    """Values of an array of a data set: class numbers that have names, as those of a target, are told by
+    them.
+    """
+    names = texts(array.attrs.get("labels"))
+    if names is None or values.dtype.kind not in "iu":
+        return as_arrow(values, name)
+    return pa.array(
+        [names[value] if 0 <= value < len(names) else str(value) for value in values.tolist()], pa.string()
+    )
 
 
 def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> NDArray[Any]:

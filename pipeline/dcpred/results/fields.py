@@ -56,9 +56,9 @@ def run_fields(scores: StoredScores) -> list[Field]:
     for column in scores.columns:
         if column is not STATUS:
             found += _output_fields(column, scores.arrays[column.name])
-    texts = tuple(status.name.lower() for status in Status)
+    statuses = tuple(status.name.lower() for status in Status)
     found.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
-    found.append(Field(STATUS_NAME, pa.string(), _status_names, known=texts))
+    found.append(Field(STATUS_NAME, pa.string(), _status_names, known=statuses))
     names = [field.name for field in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(
@@ -81,7 +81,7 @@ def _status_names(rows: Rows) -> pa.Array:
 def _output_fields(column: OutputColumn, array: zarr.Array[Any]) -> list[Field]:
     """The columns of one output array; rows whose status is not 1 have no value."""
     name = column.name
-    names = _texts(array.attrs.get("labels"))
+    names = texts(array.attrs.get("labels"))
     if names is not None and array.ndim == 1:
         return [Field(name, pa.string(), partial(_named, name, names), name, "", names)]
     kind = pa.from_numpy_dtype(array.dtype)
@@ -94,7 +94,8 @@ def _output_fields(column: OutputColumn, array: zarr.Array[Any]) -> list[Field]:
     ]
 
 
-def _texts(value: Any) -> tuple[str, ...] | None:
+def texts(value: Any) -> tuple[str, ...] | None:
+    """An attribute that lists names; None for anything else."""
     is_names = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
     return tuple(value) if is_names else None
 

@@ -1,7 +1,7 @@
 """What a manifest says of a run beside rows and blocks: what went in, who computed, what came out, drift."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,18 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
-        "drift": drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows),
+        "drift": _named(
+            drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows), artifact.feature_names
+        ),
     }
+
+
+def _named(found: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """Drift with the names of the features that moved most."""
+    if names is not None and found["features"]:
+        for one in found["features"]["top"]:
+            one["name"] = names[one["feature"]]
+    return found
 
 
 def describe_input(x: str) -> dict[str, Any]:

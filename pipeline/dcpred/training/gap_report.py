@@ -12,29 +12,34 @@ from dcpred_tasks.training.survey import Survey
 NAMED = 5  # most features that are named
 
 
-def describe_gaps(scaling: Scaling, survey: Survey) -> dict[str, Any]:
+def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> dict[str, Any]:
     """What a training report says of gaps: whether the model knows them, how many features have some, in
-    which of them most rows, the features with an indicator, and those without any value.
+    which of them most rows, the features with an indicator, and those without any value; and the names of
+    those that are told of, as far as features have names.
     """
     coding, gaps = scaling.coding, survey.gaps
     if coding is None or coding.gap is None:
         return {"known": False}
     most = int(gaps.argmax())
+    indicated, empty = coding.indicated.tolist(), np.flatnonzero(gaps == survey.n_used).tolist()
+    told = {most, *indicated[:NAMED], *empty[:NAMED]}
     return {
         "known": True,
         "features": int(np.count_nonzero(gaps)),
         "most": {"feature": most, "rows": int(gaps[most]), "share": float(gaps[most] / survey.n_used)},
-        "indicated": coding.indicated.tolist(),
-        "without_values": np.flatnonzero(gaps == survey.n_used).tolist(),
+        "indicated": indicated,
+        "without_values": empty,
+        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(told)},
     }
 
 
-def gaps_in_words(found: Mapping[str, Any], names: Sequence[str] | None = None) -> str | None:
+def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     """The same in a sentence, None for a model that does not know gaps."""
     if not found.get("known"):
         return None
     if not found["features"]:
         return "no training row has a gap; one that is scored is the mean of its feature"
+    names = found["names"]
     most, have = found["most"], counted(found["features"], "feature has", "features have")
     said = [
         f"{have} gaps, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows; a gap is"
@@ -48,7 +53,7 @@ def gaps_in_words(found: Mapping[str, Any], names: Sequence[str] | None = None) 
     return "; ".join(said)
 
 
-def _listed(features: Sequence[int], names: Sequence[str] | None) -> str:
-    told = [repr(names[f]) if names else str(f) for f in features[:NAMED]]
+def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:
+    told = [repr(names[str(f)]) if str(f) in names else str(f) for f in features[:NAMED]]
     more = f" and {len(features) - NAMED:,} more" if len(features) > NAMED else ""
     return f"{'feature' if len(features) == 1 else 'features'} {', '.join(told)}{more}"

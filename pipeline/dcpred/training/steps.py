@@ -169,7 +169,7 @@ class Training:
             n_landmarks=len(model.landmarks),
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
-            gaps=describe_gaps(model.scaling, survey),
+            gaps=describe_gaps(model.scaling, survey, self._names()),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
@@ -265,10 +265,14 @@ class Training:
 
     def tell_gaps(self, scaling: Scaling, survey: Survey) -> None:
         """Say what gaps become, where the model knows them."""
-        names = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
-        told = gaps_in_words(describe_gaps(scaling, survey), names if isinstance(names, list) else None)
+        told = gaps_in_words(describe_gaps(scaling, survey, self._names()))
         if told:
             self.say.say(told)
+
+    def _names(self) -> list[str] | None:
+        """The names of features, as far as there are any."""
+        names = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
+        return names if isinstance(names, list) else None
 
     def _route(self, division: Division, survey: Survey) -> IntArray:
         spans = list(self.plan.spans())

@@ -51,21 +51,9 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.categories import features_named
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
-# Settings that a search leaves as they are.
-BESIDE_A_SEARCH = frozenset(
-    {
-        "task",
-        "categorical",
-        "class_weight",
-        *("keep_support_vectors", "calibrate"),
-        "max_leaf_rows",
-        "missing",
-        "sample_rows",
-        "seed",
-    }
-)
 NOT_JUDGED = (
     "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
     " search begins with"

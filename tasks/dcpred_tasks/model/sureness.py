@@ -5,6 +5,7 @@ answers.py says them of a model.
 """
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated
 
 import numpy as np
@@ -119,9 +120,9 @@ class Intervals:
         return float(self.quantile[which[0]])
 
 
-def check_alpha(alpha: float) -> None:
+def check_alpha(alpha: object) -> None:
     """Raise SettingsError for a share of rows outside an interval that cannot be asked for."""
-    if not LEAST_ALPHA <= alpha <= LARGEST_ALPHA:
+    if not (isinstance(alpha, Real) and LEAST_ALPHA <= float(alpha) <= LARGEST_ALPHA):
         raise SettingsError(
             f"intervals were asked for with alpha {alpha!r}, but it is the share of rows that may lie"
             f" outside, from {LEAST_ALPHA} to {LARGEST_ALPHA}; give one of those"

@@ -49,7 +49,7 @@ class Cells:
     kind    NUMBER, BOOLEAN, DATE, TEXT or CATEGORY (text or numbers that were declared to be categories)
     values  (n,): real numbers; bool, or 0 and 1; datetime64 in UTC; int64 positions in `levels`
     gap     bool (n,), where there is no value
-    levels  the different values of text or categories; some may occur in no row
+    levels  the values of text or categories; some may occur in no row, and some may be equal
     """
 
     kind: str
@@ -102,9 +102,12 @@ def dates(values: NDArray[Any]) -> Cells:
 
 
 def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: bool = False) -> Cells:
-    """Cells of text, or of categories that were declared as such; −1 is a gap."""
+    """Cells of text, or of categories that were declared as such; −1 is a gap. Spaces around text do not
+    count, so that two levels may be equal.
+    """
     positions = positions.astype(np.int64)
-    return Cells(CATEGORY if declared else TEXT, positions, positions < 0, tuple(levels))
+    trimmed = tuple(level.strip() if isinstance(level, str) else level for level in levels)
+    return Cells(CATEGORY if declared else TEXT, positions, positions < 0, trimmed)
 
 
 def texts(values: Sequence[str | None], *, declared: bool = False) -> Cells:

@@ -13,6 +13,7 @@ dropped   no feature
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import floor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ Level = str | int | float
 DAY, WEEKDAY, DAY_OF_YEAR, SECOND = "day", "weekday", "dayofyear", "second"
 DATE_PARTS = (DAY, WEEKDAY, DAY_OF_YEAR, SECOND)
 FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday is 0
+LAST_DAY = 2_932_897  # days from 1970 to the year 10000
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Column:
 
     def _encode(self, cells: Cells) -> FloatArray:
         raise NotImplementedError
+
+    def says(self, part: int, value: float) -> str | None:
+        """What a value of its feature `part` is in the table; None where it is the number itself."""
+        return None
 
     def encodes_as(self, other: "Column") -> bool:
         """Whether the same values become the same features."""
@@ -162,7 +168,10 @@ class Category(Column):
 
     @cached_property
     def _places(self) -> dict[Level, int]:
-        return {category: place for place, category in enumerate(self.categories)}
+        found: dict[Level, int] = {}
+        for place, category in enumerate(self.categories):  # Earlier versions kept spaces around text.
+            found.setdefault(category.strip() if isinstance(category, str) else category, place)
+        return found
 
     @cached_property
     def _of_text(self) -> bool:
@@ -212,6 +221,10 @@ class Codes(Category):
     def features(self) -> tuple[str, ...]:
         return (self.name,)
 
+    def says(self, part: int, value: float) -> str | None:
+        known = [*map(str, self.categories), "others", "gap"]
+        return known[int(value)] if value in range(len(known)) else None
+
 
 @dataclass(frozen=True)
 class Means(Category):
@@ -259,6 +272,10 @@ class Date(Column):
         for j, part in enumerate(self.parts):
             out[there, j] = _part(part, instants, days)
         return out
+
+    def says(self, part: int, value: float) -> str | None:
+        fits = self.parts[part] == DAY and abs(value) < LAST_DAY
+        return str(np.datetime64(floor(value), "D")) if fits else None
 
 
 def _instants(column: Column, cells: Cells) -> NDArray[Any]:

@@ -222,6 +222,11 @@ def check_frame(schema: Schema, X: Any) -> None:
     """
     given = column_names(X)
     wanted = [column.name for column in schema.sources]
+    twice = next((name for name in wanted if given.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"two columns of X are named {twice!r}, so that it is not said which is meant; rename one"
+        )
     missing = [name for name in wanted if name not in set(given)]
     if missing:
         raise DataError(

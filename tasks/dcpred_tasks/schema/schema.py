@@ -93,6 +93,13 @@ class Schema:
         """The numbers of the features that are codes."""
         return [span.start for column, span in self.spans if isinstance(column, Codes)]
 
+    def says(self, feature: int, value: float | None) -> str | None:
+        """What a value of a feature is in the table: a category or a date; None for numbers."""
+        for column, span in self.spans:
+            if value is not None and feature in range(span.start, span.stop):
+                return column.says(feature - span.start, value)
+        return None
+
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns if isinstance(column, Id))

@@ -74,8 +74,12 @@ class ColumnSurvey:
             self._count({plain_level(level): int(n) for level, n in zip(levels, counts, strict=True)})
 
     def _add_levels(self, cells: Cells, first_row: int) -> None:
-        there = {level: int(n) for level, n in zip(cells.levels, cells.counts, strict=True) if n}
-        self._count({plain_level(level): n for level, n in there.items()})
+        there, plain = Counter[Any](), Counter[Any]()
+        for level, n in zip(cells.levels, cells.counts, strict=True):
+            if n:
+                there[level] += int(n)
+                plain[plain_level(level)] += int(n)
+        self._count(plain)
         texts = [level for level in there if isinstance(level, str)]
         written = {text for text in texts if is_number(text)}
         dated = {text: date for text in texts if (date := as_date(text)) is not None}

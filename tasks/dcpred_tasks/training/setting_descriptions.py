@@ -5,6 +5,20 @@ from dataclasses import dataclass, fields
 from dcpred_tasks.training.number_ranges import range_in_words
 from dcpred_tasks.training.settings import Settings
 
+# Settings that a search leaves as they are.
+BESIDE_A_SEARCH = frozenset(
+    {
+        "task",
+        "categorical",
+        "class_weight",
+        *("keep_support_vectors", "calibrate"),
+        "max_leaf_rows",
+        "missing",
+        "sample_rows",
+        "seed",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Description:
