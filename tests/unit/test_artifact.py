@@ -385,14 +385,12 @@ def test_a_model_without_support_vectors_says_so(model: Model, tmp_path: Path) -
 def test_a_flipped_bit_in_any_chunk_is_found(copied: Path) -> None:
     chunks = [f for f in copied.rglob("*") if f.is_file() and f.name not in ("zarr.json", "model.json")]
     assert len(chunks) == len(ARRAYS) - len(ABSENT) - 2  # nor bounds, nor factors of leaves
-    for file in chunks:
+    for number, file in enumerate(chunks):
         data = file.read_bytes()
-        for at in sorted({0, len(data) // 2, len(data) - 5, len(data) - 1}):
-            file.write_bytes(flipped(data, at, bit=at % 8))
-            with pytest.raises(ModelFormatError, match="damaged or was altered"):
-                read_all(copied)
-        for cut in (0, len(data) - 1):
-            file.write_bytes(data[:cut])
+        places = (0, len(data) // 2, len(data) - 5, len(data) - 1)  # in turn: a checksum covers all of them
+        at = places[number % len(places)]
+        for wrong in (flipped(data, at, bit=at % 8), data[: (number % 2) * (len(data) - 1)]):
+            file.write_bytes(wrong)
             with pytest.raises(ModelFormatError, match="damaged or was altered"):
                 read_all(copied)
         file.write_bytes(data)
@@ -409,7 +407,7 @@ def test_a_changed_byte_in_array_metadata_is_found_or_harmless(copied: Path, mod
     rng, found = np.random.default_rng(0), 0
     for file in files:
         data = file.read_bytes()
-        for at in rng.integers(0, len(data), 6):
+        for at in rng.integers(0, len(data), 3):
             file.write_bytes(flipped(data, int(at), bit=int(rng.integers(0, 8))))
             try:
                 check_equal(read_model(copied, support=True), model)

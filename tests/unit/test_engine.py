@@ -124,12 +124,12 @@ def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return bool(request.param)
 
 
-@pytest.mark.usefixtures("apart")
-def test_fixed_cases() -> None:
+def test_fixed_cases(apart: bool) -> None:
     """What other processes, processors and checks of array bounds are held to as well."""
     for model, X in fixed_cases():
         check(model, X)
-        check(model, X, lambda rows, model=model: scorer.score_rows(model, rows))
+        if not apart:  # which way down the tree is taken is the engine's own affair
+            check(model, X, lambda rows, model=model: scorer.score_rows(model, rows))
 
 
 @pytest.mark.usefixtures("apart")
@@ -155,7 +155,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
     """
     rng = np.random.default_rng(d)
     wrong = used = 0
-    for _ in range(400):
+    for _ in range(200):
         size, origin, k = (
             rng.choice([1e-3, 1.0, 1e3]),
             rng.choice([0.0, 1.0, 100.0]),
@@ -163,8 +163,8 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
         )
         model = constant_leaves((origin + size * rng.normal(size=(k, d))).astype(np.float32))
         centres = model.tree.centres.astype(float)
-        i, j = rng.integers(k, size=(2, 400))
-        off = rng.normal(size=(400, 1)) * 10 ** rng.uniform(-9, -5, (400, 1))
+        i, j = rng.integers(k, size=(2, 800))
+        off = rng.normal(size=(800, 1)) * 10 ** rng.uniform(-9, -5, (800, 1))
         X = ((centres[i] + centres[j]) / 2 + off * (centres[j] - centres[i])).astype(
             rng.choice(["f4", "f8", "f8"])
         )
@@ -366,11 +366,10 @@ def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_features_that_add_nothing(d: int, pattern: str) -> None:
     for n_outputs, kernel in ((3, "rbf"), *((1, kernel) for kernel in KERNELS)):
         model = with_skipped(d, pattern, kernel=kernel, n_outputs=n_outputs, sizes=(16, 20))
+        engine = Engine(model)
         for dtype in DTYPES if kernel == "rbf" else ("f4", "f8"):
             X = random_rows(model, 20, 1, dtype, 0.2)
-            found = list(
-                differences(model, X, Engine(model).score(X), compact_model.score_rows(model, X), 3e-6)
-            )
+            found = list(differences(model, X, engine.score(X), compact_model.score_rows(model, X), 3e-6))
             assert not found, (dtype, found[:5])
 
 

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from dcpred_tasks.engine import machine_code
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.machine_code import BITCODE, FOLDER, MADE_OF, MachineCode, Target
 from dcpred_tasks.errors import RefusedError
-from support import processes
+from support import models, processes
 from support.arm import check_arm
 from support.caches import with_cache
 from support.engines import digest
@@ -69,6 +70,8 @@ scorer.score_rows(random_model(0), np.zeros((1, 3)))
 loaded = {name.split(".")[0] for name in sys.modules}
 assert not loaded & {"numba", "scipy", "sklearn", "dask", "distributed", "pandas", "pyarrow"}, sorted(loaded)
 """
+FIXED_CASES = Path(models.__file__)
+OF_MODELS = re.compile(rb"^from dcpred_tasks\.model\.(\w+) import", re.MULTILINE)
 CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
 
 
@@ -116,15 +119,15 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
     """Made anew, it is the same to the byte."""
     known = json.loads((FOLDER / MADE_OF).read_text())
     assert known["sources"] == machine_code.fingerprint_of_sources()
-    sources = {path.relative_to(FOLDER.parent).as_posix() for path in machine_code.SOURCES}
+    named = {path.relative_to(FOLDER.parent).as_posix() for path in machine_code.SOURCES}
     own = {path.relative_to(FOLDER.parent).as_posix() for path in FOLDER.parent.glob("engine_source/*.py")}
-    assert sources == {"dtypes.py", "engine/layout.py", "model/kernel_families.py", *own}
+    assert named == {"dtypes.py", "engine/layout.py", "model/kernel_families.py", *own}
     made_with = {name: version(name) for name in ("numba", "llvmlite")}
     made_with["python"] = ".".join(platform.python_version_tuple()[:2])
     if known["made_with"] != made_with:
         pytest.skip(f"made with {known['made_with']}, and here is {made_with}")
-    inputs = (*everything_of_the_engine(), (FOLDER / BITCODE).read_bytes())
-    with settled("the bitcode is of these sources", *inputs):
+    sources = [*sources_of_the_engine(), (FOLDER / BITCODE).read_bytes()]
+    with settled("the bitcode is of these sources", sources, ("numba", "llvmlite")):
         said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)]))
         assert json.loads((tmp_path / MADE_OF).read_text()) == known
         assert (tmp_path / BITCODE).read_bytes() == (FOLDER / BITCODE).read_bytes()
@@ -132,18 +135,20 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
 
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
     script = OTHER_BITCODE + CHECK + OUT_OF_BOUNDS
-    with settled("no index leaves its array", *everything_of_the_engine(), script):
+    sources = [*sources_of_the_engine(), FIXED_CASES.read_bytes(), script]
+    with settled("no index leaves its array", sources, ("numba", "llvmlite", "numpy")):
         env = with_cache(tmp_path, NUMBA_BOUNDSCHECK="1")
         said(processes.run([sys.executable, "-m", "dcpred_tasks.engine_source", str(tmp_path)], env=env))
         assert run(script, str(tmp_path), cache=tmp_path) == "checked"
 
 
-def everything_of_the_engine() -> list[str | bytes]:
-    """Its sources, those that make bitcode of them and hand arrays to it, and the versions of compilers."""
+def sources_of_the_engine() -> list[bytes]:
+    """Those that become bitcode, that make it, and that hand arrays to it, with what these take of models."""
     package = FOLDER.parent
-    files = [path for room in ("engine", "engine_source", "model") for path in (package / room).glob("*.py")]
-    sources = [path.read_bytes() for path in [*sorted(files), package / "dtypes.py"]]
-    return [*sources, *(version(name) for name in ("numba", "llvmlite", "numpy"))]
+    own = [path for room in ("engine", "engine_source") for path in sorted((package / room).glob("*.py"))]
+    texts = [path.read_bytes() for path in [*own, package / "dtypes.py"]]
+    taken = {name.decode() for text in texts for name in OF_MODELS.findall(text)}
+    return [*texts, *((package / "model" / f"{name}.py").read_bytes() for name in sorted(taken))]
 
 
 def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

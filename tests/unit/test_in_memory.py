@@ -164,7 +164,7 @@ DETERMINISM: dict[str, Any] = {
     "n_leaves": 4,
     "landmarks": 12,
     "keep_support_vectors": True,
-    "max_leaf_rows": 400,
+    "max_leaf_rows": 200,
 }
 OVERLAP: dict[str, Any] = DETERMINISM | {"overlap": 2, "gamma": "median", "scaling": "learned"}
 
@@ -172,7 +172,7 @@ OVERLAP: dict[str, Any] = DETERMINISM | {"overlap": 2, "gamma": "median", "scali
 @pytest.mark.parametrize("values", [DETERMINISM, OVERLAP], ids=["plain", "overlap"])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_twice_and_with_two_jobs(task: str, values: dict[str, Any]) -> None:
-    rows = make_blobs(1_500, n_features=4, n_classes=3, seed=7)
+    rows = make_blobs(700, n_features=4, n_classes=3, seed=7)
     y = rows.y if task == "classification" else rows.X[:, 0].astype(float) ** 2
     before = rows.X.copy()
     one, two, jobs = (fit(rows.X, y, n_jobs=n, task=task, **values) for n in (None, None, 2))

@@ -37,7 +37,7 @@ from dcpred_tasks.task_bodies import score_block
 from support.models import random_model, random_rows
 from support.pools import inline
 
-ROWS = 60
+ROWS = 40
 AT = "memory://answers"
 MODEL, DATA, OUTPUT = f"{AT}/model", f"{AT}/data.zarr", f"{AT}/out"
 
@@ -63,9 +63,9 @@ class Requests:
 
 @pytest.fixture(scope="module", autouse=True)
 def on_store() -> Iterator[None]:
-    """A finished run of three blocks on a store in memory."""
+    """A finished run of two blocks on a store in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 20), ("BLOCKS", 3)):
+        for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 20), ("BLOCKS", 2)):
             patch.setattr(f"dcpred.plan.{name}", value)
         patch.setattr(retry, "FIRST_WAIT_SECONDS", 0.0)
         patch.setattr(bucket, "WAIT_SECONDS", 0.0)
