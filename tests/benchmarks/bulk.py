@@ -83,13 +83,16 @@ def make_rows(path: Path, n_rows: int) -> None:
         array[start : start + len(rows)] = rows
 
 
-def prepare(model: Path, work: Path, rows: int, limit: int, pool: Pool) -> Path:
-    """Train the model and make the rows, where they are not there yet; the address of the rows."""
+def prepare(model: Path, work: Path, rows: int, limit: int, pool: Pool, **more: object) -> Path:
+    """Train the model and make the rows, where they are not there yet; the address of the rows.
+
+    more  settings of the model
+    """
     data = work / f"rows-{rows}.zarr"
     if not model.exists():
         X, y = covtype(data_folder())
         group = write_group(work / "train.zarr", X[:limit], y[:limit])
-        train(f"{group}/X", f"{group}/y", model, make_settings(SETTINGS), pool)
+        train(f"{group}/X", f"{group}/y", model, make_settings({**SETTINGS, **more}), pool)
     if not data.exists():
         partial_data = data.with_suffix(".partial")
         shutil.rmtree(partial_data, ignore_errors=True)
@@ -313,14 +316,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("benchmark-bulk"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3, help="times that each job is done, in turn")
-    parser.add_argument("--quick", action="store_true", help="70,000 rows, a model of 4,000, one worker")
+    parser.add_argument("--quick", action="store_true", help="70,000 rows, a model of 1,000, one worker")
     args = parser.parse_args()
-    rows, limit = (70_000, 4_000) if args.quick else (args.rows, 522_910)
+    rows, limit = (70_000, 1_000) if args.quick else (args.rows, 522_910)
+    fewer: dict[str, object] = {"n_leaves": 16} if args.quick else {}
     args.workers = 1 if args.quick else args.workers
     args.work.mkdir(parents=True, exist_ok=True)
     pool = partial(connect, args.workers, None)
     model = args.model or args.work / "model"
-    data = prepare(model, args.work, rows, limit, pool)
+    data = prepare(model, args.work, rows, limit, pool, **fewer)
     output = args.work / "scores"
     run, plan, _ = plan_run(model, f"{data}/X", output)
     tasks = [(run, block) for block in range(plan.n_blocks)]

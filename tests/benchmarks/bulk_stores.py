@@ -30,16 +30,17 @@ from dcpred.execution.workers import connect
 from dcpred.scoring.score import score, store_threads
 from dcpred.training.publishing import publish
 from dcpred_tasks.storage.place import open_place
+from support.pools import inline
 from support.stores import Proxy, azurite, spoiled
 
-TRAINED_ON, QUICK_TRAINED_ON = 100_000, 5_000  # rows
-QUICK_ROWS = 60_000
+TRAINED_ON, QUICK_TRAINED_ON = 100_000, 1_000  # rows
+QUICK_ROWS, QUICK_LEAVES = 20_000, 16
 COMMITS = 40
 
 
-def timed(model: Any, data: str, output: Any) -> float:
+def timed(model: Any, data: str, output: Any, n_workers: int) -> float:
     """Seconds of the blocks, without the start of the workers."""
-    report = score(model, f"{data}/X", output, partial(connect, 2, **store_threads(data, output)))
+    report = score(model, f"{data}/X", output, partial(connect, n_workers, **store_threads(data, output)))
     return report.n_rows / report.rows_per_second
 
 
@@ -64,15 +65,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stores", default="s3" + (",az" if azurite() else ""))
     parser.add_argument("--work", type=Path, default=Path("benchmark-bulk-stores"))
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows, one round, S3")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows, one round, a worker, S3")
     args = parser.parse_args()
     if args.quick:
         args.rows, args.rounds, args.stores = QUICK_ROWS, 1, "s3"
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     model = args.work / "model"
-    trained_on = QUICK_TRAINED_ON if args.quick else TRAINED_ON
-    data = prepare(model, args.work, args.rows, trained_on, partial(connect, 2))
+    n_workers = 1 if args.quick else 2
+    if args.quick:
+        data = prepare(model, args.work, args.rows, QUICK_TRAINED_ON, inline, n_leaves=QUICK_LEAVES)
+    else:
+        data = prepare(model, args.work, args.rows, TRAINED_ON, partial(connect, n_workers))
     table = Table("where", "rows/s", "s", "to the disk", "requests a block")
     records = Table("where", "ms a commit")
     seconds: dict[str, list[float]] = {"disk": []}
@@ -94,13 +98,13 @@ def main() -> None:
                 else:
                     proxy.set_faults({"match": "", "fault": f"delay:{delay}"})
         for number in range(args.rounds):
-            seconds["disk"].append(timed(model, str(data), args.work / f"out-{number}"))
+            seconds["disk"].append(timed(model, str(data), args.work / f"out-{number}", n_workers))
             for where, proxy in proxies.items():
                 os.environ.update(proxy.environment)
                 open_fresh()
                 before = sum(proxy.counts().values())
                 output = proxy.address(f"out-{number}-{secrets.token_hex(3)}")
-                took = timed(proxy.address("model"), proxy.address("data.zarr"), output)
+                took = timed(proxy.address("model"), proxy.address("data.zarr"), output, n_workers)
                 seconds.setdefault(where, []).append(took)
                 n_blocks = len(open_place(output).names("blocks"))
                 requests[where] = (sum(proxy.counts().values()) - before) / n_blocks

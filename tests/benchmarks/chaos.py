@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,11 +59,12 @@ CONTEXT.set_forkserver_preload(
     ["dcpred.training.train", "dcpred.scoring.score_shard", "dcpred_tasks.engine.engine", "psutil"]
 )
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
-N_TRAIN = 15_000  # rows that the model is trained on
+N_TRAIN, N_ROWS = 15_000, 20_000  # rows that the model is trained on, and rows to score
+QUICK_ROWS = 5_000, 1_000  # rows to score and to train on
 MOST_HITS = 3
 PATIENCE_SECONDS = 600.0  # after which a driver hangs
 ENDS = {0, 4, 5, 6, 75, -signal.SIGKILL, -signal.SIGTERM}  # exit codes that an attacked driver may end with
-LEASE_SECONDS, SIGN_SECONDS = 4.0, 0.5  # of a lease on a store, which no system releases
+LEASE_SECONDS = 4.0  # of a lease on a store, which no system releases
 Place = str | Path
 Attack = Callable[["Arena", Any], "Toll"]
 last_words: list[str] = []  # the sentence of the last driver that ended with one
@@ -103,6 +104,7 @@ class Arena:
     worker_seconds: float = 1.0  # and by workers that are there already
     # of drivers; there is one where outputs lie on an object store
     environment: dict[str, str] = field(default_factory=dict)
+    lease_seconds: float = LEASE_SECONDS
 
     def args(self, output: Place) -> tuple[str | Path, str, Place]:
         return self.model, f"{self.data}/X", output
@@ -113,13 +115,13 @@ def small_plan() -> None:
         1,
         CHUNK_ROWS,
         N_BLOCKS,
-        20_000 // N_BLOCKS,
+        N_ROWS // N_BLOCKS,
     )
 
 
-def short_lease() -> None:
-    store_lease.EXPIRY_SECONDS, store_lease.SIGN_SECONDS = LEASE_SECONDS, SIGN_SECONDS
-    store_lease.CLOCK_SLACK_SECONDS = 1.0
+def short_lease(seconds: float = LEASE_SECONDS) -> None:
+    store_lease.EXPIRY_SECONDS, store_lease.SIGN_SECONDS = seconds, seconds / 8
+    store_lease.CLOCK_SLACK_SECONDS = seconds / 4
 
 
 def alone() -> AbstractContextManager[Workers]:
@@ -133,6 +135,7 @@ def _drive(
     fault: str,
     seed: int,
     environment: dict[str, str],
+    lease_seconds: float,
     words: Connection,
 ) -> None:
     """What a driver does in a process of its own.
@@ -142,7 +145,7 @@ def _drive(
     small_plan()
     os.environ.update(environment)
     if environment:
-        short_lease()
+        short_lease(lease_seconds)
         if (
             seed % 2
         ):  # Half of the drivers are as of another machine, of which nobody knows whether they live.
@@ -196,7 +199,8 @@ def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | Non
 def start_driver(arena: Arena, work: Callable[[], Any], name: str, fault: str = "") -> Any:
     seed = arena.chance.randrange(2**31)
     ours, theirs = CONTEXT.Pipe(duplex=False)
-    process: Any = CONTEXT.Process(target=_drive, args=(work, name, fault, seed, arena.environment, theirs))
+    more = arena.environment, arena.lease_seconds, theirs
+    process: Any = CONTEXT.Process(target=_drive, args=(work, name, fault, seed, *more))
     process.start()
     theirs.close()
     process.words = ours
@@ -238,7 +242,7 @@ def _finish(arena: Arena, output: Place, toll: Toll, code: int) -> Toll:
         if toll.resumes > 4 * MOST_HITS:
             give_up(f"a run did not come to its end: exit code {code}, {output}: {last_words}")
         if code == RunHeldError.exit_code and arena.environment:
-            time.sleep(LEASE_SECONDS)
+            time.sleep(arena.lease_seconds)
         code = _end(_run_driver(arena, output))
     return toll
 
@@ -289,7 +293,7 @@ def stop_driver(arena: Arena, output: Place) -> Toll:
     time.sleep(arena.chance.uniform(0, arena.seconds))
     _signalled(first, signal.SIGSTOP)
     if arena.environment:
-        time.sleep(arena.chance.uniform(0, 2 * LEASE_SECONDS))
+        time.sleep(arena.chance.uniform(0, 2 * arena.lease_seconds))
     elif arena.chance.random() < 1 / 2:
         Path(output, "lock").unlink(missing_ok=True)
     code = _end(_run_driver(arena, output))
@@ -325,7 +329,7 @@ def hit_worker(number: int) -> Attack:
             if not isinstance(ended[-1], DcpredError | (OSError if arena.environment else DcpredError)):
                 raise ended[-1]
             if isinstance(ended[-1], RunHeldError):
-                time.sleep(LEASE_SECONDS)
+                time.sleep(arena.lease_seconds)
             toll.resumes += 1
         raise SystemExit(f"a run did not come to its end: {ended[-1]}")
 
@@ -387,13 +391,16 @@ def contents(output: Path) -> dict[str, bytes]:
     }
 
 
+def committed(names: Iterable[str]) -> set[str]:
+    """Commit records among the names of files that lie beside them."""
+    return {name for name in names if name.endswith(".json") and ".conflict-" not in name}
+
+
 def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) -> None:
     """Count rows that are lost or wrong, and blocks that were committed with two values."""
-    names = {p.name for p in (output / "blocks").iterdir()}
+    names, in_peace = ({p.name for p in (folder / "blocks").iterdir()} for folder in (output, peace))
     tally.twice += sum(".conflict-" in name for name in names)
-    records = {name for name in names if name.endswith(".json") and ".conflict-" not in name}
-    if len(records) != N_BLOCKS:
-        tally.lost += (N_BLOCKS - len(records)) * (20_000 // N_BLOCKS)
+    tally.lost += len(committed(in_peace) - committed(names)) * (N_ROWS // N_BLOCKS)
     if contents(output) == right:
         return
     one, two = (zarr_arrays.open_group(folder / "scores.zarr") for folder in (peace, output))
@@ -403,10 +410,12 @@ def examine(output: Path, right: dict[str, bytes], peace: Path, tally: Tally) ->
     tally.wrong += max(int(differ.reshape(len(status), -1).any(axis=1).sum()), 1)
 
 
-def prepare(work: Path, n_train: int) -> Arena:
+def prepare(work: Path, quick: bool) -> Arena:
+    n_rows, n_train = QUICK_ROWS if quick else (N_ROWS, N_TRAIN)
     X, y, X_test, y_test = letter(data_folder())
     train_data = write_group(work / "train.zarr", X[:n_train], y[:n_train], 5_000)
-    write_group(work / "data.zarr", np.concatenate([X, X_test]), np.concatenate([y, y_test]), INPUT_ROWS)
+    X, y = np.concatenate([X, X_test])[:n_rows], np.concatenate([y, y_test])[:n_rows]
+    write_group(work / "data.zarr", X, y, INPUT_ROWS)
     settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
     train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, alone)
     return Arena(work / "model", work / "data.zarr", random.Random())
@@ -421,14 +430,14 @@ def main() -> None:
     parser.add_argument("--attacks", help="names with commas; all otherwise: " + ",".join(ATTACKS))
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos"))
     parser.add_argument(
-        "--quick", action="store_true", help="one run under each attack, of one hit; a model of 1,000 rows"
+        "--quick", action="store_true", help="one run under each attack, of one hit; 5,000 rows"
     )
     args = parser.parse_args()
     small_plan()
     wanted = args.attacks.split(",") if args.attacks else list(ATTACKS)
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    arena = prepare(args.work, 1_000 if args.quick else N_TRAIN)
+    arena = prepare(args.work, args.quick)
     arena.chance = random.Random(args.seed)
     arena.most_hits = 1 if args.quick else MOST_HITS
     peace = args.work / "peace"

@@ -35,7 +35,7 @@ from typing import Any
 
 import chaos
 import chaos_stores
-from chaos import ENDS, LEASE_SECONDS, N_TRAIN, Arena, Tally, Toll, contents, prepare, show, small_plan
+from chaos import ENDS, N_ROWS, Arena, Tally, Toll, contents, prepare, show, small_plan
 
 from dcpred.runs.ledger import MANIFEST
 from dcpred.runs.shards import Shard
@@ -45,7 +45,7 @@ from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.retry import Retrying
 from support.stores import spoiled
 
-N_SHARDS, N_ROWS = 4, 20_000
+N_SHARDS = 4
 MOST_HITS = 6
 MOST_STARTS = 60  # of one shard: more, and a run does not come to its end
 LOOK_SECONDS = 0.005
@@ -132,7 +132,7 @@ class Run:
         hit = chaos._signalled(victim, number)
         self.toll.hits += hit
         if hit and attack == "stop":
-            longest = 2 * LEASE_SECONDS if self.arena.environment else 2.0
+            longest = 2 * self.arena.lease_seconds if self.arena.environment else 2.0
             self.paused.append((now + chance.uniform(0, longest), victim))
 
     def _resume(self, now: float) -> None:
@@ -160,7 +160,7 @@ class Run:
                 continue
             self.toll.resumes += 1
             refused = process.exitcode == RunHeldError.exit_code
-            wait = LEASE_SECONDS / 4 if self.arena.environment else 0.1
+            wait = self.arena.lease_seconds / 4 if self.arena.environment else 0.1
             self.again_at[i] = now + (wait if refused else 0.0)
         if ended:
             self._look_at_manifest()
@@ -234,7 +234,7 @@ def on_store(local: Arena, args: argparse.Namespace, right: Path) -> Iterator[tu
         def examine(output: str, tally: Tally) -> None:
             harm, place = (tally.lost, tally.wrong, tally.twice), open_place(output)
             proxy.set_faults()
-            chaos_stores.examine(place, chunks, tally)
+            chaos_stores.examine(place, chunks, right, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
                 for stale in place.listing():
                     place.remove(stale)
@@ -253,15 +253,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.04, help="of a store's requests that are spoiled")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-shards"))
-    parser.add_argument(
-        "--quick", action="store_true", help="one run under each attack; a model of 1,000 rows"
-    )
+    parser.add_argument("--quick", action="store_true", help="one run under each attack; 5,000 rows")
     args = parser.parse_args()
     attacks = ON_STORES if args.store else (*ON_STORES[:-1], "full-disk", "mixed")
     small_plan()
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    local = prepare(args.work, 1_000 if args.quick else N_TRAIN)
+    local = prepare(args.work, args.quick)
     local.chance = random.Random(args.seed)
     local.most_hits = 2 if args.quick else MOST_HITS
     chaos._end(chaos._run_driver(local, args.work / "peace"))

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import chaos
-from chaos import ATTACKS, N_BLOCKS, Arena, Tally, contents, prepare, show, small_plan
+from chaos import ATTACKS, Arena, Tally, committed, contents, prepare, show, small_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.workers import connect
@@ -32,7 +32,7 @@ from support.stores import azure_server, gcs_server, s3_server, spoiled
 
 SERVERS = {"s3": s3_server, "gs": gcs_server, "az": azure_server}
 CHOSEN = ("kill-driver", "term-driver", "kill-worker", "two-drivers", "stop-driver", "peace")
-QUICK = ("kill-driver", "kill-worker", "stop-driver")
+QUICK, QUICK_LEASE_SECONDS = ("kill-driver", "kill-worker", "stop-driver"), 2.0
 OFTEN = {"kill-driver": 3, "two-drivers": 2, "stop-driver": 2, "kill-worker": 2}
 AT_ONCE = 8  # Requests of one look at an output.
 KINDS = ("drop before", "drop after", "503 before", "503 after", "429 before", "half")
@@ -63,13 +63,12 @@ def stored(place: Place) -> dict[str, bytes]:
     return {name.removeprefix("scores.zarr/"): one.data for name, one in found.items() if one is not None}
 
 
-def examine(place: Place, right: dict[str, bytes], tally: Tally) -> None:
+def examine(place: Place, right: dict[str, bytes], peace: Path, tally: Tally) -> None:
     """Count what is lost or wrong, in output chunks, and blocks that were committed with two values."""
     names = place.names("blocks")
     tally.twice += sum(".conflict-" in name for name in names)
-    records = {name for name in names if name.endswith(".json") and ".conflict-" not in name}
-    found = stored(place)
-    tally.lost += N_BLOCKS - len(records) + len(right.keys() - found.keys())
+    found, wanted = stored(place), committed(p.name for p in (peace / "blocks").iterdir())
+    tally.lost += len(wanted - committed(names)) + len(right.keys() - found.keys())
     tally.wrong += sum(found[name] != data for name, data in right.items() if name in found)
 
 
@@ -83,7 +82,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("benchmark-chaos-stores"))
     parser.add_argument(
-        "--quick", action="store_true", help="one run under three attacks; a model of 1,000 rows"
+        "--quick", action="store_true", help="one run under each of three attacks; 5,000 rows"
     )
     args = parser.parse_args()
     share = (0.02 if args.quick else 0.08) if args.share is None else args.share
@@ -91,8 +90,8 @@ def main() -> None:
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
     if args.quick:
-        chaos.INPUT_ROWS = chaos.CHUNK_ROWS  # A fifth of the requests for data.
-    local = prepare(args.work, 1_000 if args.quick else chaos.N_TRAIN)
+        chaos.INPUT_ROWS = chaos.CHUNK_ROWS  # a fifth of the requests for data
+    local = prepare(args.work, args.quick)
     local.chance = random.Random(args.seed)
     peace = args.work / "peace"
     chaos._end(chaos._run_driver(local, peace))
@@ -109,12 +108,13 @@ def main() -> None:
         arena = Arena(proxy.address("model"), proxy.address("data.zarr"), local.chance)
         arena.environment = proxy.environment
         arena.most_hits = 1 if args.quick else chaos.MOST_HITS
+        arena.lease_seconds = QUICK_LEASE_SECONDS if args.quick else chaos.LEASE_SECONDS
         begin = time.monotonic()
         chaos._end(chaos._run_driver(arena, proxy.address("first")))
         arena.seconds = time.monotonic() - begin
         arena.workers = stack.enter_context(connect(2))
         arena.worker_seconds = chaos._seconds_by_workers(arena)
-        chaos.short_lease()
+        chaos.short_lease(arena.lease_seconds)
         weights = [OFTEN.get(name, 1) for name in chosen]
         order = list(chosen)
         order += [] if args.quick else arena.chance.choices(chosen, weights, k=args.runs - len(chosen))
@@ -132,7 +132,7 @@ def main() -> None:
             tally.seconds.append(time.monotonic() - begin)
             harm = (tally.lost, tally.wrong, tally.twice)
             place = open_place(output)
-            examine(place, right, tally)
+            examine(place, right, peace, tally)
             if (tally.lost, tally.wrong, tally.twice) == harm:
                 with ThreadPoolExecutor(AT_ONCE) as pool:
                     list(pool.map(place.remove, place.listing()))

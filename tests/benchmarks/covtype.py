@@ -9,6 +9,7 @@ every step. The settings were chosen on the last 40,000 training rows.
 import argparse
 import shutil
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
 from dcpred.cost.measured import measure_cost
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.process import peak_memory_bytes
@@ -48,15 +49,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-covtype"))
     parser.add_argument(
-        "--quick", action="store_true", help="5,000 training rows, 2,000 test rows, 16 leaves, one worker"
+        "--quick", action="store_true", help="2,000 training rows, 1,000 test rows, 16 leaves"
     )
     args = parser.parse_args()
     X, y = covtype(data_folder())
-    args.workers = 1 if args.quick else args.workers
-    limit, n_test = (5_000, 2_000) if args.quick else (N_TRAIN, len(X) - N_TRAIN)
+    pool = partial(nullcontext, InlineWorkers()) if args.quick else partial(connect, args.workers, None)
+    limit, n_test = (2_000, 1_000) if args.quick else (N_TRAIN, len(X) - N_TRAIN)
     X_test, y_test = X[N_TRAIN:][:n_test], y[N_TRAIN:][:n_test]
     args.work.mkdir(parents=True, exist_ok=True)
-    data = write_group(args.work / "train.zarr", X[:limit], y[:limit], 65_536 if not args.quick else 2_048)
+    data = write_group(args.work / "train.zarr", X[:limit], y[:limit], 65_536 if not args.quick else 1_024)
     held = write_group(args.work / "test.zarr", X_test, y_test)
     del X, y, X_test, y_test
     choices = {"large leaves": CHOICES["large leaves"]} if args.quick else CHOICES
@@ -79,7 +80,7 @@ def main() -> None:
             f"{data}/y",
             model,
             make_settings(COMMON | choice),
-            partial(connect, args.workers, None),
+            pool,
         )
         seconds = time.perf_counter() - begin
         found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)

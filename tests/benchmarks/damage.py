@@ -45,6 +45,7 @@ KINDS = (
     ("given up", 3),
 )
 N_ROWS, N_FEATURES, CHUNK_ROWS = 1_950, 5, 50
+QUICK_ROWS = 950
 N_KNOWN = 300  # rows that models are trained on
 
 
@@ -77,19 +78,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def make_outputs(work: Path, rng: np.random.Generator, store: StoreServer | None) -> list[Path]:
+def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: StoreServer | None) -> list[Path]:
     plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, CHUNK_ROWS, 20
     outputs = []
     for name, classes in KINDS:
         folder = work / name
-        X = rng.normal(0, 2, (N_ROWS, N_FEATURES)).astype(np.float32)
+        X = rng.normal(0, 2, (n_rows, N_FEATURES)).astype(np.float32)
         y = (
             np.sin(X[:, 0]) + X[:, 1]
             if not classes
             else (np.abs(X[:, 0]).astype(int) + (X[:, 1] > 0)) % classes
         )
         if name == "not finite":
-            X[rng.choice(N_ROWS, 90, replace=False), rng.integers(N_FEATURES, size=90)] = np.nan
+            X[rng.choice(n_rows, 90, replace=False), rng.integers(N_FEATURES, size=90)] = np.nan
         group = zarr_arrays.create_group(folder / "data.zarr")
         for key, value in (("X", X), ("y", y)):
             zarr_arrays.create_array(group, key, value.shape, value.dtype, CHUNK_ROWS)[...] = value
@@ -143,7 +144,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
     parser.add_argument("--store", choices=SERVERS, help="where outputs lie [default: on a disk]")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="one trial")
+    parser.add_argument("--quick", action="store_true", help="one trial, of fewer rows")
     args = parser.parse_args()
     trials = 1 if args.quick else args.trials
     rng = np.random.default_rng(args.seed)
@@ -151,17 +152,17 @@ def main() -> None:
     with ExitStack() as stack:
         store = stack.enter_context(SERVERS[args.store]()) if args.store else None
         os.environ.update(store.environment if store else {})
-        attack(args.work, trials, rng, store)
+        attack(args.work, QUICK_ROWS if args.quick else N_ROWS, trials, rng, store)
     shutil.rmtree(args.work)
 
 
-def attack(work: Path, trials: int, rng: np.random.Generator, store: StoreServer | None) -> None:
-    outputs = make_outputs(work, rng, store)
+def attack(work: Path, n_rows: int, trials: int, rng: np.random.Generator, store: StoreServer | None) -> None:
+    outputs = make_outputs(work, n_rows, rng, store)
     table = Table("damage", "fast", "sample", "full", "false alarms")
     missed = n_false = n_clean = 0
     for injury in INJURIES:
         found: Counter[str] = Counter()
-        false, rows = 0, N_ROWS if injury.levels == ("sample",) else 1
+        false, rows = 0, n_rows if injury.levels == ("sample",) else 1
         for _ in range(trials):
             copy, chosen = work / "copy", outputs[rng.integers(len(outputs))]
             shutil.rmtree(copy, ignore_errors=True)

@@ -482,7 +482,7 @@ def main() -> None:
         "--quick", action="store_true", help="a few small models, little training, short streams"
     )
     args = parser.parse_args()
-    budget = Budget(4 * MIB, 0.2) if args.quick else Budget(args.stream_mib * MIB, 5.0)
+    budget = Budget(MIB, 0.05) if args.quick else Budget(args.stream_mib * MIB, 5.0)
     columns = ("leaves", "features", "landmarks", "products", "outputs", "dtype")
     table = Table("model", *columns, "linear, ns/row", "µs/row", "cost", "cost in cache", "accuracy, %")
     begin = time.perf_counter(), time.process_time()

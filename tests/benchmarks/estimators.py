@@ -81,10 +81,10 @@ def main() -> None:
     parser.add_argument("--sets", help="names with commas; all otherwise: " + ",".join(every))
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--rows", type=int, default=12_000)
-    parser.add_argument("--quick", action="store_true", help="300 rows of digits and diabetes, one split")
+    parser.add_argument("--quick", action="store_true", help="150 rows of iris and diabetes, one split")
     args = parser.parse_args()
     if args.quick:
-        args.splits, args.rows, args.sets = 1, 300, args.sets or "digits,diabetes"
+        args.splits, args.rows, args.sets = 1, 150, args.sets or "iris,diabetes"
     table = Table("data, training rows", *CLASSIFIERS)
     for name in args.sets.split(",") if args.sets else every:
         machines = REGRESSORS if name in REGRESSIONS else CLASSIFIERS

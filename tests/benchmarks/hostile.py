@@ -83,6 +83,9 @@ TRY, SOUND, N_SOUND = "try", "sound", 8
 FINE = ("refused", "harmless")
 TELL_SECONDS = 30.0
 HANG_SECONDS = 120.0
+# once, and not by each process that works off a format
+IMPORTED = ["dcpred.cli.main", "dcpred.refresh.refresh", "dcpred.training.train", "dcpred.tuning.tune"]
+IMPORTED += ["h5py", "pytest", "scipy.io", "support.tables"]
 MEMORY = 4 * 2**30
 CODE = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn")
 WRITES = (
@@ -607,7 +610,8 @@ def outcomes(work: Path, name: str, seeds: list[str]) -> Iterator[tuple[str, str
     """Of each mutation: (seed, outcome, what was done, what was found). A process that ends or hangs is
     begun anew after it.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
     left = list(seeds)
     while left:
         ours, theirs = context.Pipe(duplex=False)

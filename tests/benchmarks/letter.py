@@ -39,12 +39,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="one seed, 1,500 rows, 8 leaves")
+    parser.add_argument("--quick", action="store_true", help="one seed, 600 rows, 8 leaves")
     args = parser.parse_args()
     X, y, X_test, y_test = letter(data_folder())
     fewer: dict[str, object] = {}
     if args.quick:
-        X, y, X_test, y_test, fewer = X[:1_500], y[:1_500], X_test[:1_000], y_test[:1_000], {"n_leaves": 8}
+        X, y, X_test, y_test, fewer = X[:600], y[:600], X_test[:500], y_test[:500], {"n_leaves": 8}
     seeds = range(1 if args.quick else args.seeds)
 
     def fitted(seed: int, **more: object) -> DCPredClassifier:

@@ -38,7 +38,7 @@ from sklearn.neighbors import NearestNeighbors
 from dcpred.cost.measured import measure_cost
 from dcpred.cost.predicted import predict_cost
 from dcpred.evaluation import evaluate
-from dcpred.execution.workers import Workers, connect
+from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
 from dcpred.tuning import tree_search, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -59,7 +59,7 @@ NYSTROM_HEAD: Values = {"refine": False, "refine_epochs": 0, "guide": 0.0, "loss
 SCALINGS, FACTORS = ("none", "standard", "minmax"), (0.5, 1.0, 2.0)
 TRIED_ROWS, HELD_ROWS = 20_000, 5_000
 SAMPLE_ROWS, ANCHORS = 100_000, 500
-QUICK_ROWS, QUICK_SETS = 1_000, "letter,cpusmall"
+QUICK_ROWS, QUICK_SETS = 500, "letter,cpusmall"
 QUICK: Values = {"n_leaves": 4, "refine_steps": 10, "overlap": 2}
 Choose = Callable[[DataSet, "Place"], dict[str, object]]
 
@@ -235,12 +235,13 @@ def reach_gamma(X: np.ndarray[Any, Any], scaling: str, regression: bool) -> floa
 @contextmanager
 def measuring_workers(n_workers: int, quick: bool) -> Iterator[Workers]:
     """Workers to train on, while `evaluate` measures costs for as long as a figure needs. The quick form
-    streams over less: from cache a linear prediction takes a fifth of the time, and costs look high.
+    streams over less: from cache a linear prediction takes a fifth of the time, and costs look high. It
+    trains in this process.
     """
     how = BRIEF if quick else LONG
     with (
         mock.patch.object(evaluate, "measure_cost", partial(measure_cost, **how)),
-        connect(n_workers) as workers,
+        nullcontext(InlineWorkers()) if quick else connect(n_workers) as workers,
     ):
         yield workers
 
@@ -438,7 +439,7 @@ def main() -> None:
     parser.add_argument("--no-rivals", action="store_true")
     parser.add_argument("--no-curves", action="store_true", help="only the judged points")
     parser.add_argument(
-        "--quick", action="store_true", help="letter and cpusmall, 2,000 rows, one seed, no LightGBM"
+        "--quick", action="store_true", help=f"letter and cpusmall, {QUICK_ROWS} rows, one seed"
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument(

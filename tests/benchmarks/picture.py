@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(DRAWN), help="what to measure, names with commas")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("benchmark-picture"))
-    parser.add_argument("--quick", action="store_true", help="letter, 2,000 rows, one point of each kind")
+    parser.add_argument("--quick", action="store_true", help=f"letter, {QUICK_ROWS} rows, one point each")
     args = parser.parse_args()
     args.seeds = 1
     here = HERE

@@ -1,7 +1,7 @@
 """What a night costs: a refresh of an input that grew, that changed in one chunk, or did not change.
 
     python tests/benchmarks/refresh.py [--rows 1_200_000] [--new 20_000] [--blocks 100_000]
-                                       [--store-blocks 1_000] [--work DIR] [--quick]
+                                       [--store-blocks 1_000] [--known 4_000] [--work DIR] [--quick]
 
 The first table is of covtype-like rows on a disk, scored in this process: seconds of its processor, of all
 rows from scratch and of what is new; blocks; bytes that were written, where a link takes none. The second is
@@ -40,11 +40,11 @@ from support.stores import Proxy, s3_server, spoiled, used
 
 N_FEATURES, CHUNK_ROWS = 54, 16_384
 TINY_ROWS, TINY_FEATURES = 16, 3  # a chunk and block of the third table
-QUICK = {"rows": 70_000, "new": 2_000, "blocks": 200, "store_blocks": 20}
+QUICK = {"rows": 40_000, "new": 2_000, "blocks": 60, "store_blocks": 8, "known": 1_000}
 
 
-def trained(folder: Path, n_features: int) -> Path:
-    known = make_blobs(4_000, n_features=n_features, n_classes=3, seed=0)
+def trained(folder: Path, n_features: int, n_known: int) -> Path:
+    known = make_blobs(n_known, n_features=n_features, n_classes=3, seed=0)
     data = make_group(folder / f"train-{n_features}.zarr", known.X, known.y, chunk_rows=1_000)
     settings = make_settings({"n_leaves": 16, "landmarks": 16})
     train(f"{data}/X", f"{data}/y", folder / f"model-{n_features}", settings, inline)
@@ -89,9 +89,11 @@ def contents(address: str) -> dict[str, bytes]:
     return {name: one.data for name, one in standing.items() if one is not None}
 
 
-def nights(work: Path, n_rows: int, n_new: int, proxy: Proxy | None = None) -> Table:
-    """proxy  of a store where model, input and root lie, else on the disk"""
-    model, root = str(trained(work, N_FEATURES)), str(work / "root")
+def nights(work: Path, of: Path, n_rows: int, n_new: int, proxy: Proxy | None = None) -> Table:
+    """of     the model
+    proxy  of a store where model, input and root lie, else on the disk
+    """
+    model, root = str(of), str(work / "root")
     x = f"{make_group(work / 'data.zarr', rows(n_rows, N_FEATURES, 1), chunk_rows=CHUNK_ROWS)}/X"
     array, disk, sent = zarr.open_array(x, mode="r+"), x, {}
     if proxy is not None:
@@ -141,9 +143,9 @@ def nights(work: Path, n_rows: int, n_new: int, proxy: Proxy | None = None) -> T
     return table
 
 
-def unchanged(work: Path, n_blocks: int, n_store_blocks: int) -> Table:
+def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> Table:
     plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCK_ROWS = 1, TINY_ROWS, TINY_ROWS
-    model = trained(work, TINY_FEATURES)
+    model = trained(work, TINY_FEATURES, n_known)
     table = Table("unchanged blocks", "where", "s to say so", "s of one more block", "requests to say so")
     x, root = tiny(work / "tiny.zarr", n_blocks - 1), work / "tiny-root"
     refresh(model, x, root, inline)
@@ -198,6 +200,7 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=20_000, help="rows that come in")
     parser.add_argument("--blocks", type=int, default=100_000, help="unchanged, on a disk")
     parser.add_argument("--store-blocks", type=int, default=1_000, help="unchanged, on a store")
+    parser.add_argument("--known", type=int, default=4_000, help="rows that models are trained on")
     parser.add_argument("--work", type=Path, default=Path("benchmark-refresh"))
     parser.add_argument(
         "--quick", action="store_true", help=", ".join(f"{n:,} {k}" for k, n in QUICK.items())
@@ -208,12 +211,14 @@ def main() -> None:
         input_chunks.SETTLED_SECONDS = 0.1
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)
-    nights(args.work.absolute() / "disk", args.rows, args.new).show()
+    work = args.work.absolute()
+    model = trained(work, N_FEATURES, args.known)
+    nights(work / "disk", model, args.rows, args.new).show()
     print()
     with s3_server() as server, spoiled(server) as proxy, used(proxy):
-        nights(args.work.absolute() / "store", args.rows, args.new, proxy).show()
+        nights(work / "store", model, args.rows, args.new, proxy).show()
     print()
-    unchanged(args.work.absolute(), args.blocks, args.store_blocks).show()
+    unchanged(work, args.known, args.blocks, args.store_blocks).show()
     shutil.rmtree(args.work)
 
 

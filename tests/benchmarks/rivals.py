@@ -122,7 +122,7 @@ class Job:
 
     def cost(self, predict: Predict, seconds: float = 5.0) -> float:
         with threadpool_limits(1):
-            budget = Budget(4 * MIB, 0.2) if self.quick else Budget(256 * MIB, seconds)
+            budget = Budget(MIB, 0.05) if self.quick else Budget(256 * MIB, seconds)
             X = self.whole.X_held
             rows = repeated(X, -(-budget.stream_bytes // X[:1].nbytes))
             return measure(predict, rows, rows, budget).stream.cost

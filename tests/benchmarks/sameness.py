@@ -18,7 +18,7 @@ import numpy as np
 from common import Table, covtype, data_folder
 from numpy.typing import NDArray
 
-from dcpred.execution.workers import connect
+from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
@@ -81,7 +81,7 @@ def main() -> None:
         shutil.rmtree(model, ignore_errors=True)
         output = args.work / "scores"
         shutil.rmtree(output, ignore_errors=True)
-        with connect(workers) as pool:
+        with nullcontext(InlineWorkers()) if args.quick and workers == 1 else connect(workers) as pool:
             same = partial(nullcontext, pool)
             report = train(f"{data}/X", f"{data}/y", model, settings, same)
             scored = score(model, f"{data}/X", output, same)

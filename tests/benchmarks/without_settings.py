@@ -28,7 +28,7 @@ from rivals import Cache, Job, exact, trees
 from sets import DataSet, Split
 
 from dcpred.cost.predicted import predict_cost
-from dcpred.execution.workers import Workers, connect
+from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
 from dcpred.tuning import tree_search, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -36,7 +36,7 @@ from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.settings import Settings, make_settings
 
-QUICK_ROWS, QUICK_SETS = 1_000, "magic"
+QUICK_ROWS, QUICK_SETS = 400, "magic"
 # Each addition with the value that is the paper's.
 ADDITIONS: dict[str, tuple[Any, Any]] = {
     "categorical": ("auto", "none"),
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--tag", default="", help="name of the version in the file of results")
     parser.add_argument("--no-rivals", action="store_true")
     parser.add_argument("--beside", action="store_true", help="with and without each addition, too")
-    parser.add_argument("--quick", action="store_true", help="magic, 2,000 rows, one split, no LightGBM")
+    parser.add_argument("--quick", action="store_true", help=f"magic, {QUICK_ROWS} rows, one split")
     args = parser.parse_args()
     if args.quick:
         args.splits, args.workers, args.beside = 1, 1, True
@@ -182,7 +182,7 @@ def main() -> None:
         raise SystemExit(f"there is no set {missing[0]!r}; the sets are {', '.join(known)}")
     args.work.mkdir(parents=True, exist_ok=True)
     cache = Cache(args.work / ("quick.json" if args.quick else "without_settings.json"))
-    with connect(args.workers) as workers:
+    with nullcontext(InlineWorkers()) if args.quick else connect(args.workers) as workers:
         studies = [(known[name], list(study(known[name], args, workers, cache))) for name in wanted]
     show(studies, args.beside)
 
