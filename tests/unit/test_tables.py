@@ -180,6 +180,23 @@ def test_fields_between_semicolons_and_tabs(tmp_path: Path, separator: str, file
         import_data(tmp_path / "decimals.csv", tmp_path / "b.zarr", target="y")
 
 
+def test_a_first_column_without_a_name_is_no_feature_in_silence(tmp_path: Path) -> None:
+    """As `DataFrame.to_csv` writes its index."""
+    frame = pd.DataFrame({"a": np.arange(40.0), "y": np.arange(40) % 2}, index=np.arange(40) * 7)
+    frame.to_csv(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="keep it by --id index, or leave it out by --drop index"):
+        import_data(tmp_path / "a.csv", tmp_path / "a.zarr", target="y")
+    for name, options in (("kept", {"ids": ["index"]}), ("dropped", {"drop": ["index"]})):
+        group = zarr.open_group(import_data(tmp_path / "a.csv", tmp_path / name, target="y", **options).path)
+        assert group["X"].attrs["feature_names"] == ["a"]
+        assert ("index" in group) == (name == "kept")
+        like = import_data(tmp_path / "a.csv", tmp_path / f"{name}-again", like=tmp_path / name)
+        again = zarr.open_group(like.path)
+        assert sorted(again.array_keys()) == sorted(group.array_keys())
+        if name == "kept":
+            np.testing.assert_array_equal(again["index"][:], np.arange(40) * 7)
+
+
 def test_an_index_of_pandas_is_a_column_where_it_is_named(tmp_path: Path) -> None:
     """In memory and in Parquet, and then by the schema that is followed."""
     frame = pd.DataFrame(

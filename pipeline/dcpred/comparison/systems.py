@@ -31,7 +31,7 @@ SIZES: dict[str, Sequence[int]] = {
 TOLERANCES = {"adapt_svm": (0.5, 1000.0), "support_tree": (0.02, 0.1)}
 # γ as in the paper of AdaptSVM, 1 / features, where its assumptions hold better.
 WIDE: dict[str, Any] = {"scaling": "standard", "gamma": "scale"}
-LANDMARKS = (4, 8, 16, 32, 64)
+LANDMARKS = (4, 8, 16, 32, 64, 128, 256)
 LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest machines first
 TREES = (20, 100, 400)
 # What a practitioner would pick instead: its package, and what its points count.

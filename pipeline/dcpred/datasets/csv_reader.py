@@ -14,7 +14,7 @@ A whole number past 2⁵³ that float64 does not hold is refused, and never roun
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,7 @@ CSV_NO_NUMBER = re.compile(
 # A number, or what stands for a missing one.
 CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
 CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
+INDEX = "index"  # a first column without a name
 SEPARATORS = (",", ";", "\t")  # the one that makes most fields of the first line, or the first of such
 SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
 GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
@@ -170,8 +171,12 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         yield line
 
 
-def csv_file(path: Path) -> CsvFile:
-    """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …"""
+def csv_file(path: Path, named: Collection[str] | None = ()) -> CsvFile:
+    """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …
+
+    named  the columns that options name; None where a schema is followed. pandas writes its index first,
+           without a name: it is called `index`, and what becomes of it has to be said.
+    """
     found = {separator: _first_line(path, separator) for separator in SEPARATORS}
     separator = max(found, key=lambda one: len(found[one][0]))
     fields, offset, has_rows = found[separator]
@@ -180,6 +185,13 @@ def csv_file(path: Path) -> CsvFile:
         names, offset, has_rows = [str(i) for i in range(len(fields))], 0, True
     if not has_rows:
         raise no_rows(path.name)
+    if len(names) > 1 and not names[0] and INDEX not in names:
+        if named is not None and INDEX not in named:
+            raise DataError(
+                f"each column of {path.name} needs a name, but the first one has none, as where pandas wrote"
+                f" its index; keep it by --id {INDEX}, or leave it out by --drop {INDEX}"
+            )
+        names[0] = INDEX
     check_names(path.name, names)
     return CsvFile(path, tuple(names), offset, separator=separator)
 

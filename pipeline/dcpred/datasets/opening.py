@@ -121,7 +121,7 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
         return container_table(held, reading)
     if suffix in CSV:
-        return _encoded(csv_file(path), reading)
+        return _encoded(csv_file(path, None if reading.like else reading.columns), reading)
     rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
     return _encoded(rows, reading)
 

@@ -242,6 +242,7 @@ def _address(
     if array.ndim not in (1, 2) or array.dtype.kind in "cOSUTV":
         raise DataError(
             f"{name} has shape {array.shape} and dtype {array.dtype}; pass numbers, one row per sample"
+            " (columns of text as a Dask DataFrame or Series)"
         )
     if name == "X" and 0 in array.shape:
         raise DataError(
