@@ -293,7 +293,7 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("a,b\n1,2\n", "zebra", ["'zebra'", "pass one of a, b"]),
         (",".join(f"c{i}" for i in range(12)) + "\n" + ",".join("1" * 12) + "\n", "zebra", ["c9 and 2 more"]),
         ("a,a\n1,2\n", None, ["'a' is there twice"]),
-        (",a\n0,2\n", None, ["column 1", "index"]),
+        (",a\n0,2\n", None, ["first one has none", "--id index", "--drop index"]),
         ("a\n1\n", "a", ["no column besides the target"]),
         ("a,b\n1,2\n3\n", None, ["Expected 2 columns, got 1", "correct the file"]),
         ("a,b\n", None, ["has none"]),
