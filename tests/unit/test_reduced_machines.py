@@ -13,20 +13,21 @@ from dcpred_tasks.machine_training import aesvm, exact, reduced_set
 from dcpred_tasks.machine_training.aesvm import extreme_points, representatives, representing
 from dcpred_tasks.machine_training.ball_tree import in_cells
 from dcpred_tasks.machine_training.halves import cells as halved
-from dcpred_tasks.machine_training.reduced_set import (
-    Expansion,
-    best_weights,
-    error_and_slope,
-    next_vector,
-    reduced,
-    squared_error,
-)
+from dcpred_tasks.machine_training.reduced_set import next_vector, reduced
 from dcpred_tasks.machines.ball_tree import BallTree
 from dcpred_tasks.machines.cells import Cells, cells_of
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.machines.support_tree import SupportTree, weighted_cells
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.machine import MACHINES, machine_of, packed, training_of
+from dcpred_tasks.training.expansion import (
+    Expansion,
+    best_weights,
+    error_and_slopes,
+    least_error_and_slope,
+    nearest,
+    squared_error,
+)
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows
 from support.machines import check_machine, check_single_precision, rows_of, settings_of
 
@@ -111,7 +112,7 @@ def expansion(n_outputs: int = 2, n: int = 120, d: int = 4) -> Expansion:
 
 
 def relative_error(w: Expansion, Z: NDArray[np.float64]) -> float:
-    return squared_error(w, Z, best_weights(w, Z)) / w.squared_norm()
+    return squared_error(w, Z, best_weights(w, Z)) / w.squared_norm
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
@@ -151,21 +152,49 @@ def test_one_support_vector_is_its_own_pre_image() -> None:
 def test_the_error_falls_as_its_derivative_says_and_does_not_where_a_reduced_set_ends() -> None:
     w, rng = expansion(2, 30), np.random.default_rng(3)
     Z, h = w.points[:6] + 0.3, 1e-4
-    value, slope = error_and_slope(w, Z)
-    assert value == pytest.approx((relative_error(w, Z) - 1) * w.squared_norm(), rel=1e-5)
+    value, slope = least_error_and_slope(w, Z)
+    assert value == pytest.approx((relative_error(w, Z) - 1) * w.squared_norm, rel=1e-5)
     for _ in range(5):
         way = rng.normal(size=Z.shape)
-        expected = (error_and_slope(w, Z + h * way)[0] - error_and_slope(w, Z - h * way)[0]) / (2 * h)
-        assert float((slope * way).sum()) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        ahead, back = (least_error_and_slope(w, Z + s * way)[0] for s in (h, -h))
+        assert float((slope * way).sum()) == pytest.approx((ahead - back) / (2 * h), rel=1e-4, abs=1e-6)
     end = reduced(w, 6, rng)
-    assert np.abs(error_and_slope(w, end)[1]).max() < 0.01 * np.abs(slope).max()
+    assert np.abs(least_error_and_slope(w, end)[1]).max() < 0.01 * np.abs(slope).max()
+
+
+def test_the_error_of_any_weights_falls_as_its_derivatives_say() -> None:
+    w, rng = expansion(2, 30), np.random.default_rng(5)
+    Z, B, h = w.points[:6] + 0.3, rng.normal(size=(6, 2)), 1e-5
+    value, by_vectors, by_weights = error_and_slopes(w, Z, B)
+    assert value == pytest.approx(squared_error(w, Z, B) - w.squared_norm, rel=1e-9)
+    for _ in range(5):
+        way, more = rng.normal(size=Z.shape), rng.normal(size=B.shape)
+        ahead, back = (error_and_slopes(w, Z + s * way, B + s * more)[0] for s in (h, -h))
+        slope = float((by_vectors * way).sum() + (by_weights * more).sum())
+        assert slope == pytest.approx((ahead - back) / (2 * h), rel=1e-5)
+
+
+def test_vectors_that_meet_still_have_best_weights() -> None:
+    w = expansion(2, 30)
+    apart = squared_error(w, w.points[:3], best_weights(w, w.points[:3]))
+    twice = np.concatenate([w.points[:3], w.points[:3]])
+    assert squared_error(w, twice, best_weights(w, twice)) == pytest.approx(apart, rel=1e-5)
+
+
+def test_the_nearest_vectors_are_nearer_and_stay_where_no_step_helps() -> None:
+    w = expansion(3)
+    start = w.points[:8]
+    moved = nearest(w, start, 50)
+    assert relative_error(w, moved) < 0.7 * relative_error(w, start)
+    assert relative_error(w, nearest(w, start, 5)) > relative_error(w, moved)
+    np.testing.assert_array_equal(nearest(w, np.full((2, 4), np.inf), 5), np.full((2, 4), np.inf))
 
 
 def test_the_fixed_point_is_the_nearest_single_vector() -> None:
     """No row, and no vector near the one found, has a larger Σ_k g_k(z)²; the error falls by that."""
     w, rng = expansion(2), np.random.default_rng(4)
     z, gain = next_vector(w, w.points, rng)
-    assert gain == pytest.approx((1 - relative_error(w, z[None])) * w.squared_norm(), rel=1e-5)
+    assert gain == pytest.approx((1 - relative_error(w, z[None])) * w.squared_norm, rel=1e-5)
     rows = (w.values(w.points) ** 2).sum(axis=1)
     near = (w.values(z + rng.normal(scale=0.05, size=(200, 4))) ** 2).sum(axis=1)
     assert gain > 1.05 * rows.max()

@@ -12,11 +12,14 @@ from scipy.optimize import rosen, rosen_der
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.kernels import Kernel, median_gamma
+from dcpred_tasks.training.expansion import Expansion, squared_error
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
+from dcpred_tasks.training.local_machine import LeafRows, local_machine, local_sample
 from dcpred_tasks.training.refinement import (
     LOG_FACTOR,
     LOG_GAMMA,
+    NEARNESS,
     PULL,
     SPREAD,
     STRETCH,
@@ -343,6 +346,89 @@ def test_leaves_that_are_hard_to_fit_stay_finite(
     if outputs > 1:
         assert set(decision.argmax(axis=1).tolist()) <= set(present.tolist())
     assert np.isfinite(scores(leaf, (X + 10 * rng.normal(size=X.shape)).astype(np.float32), kernel)).all()
+
+
+# -- near the local machine ----------------------------------------------------------------------------------
+
+
+def near(k: int, n: int = 30) -> Objective:
+    """An objective that stays near a machine of n support vectors, away from it."""
+    rng = np.random.default_rng(k)
+    kernel, m = Kernel("rbf", 0.4), 4
+    landmarks = rng.normal(size=(m, 3)).astype(np.float32)
+    gamma = np.full(m, kernel.gamma, np.float32)
+    basis = LeafBasis(
+        kernel, "lower", landmarks, gamma, np.empty((0, 2), np.int32), np.empty((0, m), np.float32)
+    )
+    machine = Expansion(kernel, rng.normal(size=(n, 3)), rng.normal(size=(n, k)))
+    beta, goal = rng.normal(size=(m, k)), make_goal(0.0, 40, k, rng)
+    return Objective(rng.normal(size=(40, 3)), basis, beta, rng.normal(size=k), goal, 0.2, machine=machine)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_nearness_is_the_distance_to_the_machine_and_has_its_gradient(k: int) -> None:
+    objective = near(k)
+    assert objective.machine is not None
+    theta = objective.origin + 0.2 * np.random.default_rng(1).normal(size=len(objective.origin))
+    kept = objective.at[3]
+    theta[kept:] = objective.origin[kept:]  # γ stays that of the machine
+    U, beta, *_ = objective.parts(theta)
+    far = squared_error(objective.machine, U, beta) / objective.machine.squared_norm
+    value, gradient = objective(theta)
+    machine, objective.machine = objective.machine, None
+    assert value - objective(theta)[0] == pytest.approx(NEARNESS * far, rel=1e-9)
+    objective.machine = machine
+    assert not gradient[kept:].any(), "γ stays"
+    np.testing.assert_allclose(gradient[:kept], slopes(objective, theta)[:kept], rtol=2e-5, atol=1e-6)
+
+
+def test_a_leaf_near_its_machine_is_nearer_and_has_its_gamma(real_data: Path) -> None:
+    with np.load(real_data / "letter.npz") as data:
+        X, y = ((data["X"] - 7.5) / 2.5).astype(np.float32), data["y"].astype(np.int64)
+    kernel, n = Kernel("rbf", 0.1), 1_200
+    rows = LeafRows(X[:n], y[:n], np.ones(n), np.zeros(n, bool), 26, "classification")
+    far = {}
+    for loss in ("hinge", "distance"):
+        settings = Settings(loss=loss, landmarks=48, products=0)
+        local = local_machine(rows, kernel, settings)
+        exact = kernel(X[n : 2 * n], rows.X) @ local.dual + local.intercept
+        leaf = fit_leaf(rows.X, rows.target, rows.weight, 26, Kernels(kernel, kernel), settings, 0)
+        far[loss] = np.mean((scores(leaf, X[n : 2 * n], kernel) - exact) ** 2) / np.var(exact)
+        assert (set(leaf.gamma.tolist()) == {np.float32(0.1)}) == (loss == "distance")
+    assert far["distance"] < 0.8 * far["hinge"]
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("gamma", ["median", "scale"])
+@pytest.mark.parametrize("two", [False, True])
+def test_leaves_near_machines_that_are_hard_to_fit_stay_finite(kind: str, gamma: str, two: bool) -> None:
+    rng = np.random.default_rng(3)
+    X, y, weight = _small(rng, kind)
+    target, outputs = ((y == y[7]).astype(int), 1) if two else (y, int(y.max()) + 1)
+    kernel = Kernel("rbf", 0.25)
+    settings = Settings(gamma=gamma, landmarks=3, products=0, loss="distance")
+    leaf = fit_leaf(X, target, weight, outputs, Kernels(kernel, kernel), settings, 0)
+    for part, array in vars(leaf).items():
+        assert np.isfinite(array).all(), part
+    decision = scores(leaf, X, kernel)
+    present = np.array([0]) if two else np.unique(y)
+    assert np.abs(decision[:, present]).max() < 100
+
+
+def test_a_class_that_the_local_machine_has_no_row_of_is_found() -> None:
+    """Of a class of 60 rows among 4,000 the machine of 30 has seen none, and those of the leaf tell."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4_000, 2)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(np.int64)
+    X[:60], y[:60] = rng.normal([6, 6], 0.3, (60, 2)), 2
+    settings = Settings(loss="distance", landmarks=8, products=0, local_rows=30, seed=1)
+    kernel = Kernel("rbf", 0.5)
+    assert 2 not in y[local_sample(4_000, settings)]
+    leaf = fit_leaf(X, y, np.ones(4_000), 3, Kernels(kernel, kernel), settings, 0)
+    assert np.isfinite(leaf.intercept).all()
+    assert leaf.intercept[2] > -100
+    found = scores(leaf, X, kernel).argmax(axis=1)
+    assert np.mean(found[60:] == y[60:]) > 0.95
 
 
 # -- γ from distances ----------------------------------------------------------------------------------------

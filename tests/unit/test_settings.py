@@ -242,6 +242,46 @@ def test_triangle_goes_neither_with_refined_landmarks_nor_with_a_gamma_of_each_l
         make_settings({"triangle": 1, "refine": False, "gamma": "median"})
 
 
+NEAR: dict[str, object] = {"loss": "distance", "products": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("products", 64, "products 64, but the distance to the local SVM needs products 0"),
+        ("kernel", "laplacian", "kernel laplacian, but the distance to the local SVM needs kernel rbf"),
+        ("guide", 0.5, "guide 0.5, but the distance to the local SVM needs guide 0"),
+        (
+            "leaf_scaling",
+            True,
+            "leaf_scaling true, but the distance to the local SVM needs leaf_scaling false",
+        ),
+        ("refine_epochs", 3, "refine_epochs 3, but the distance to the local SVM needs refine_epochs 0"),
+        (
+            "head_gamma",
+            2.0,
+            "head_gamma 2, but landmarks near the local SVM have its γ; leave out head_gamma",
+        ),
+        ("task", "regression", "the task is regression, and only classification uses it"),
+        ("refine", False, "refine is false, and nothing else uses it"),
+    ],
+)
+def test_what_does_not_go_with_the_distance_to_the_local_machine(name: str, value: object, told: str) -> None:
+    with pytest.raises(SettingsError, match=f"^loss was set to '?distance'?.*{told}"):
+        make_settings(NEAR | {name: value})
+
+
+def test_landmarks_near_the_local_machine_have_its_gamma() -> None:
+    for own in (
+        {"gamma": 0.5, "head_gamma": 0.5},
+        {"gamma": "median", "head_gamma": 1.0},
+        {"gamma": "median"},
+    ):
+        assert make_settings(NEAR | own).loss == "distance"
+    with pytest.raises(SettingsError, match="have its γ"):
+        make_settings(NEAR | {"gamma": "median", "head_gamma": 0.5})
+
+
 def test_min_leaf_rows_is_not_above_max_leaf_rows() -> None:
     with pytest.raises(SettingsError, match=r"min_leaf_rows is 2,000, but max_leaf_rows is 1,000"):
         make_settings({"min_leaf_rows": 2_000, "max_leaf_rows": 1_000})

@@ -17,16 +17,15 @@ output, where m_i is c_i times a number that cancels. What is ours: to the inter
 mean difference of the two machines over the training rows is added. The papers were not at hand.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray
 from dcpred_tasks.machine_training import exact
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.expansion import Expansion, best_weights, nearest
 from dcpred_tasks.training.local_machine import LeafRows
 from dcpred_tasks.training.settings import Settings
 
@@ -35,47 +34,14 @@ LOOKED_AT = 1_000  # rows that these are chosen from
 FIXED_POINT_STEPS = 30
 SMALLEST_STEP = 1e-5  # relative gain below which the iteration ends
 POLISH_STEPS = 50
-KEPT_APART = 1e-7  # added to the diagonal of K_zz: two vectors may meet, and weights are single precision
 SMALLEST_REST = 1e-10  # share of ‖w‖² that is not worth another vector
-BLOCK = 2_000  # rows of a Gram matrix that are held at a time
-
-
-@dataclass(frozen=True)
-class Expansion:
-    """w_k = Σ_i α_ik φ(x_i): points float64 (s, n_features), weights float64 (s, n_outputs)."""
-
-    kernel: Kernel
-    points: FloatArray
-    weights: FloatArray
-
-    def values(self, Z: FloatArray) -> FloatArray:
-        """Σ_i α_ik K(z, x_i), (len(Z), n_outputs)."""
-        return self.kernel(Z, self.points) @ self.weights
-
-    def squared_norm(self) -> float:
-        """Σ_k ‖w_k‖²."""
-        total = 0.0
-        for at in range(0, len(self.points), BLOCK):
-            own = slice(at, at + BLOCK)
-            total += float((self.weights[own] * self.values(self.points[own])).sum())
-        return total
-
-
-def best_weights(w: Expansion, Z: FloatArray) -> FloatArray:
-    """B of the least E(Z, B), (len(Z), n_outputs)."""
-    return _solved(w.kernel(Z, Z), w.values(Z))
-
-
-def squared_error(w: Expansion, Z: FloatArray, B: FloatArray) -> float:
-    """E(Z, B) = ‖w‖² − 2 Σ B ⊙ (K_zx A) + Σ B ⊙ (K_zz B)."""
-    return w.squared_norm() - float((B * (2 * w.values(Z) - w.kernel(Z, Z) @ B)).sum())
 
 
 def reduced(w: Expansion, size: int, rng: np.random.Generator) -> FloatArray:
     """At most `size` vectors that stand for w, float64 (·, n_features)."""
     Z = np.empty((0, w.points.shape[1]))
     B = np.empty((0, w.weights.shape[1]))
-    norm = w.squared_norm()
+    norm = w.squared_norm
     for _ in range(size):
         rest = Expansion(w.kernel, np.concatenate([w.points, Z]), np.concatenate([w.weights, -B]))
         z, gain = next_vector(rest, w.points, rng)
@@ -83,7 +49,7 @@ def reduced(w: Expansion, size: int, rng: np.random.Generator) -> FloatArray:
             break
         Z = np.concatenate([Z, z[None]])
         B = best_weights(w, Z)
-    return _polished(w, Z) if len(Z) else Z
+    return nearest(w, Z, POLISH_STEPS) if len(Z) else Z
 
 
 def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Exact:
@@ -98,13 +64,6 @@ def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Exact:
     few = Exact(kernel, Z, B.astype(MODEL_DTYPE), whole.intercept)
     off = whole.decision(rows.X) - few.decision(rows.X)
     return replace(few, intercept=whole.intercept + np.average(off, axis=0, weights=rows.weight))
-
-
-def _solved(K: FloatArray, right: FloatArray) -> FloatArray:
-    A = K.copy()
-    A[np.diag_indices_from(A)] += KEPT_APART
-    solution: FloatArray = cho_solve(cho_factor(A, lower=True), right)
-    return solution
 
 
 def next_vector(rest: Expansion, among: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
@@ -137,29 +96,3 @@ def _stepped(rest: Expansion, Z: FloatArray) -> FloatArray:
     below = share.sum(axis=1, keepdims=True)
     safe = np.where(below > 0, below, 1.0)
     return np.where(below > 0, (share @ rest.points) / safe, Z)
-
-
-def error_and_slope(w: Expansion, Z: FloatArray) -> tuple[float, FloatArray]:
-    """E(Z, B(Z)) − ‖w‖² and its derivative by Z. With B(Z) the best, ∂E/∂B is 0, and for rbf
-
-    ∂E/∂z_j = −4γ Σ_k β_jk [ Σ_i α_ik K(z_j, x_i) (x_i − z_j) − Σ_l β_lk K(z_j, z_l) (z_l − z_j) ].
-    """
-    K_x, K_z = w.kernel(Z, w.points), w.kernel(Z, Z)
-    right = K_x @ w.weights
-    B = _solved(K_z, right)
-    of_x, of_z = K_x * (B @ w.weights.T), K_z * (B @ B.T)
-    pull = of_x @ w.points - of_z @ Z - (of_x.sum(axis=1) - of_z.sum(axis=1))[:, None] * Z
-    return -float((B * right).sum()), -4.0 * w.kernel.gamma * pull
-
-
-def _polished(w: Expansion, Z: FloatArray) -> FloatArray:
-    """Vectors of a lower E(Z, B(Z)), by L-BFGS."""
-
-    def loss(flat: FloatArray) -> tuple[float, FloatArray]:
-        value, slope = error_and_slope(w, flat.reshape(Z.shape))
-        return value, slope.ravel()
-
-    start = Z.ravel()
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": POLISH_STEPS})
-    better = np.isfinite(found.x).all() and found.fun < loss(start)[0]
-    return np.asarray(found.x).reshape(Z.shape) if better else Z

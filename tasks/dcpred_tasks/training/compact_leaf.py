@@ -3,14 +3,17 @@ algorithm 2).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, SingleArray
+from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.basis import LeafBasis, sample_pairs, triangle_distances
 from dcpred_tasks.model.kernels import Kernel
+from dcpred_tasks.training.expansion import Expansion, best_weights, nearest
 from dcpred_tasks.training.local_machine import ABSENT, LeafRows, labellings, local_sample
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.nystrom import nystrom_root
 from dcpred_tasks.training.refinement import Goal, refine
 from dcpred_tasks.training.settings import Settings
@@ -20,6 +23,7 @@ from dcpred_tasks.training.tree_fitting import k_means
 Pick = Callable[[SingleArray, FloatArray, FloatArray, Settings, int], SingleArray]
 
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
+UNSEEN = -10.0  # intercept that a class begins with where the local machine knows no row of it
 START_RIDGE = 1e-4  # ridge of the least-squares fit that refinement starts from
 
 
@@ -135,17 +139,36 @@ def _refined(
             np.array([output for output, _ in problems]),
             np.stack([sign for _, sign in problems], axis=1),
         )
+    machine = _expansion(rows.X, local, local_kernel, outputs) if settings.loss == DISTANCE else None
     guide = target
     if settings.guide > 0 and rows.task != "regression":
         guide = _local_values(rows.X, local, local_kernel)[:, outputs]
-    beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
+    if machine is None:
+        beta, intercept = joint_ridge(lambda part: basis(rows.X[part]), target, share, START_RIDGE)
+    else:
+        basis, beta = _nearest(basis, machine, settings.refine_steps)
+        intercept = np.maximum(local.intercept[outputs], UNSEEN)
     single = [a.astype(MODEL_DTYPE) for a in (target, guide, share)]
-    loss = "squares" if rows.task == "regression" else settings.loss
+    loss = "squares" if rows.task == "regression" else "hinge" if settings.loss == DISTANCE else settings.loss
     goal = Goal(single[0], single[1], settings.guide, single[2], loss)
-    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed)
+    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
     return basis, every_beta, every_intercept
+
+
+def _expansion(X: SingleArray, local: DualSolution, kernel: Kernel, outputs: IntArray) -> Expansion | None:
+    """The local machine as an expansion; None where it has no support vector, or these cancel."""
+    used = np.flatnonzero(local.dual.any(axis=1))
+    points, weights = X[used].astype(np.float64), local.dual[np.ix_(used, outputs)].astype(np.float64)
+    machine = Expansion(kernel, points, weights)
+    return None if machine.cancels else machine
+
+
+def _nearest(basis: LeafBasis, machine: Expansion, steps: int) -> tuple[LeafBasis, FloatArray]:
+    """Landmarks near to the local machine, and their best weights."""
+    landmarks = nearest(machine, basis.landmarks.astype(np.float64), steps).astype(MODEL_DTYPE)
+    return replace(basis, landmarks=landmarks), best_weights(machine, landmarks.astype(np.float64))
 
 
 def _local_values(X: SingleArray, local: DualSolution, kernel: Kernel) -> FloatArray:

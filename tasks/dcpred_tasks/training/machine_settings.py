@@ -1,5 +1,5 @@
-"""Which settings go together with machines and bases of other systems, and with pseudo-landmarks by the
-triangle inequality.
+"""Which settings go together with machines and bases of other systems, with pseudo-landmarks by the triangle
+inequality, and with compact models that stay near the local machines.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,16 @@ OF_COMPACT = (
     *("head_C", "head_ridge", "refine", "refine_steps", "refine_epochs", "loss", "refine_ridge", "guide"),
     *("leaf_scaling", "keep_support_vectors"),
 )
+
+DISTANCE = "distance"  # the loss that keeps a compact model near its local machine
+# What other settings have to be with it.
+OF_DISTANCE: Mapping[str, object] = {
+    "kernel": "rbf",
+    "products": 0,
+    "guide": 0.0,
+    "leaf_scaling": False,
+    "refine_epochs": 0,
+}
 
 
 def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
@@ -58,8 +68,39 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
             )
 
 
-def check_triangle(settings: Any) -> None:
-    """Raise SettingsError where pseudo-landmarks by the triangle inequality cannot be."""
+def check_compact(settings: Any) -> None:
+    """Raise SettingsError where a compact model cannot be what is asked for."""
+    _check_triangle(settings)
+    if settings.loss == DISTANCE:
+        _check_distance(settings)
+
+
+def _check_distance(settings: Any) -> None:
+    for name, needed in OF_DISTANCE.items():
+        if (value := getattr(settings, name)) != needed:
+            raise SettingsError(
+                f"loss was set to {DISTANCE} with {name} {_told(value)}, but the distance to the local SVM"
+                f" needs {name} {_told(needed)}; set {name} to that, or another loss"
+            )
+    same = (0.0, 1.0 if settings.gamma == "median" else settings.gamma)
+    if settings.head_gamma not in same:
+        raise SettingsError(
+            f"loss was set to {DISTANCE} with head_gamma {settings.head_gamma:g}, but landmarks near the"
+            " local SVM have its γ; leave out head_gamma, or set another loss"
+        )
+
+
+def _told(value: object) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+        if isinstance(value, str)
+        else f"{value:g}"
+    )
+
+
+def _check_triangle(settings: Any) -> None:
     if settings.triangle and settings.refine:
         raise SettingsError(
             "triangle pseudo-landmarks were asked for together with refined landmarks, but only one of"

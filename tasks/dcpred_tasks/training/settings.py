@@ -12,13 +12,13 @@ from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import BASES, COMPACT, LANDMARKS, MACHINES, known
 from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
-from dcpred_tasks.training.machine_settings import check_machine, check_triangle
+from dcpred_tasks.training.machine_settings import DISTANCE, check_compact, check_machine
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
-LOSSES = ("hinge", "logistic")
+LOSSES = ("hinge", "logistic", DISTANCE)
 CATEGORICAL = AUTO, NONE = "auto", "none"
 MISSING = (AUTO, "refuse", "impute", "indicate")
 # Settings that list features, and what else they may be.
@@ -243,7 +243,8 @@ class Settings:
     loss: str = _setting(
         "hinge",
         "Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest."
-        " logistic: the logistic loss, over all classes of a leaf together.",
+        " logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside the"
+        " distance to the local SVM, whose γ all landmarks have; needs the rbf kernel and products=0.",
         choices=LOSSES,
     )
     refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
@@ -289,7 +290,6 @@ class Settings:
                 raise SettingsError(
                     f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
                 )
-        check_triangle(self)
         for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
             if getattr(self, name) != _DEFAULTS[name] and not self.refine:
                 raise SettingsError(
@@ -304,6 +304,7 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
                     f" {other} uses it; leave out {name}, or set task to {other}"
                 )
+        check_compact(self)
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
