@@ -13,6 +13,8 @@ from dcpred.cost.predicted import PredictedCost
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
 from dcpred.tuning.search import _best, judged_unseen, search
 from dcpred.tuning.tree_search import (
+    LANDMARKS,
+    LOCAL_GAMMA,
     LONG,
     MORE_STEPS,
     QUICK,
@@ -38,6 +40,7 @@ from dcpred.tuning.trial_plan import (
 )
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import UNSEEN_FOLD, Verdict
 
@@ -54,6 +57,7 @@ class Known:
     """
 
     whole = 0  # rows of one leaf of all rows
+    known_rows = 0  # rows of local machines
 
     def __init__(
         self, best_gamma: Sequence[float], floors: Sequence[float], good: dict[str, object] | None = None
@@ -79,6 +83,9 @@ class Known:
 
     def whole_rows(self, tree: int) -> int:
         return self.whole
+
+    def machine_rows(self, tree: int, settings: Settings) -> int:
+        return self.known_rows
 
     def one_row(self, tree: int) -> float:
         return 0.0
@@ -451,6 +458,71 @@ def test_no_other_loss_is_tried_for_numbers() -> None:
     arena = Numbers(0.9)
     search(arena, [0], Budget(), extent=SHORT)
     assert {s.loss for _, s, _ in arena.judged} == {"hinge"}
+
+
+class Near(Known):
+    """Models near the local machines, best at a quarter of their γ, have so many times the errors of others,
+    and gain more by landmarks.
+    """
+
+    known_rows = 3_000
+
+    def __init__(self, share: float, **other: Any) -> None:
+        super().__init__([1.0], [0.1], **other)
+        self.share = share
+
+    def error(self, tree: int, s: Settings) -> float:
+        if s.loss != DISTANCE:
+            return super().error(tree, s)
+        usual = super().error(tree, replace(s, loss="hinge", head_gamma=1.0, landmarks=16))
+        off = abs(np.log2(float(s.gamma) / (LOCAL_GAMMA / 4)))
+        return float(usual * self.share * (1 + 0.1 * off) * (1 + 8 / s.landmarks))
+
+
+def test_models_near_the_local_machines_are_chosen_where_fewer_rows_are_wrong() -> None:
+    arena = Near(0.6)
+    points = search(arena, [0], Budget(), extent=SHORT)
+    best = choose(points, 1.0)
+    known = {"loss": DISTANCE, "gamma": LOCAL_GAMMA / 4, "head_gamma": 0.0, "local_rows": 3_000}
+    assert {name: getattr(best.settings, name) for name in known} == known
+    assert best.error == pytest.approx(arena.error(0, best.settings))
+    usual = choose([p for p in points if p.settings.loss != DISTANCE], 1.0)
+    at = LANDMARKS.index(usual.settings.landmarks)
+    near = {p.settings.landmarks for p in points if p.settings.loss == DISTANCE}
+    assert near == set(LANDMARKS[at : at + 3]), "more landmarks go on to help"
+    assert best.settings.landmarks == max(near)
+
+
+@pytest.mark.parametrize("share", [0.99, 2.0])
+def test_models_near_the_local_machines_that_are_no_better_are_left_out(share: float) -> None:
+    arena = Near(share)
+    points = search(arena, [0], Budget(), extent=SHORT)
+    assert {p.settings.loss for p in points} == {"hinge"}
+    assert any(s.loss == DISTANCE for _, s, _ in arena.judged), "they were tried"
+
+
+def test_what_chance_explains_is_no_reason_to_stay_near_the_local_machines() -> None:
+    class Few(Near):
+        def one_row(self, tree: int) -> float:
+            return 1 / 50
+
+    assert {p.settings.loss for p in search(Few(0.6), [0], Budget(), extent=SHORT)} == {"hinge"}
+
+
+def test_models_near_the_local_machines_keep_to_the_budget_and_to_what_was_asked_for() -> None:
+    arena = Near(0.6)
+    points = search(arena, [0], Budget(ratio=3.5), extent=SHORT)
+    assert all(p.within for p in points if p.settings.loss == DISTANCE)
+    assert any(p.settings.loss == DISTANCE for p in points)
+    for start in (replace(START, task="regression", C=Settings.C), replace(START, kernel="laplacian")):
+        other = Near(0.6)
+        other.start = lambda tree, start=start: start  # type: ignore[method-assign, misc]
+        search(other, [0], Budget(), extent=SHORT)
+        assert all(s.loss != DISTANCE for _, s, _ in other.judged)
+    large = Near(0.6)
+    large.known_rows = 0
+    search(large, [0], Budget(), extent=SHORT)
+    assert all(s.loss != DISTANCE for _, s, _ in large.judged)
 
 
 class Late(Known):

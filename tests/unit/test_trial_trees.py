@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from dcpred.tuning import trial_trees
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.points import Budget
 from dcpred.tuning.tree_search import SHORT
-from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, tree_sizes, undivided
+from dcpred.tuning.trial_plan import MAX_LEAF_ROWS, MOST_ROWS, start_ridge, tree_sizes, undivided
 from dcpred.tuning.trial_trees import TrialTrees
 from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.training_job import TrainJob
@@ -234,5 +235,17 @@ def some_rows(file: Path, n: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
     [("classification", 100, 1e-3), ("regression", 300, 1e-1), ("regression", 301, 1e-2)],
 )
 def test_a_search_for_numbers_starts_from_a_larger_ridge(task: str, rows: float, expected: float) -> None:
-    trees = SimpleNamespace(job=SimpleNamespace(settings=Settings(task=task)))
-    assert TrialTrees._ridge(trees, rows) == expected  # type: ignore[arg-type]
+    assert start_ridge(task, rows) == expected
+
+
+@pytest.mark.parametrize(("overlap", "most", "expected"), [(1, 500, 500), (4, 500, 500), (4, 499, 0)])
+def test_local_machines_that_know_their_leaves(
+    tmp_path: Path, rng: np.random.Generator, overlap: int, most: int, expected: int
+) -> None:
+    """16 leaves of 4,000 rows, with so many rows of local machines."""
+    X = rng.normal(size=(4_000, 4)).astype(np.float32)
+    data = make_group(tmp_path / "rows.zarr", X, (X[:, 0] > 0).astype(int))
+    trees = prepared(tmp_path, data, Budget(ratio=50.0))
+    trees.job = replace(trees.job, settings=replace(trees.job.settings, local_rows=most))
+    tree = next(i for i, tree in enumerate(trees.trees) if len(tree.counts) == 16)
+    assert trees.machine_rows(tree, replace(trees.start(tree), overlap=overlap)) == expected

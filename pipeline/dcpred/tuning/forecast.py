@@ -26,7 +26,7 @@ LEAF_ROWS = 200  # mean rows of a leaf in trees that are tried
 
 def relative_effort(settings: Settings, start: Settings) -> float:
     """The work of a try, as a multiple of a try of the settings that a search starts from."""
-    if settings.refine_epochs:
+    if start.refine_epochs:
         return settings.landmarks / WHOLE_LANDMARKS
     return settings.refine_steps / start.refine_steps * (12 + settings.landmarks) / (12 + start.landmarks)
 

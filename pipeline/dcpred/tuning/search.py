@@ -8,6 +8,7 @@
     again      the best points on other held-out rows, where few are held out at a time
     refined    another ridge, more steps of refinement, and factors of leaves for the best points
     loss       the logistic loss for it, where there are classes
+    near       landmarks near the local machines (loss=distance) for it, where these know their leaves
 
 Within a round, tries of a tree are judged on the same leaves, where a difference is far less uncertain than a
 value; trees are searched side by side, so that processors stay busy.
@@ -15,7 +16,8 @@ value; trees are searched side by side, so that processors stay busy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, log2
+from math import isfinite, log2, sqrt
+from typing import Any
 
 from dcpred.tuning.points import Budget, Point, choose
 from dcpred.tuning.tree_search import (
@@ -30,6 +32,7 @@ from dcpred.tuning.tree_search import (
     Trials,
     together,
 )
+from dcpred_tasks.training.machine_settings import DISTANCE, OF_DISTANCE
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import UNSEEN_FOLD, Verdict
 
@@ -41,6 +44,8 @@ AGAIN_WITHIN = 1.5
 REFINED_WITHIN = 1.15  # the same for other ridges, more steps and factors of leaves
 RIDGES = (1.0, 0.1, 10.0)  # multiples of the ridge that are tried with them
 STEPS_SHARE = 0.5  # share of the leaves that they are judged on
+NEAR_GAMMAS = (0.25, 0.5, 1.0)  # multiples of γ of the local machines that landmarks near them are tried with
+MORE_SIZES = 2  # numbers of landmarks that are tried there beyond the one that would be chosen
 LOOKS = 4  # times that the last round goes on to more or fewer landmarks
 TOLD = 4  # numbers of landmarks that a reader can compare, at least
 
@@ -54,7 +59,7 @@ def expected_tries(trees: int, extent: Extent) -> float:
     if not extent.rounds:
         return 0.5 * early
     changes, sizes = (14, 40) if extent.all_sizes else (8, 8)
-    return early + changed * (extent.moves_share * changes + sizes) + 8
+    return early + changed * (extent.moves_share * changes + sizes) + 8 + len(NEAR_GAMMAS) + MORE_SIZES
 
 
 def search(
@@ -87,7 +92,7 @@ def search(
     if points:
         points += last.told(points, slack)
     points = last.refined(last.judged_again(points, slack), slack)
-    return last.other_loss(points, slack)
+    return last.near_machines(last.other_loss(points, slack), slack)
 
 
 def _best(ahead: Sequence[Ahead], within: float, most: int) -> list[Ahead]:
@@ -219,6 +224,36 @@ class _LastRound:
         verdict = replace(chosen.verdict, hard=max(chosen.verdict.hard - gain, 0.0))
         return [p for p in points if p is not chosen] + [replace(chosen, settings=other, verdict=verdict)]
 
+    def near_machines(self, points: list[Point], slack: float) -> list[Point]:
+        """Beside the point that would be chosen, those that stay near its local machines, with as many
+        landmarks and more, where fewer rows are wrong and chance does not explain it. More landmarks go on to
+        help such models where others gain nothing by them (usps).
+        """
+        if not points:
+            return points
+        chosen = choose(points, slack)
+        tree, settings = chosen.tree, chosen.settings
+        possible = settings.task == "classification" and settings.kernel == OF_DISTANCE["kernel"]
+        rows = self.trials.machine_rows(tree, settings) if possible else 0
+        if not rows:
+            return points
+        able = self.searches[tree].sizes(replace(settings, products=0, refine_epochs=0))
+        sizes = [m for m in able if m >= settings.landmarks][: 1 + MORE_SIZES]
+        tries = [near_machine(settings, ratio, rows) for ratio in NEAR_GAMMAS]
+        [verdicts] = self.trials.judge([Ask(tree, tries, STEPS_SHARE)])
+        near = min(zip(tries, verdicts, strict=True), key=lambda tried: tried[1].hard)[0]
+        folds = range(self.trials.folds(tree))
+        larger = [replace(near, landmarks=m) for m in sizes]
+        [[best, *verdicts]] = self.trials.judge([Ask(tree, [settings, *larger], 1.0, folds)])
+        before = best
+        found: list[Point] = []
+        for other, verdict in zip(larger, verdicts, strict=True):
+            if _less(verdict.hard, best.hard, self.trials.one_row(tree) / len(folds)):
+                hard = max(chosen.verdict.hard + verdict.hard - before.hard, 0.0)
+                point = self.point(tree, other, replace(chosen.verdict, hard=hard), chosen.folds)
+                found, best = [*found, point], verdict
+        return [*points, *found]
+
 
 def judged_unseen(
     trials: Trials, chosen: Point, points: Sequence[Point], n_unseen: int
@@ -251,6 +286,19 @@ def _refinements(settings: Settings) -> list[Settings]:
         for ridge in RIDGES
     ]
     return [s for s in every if s != settings]
+
+
+def near_machine(settings: Settings, ratio: float, rows: int) -> Settings:
+    """Settings whose landmarks stay near the local machines, of so many rows and γ times `ratio`."""
+    changes: dict[str, Any] = {**OF_DISTANCE, "loss": DISTANCE, "head_gamma": 0.0, "local_rows": rows}
+    return replace(settings, gamma=float(settings.gamma) * ratio, **changes)
+
+
+def _less(error: float, other: float, one_row: float) -> bool:
+    """Whether a share of wrong rows is less by more than chance: where all rows that only one of two is wrong
+    on are different ones, the difference has about this standard error.
+    """
+    return other - error > max((1 - MAX_REMAINING_ERROR) * other, sqrt((error + other) * one_row))
 
 
 def _moved(verdict: Verdict, after: Verdict, before: Verdict) -> Verdict:

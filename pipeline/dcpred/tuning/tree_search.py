@@ -24,10 +24,6 @@ START_LANDMARKS = 16
 WHOLE_LANDMARKS = 96
 START_OVERLAP = 3
 START_C = 16.0
-# Ridges that searches start from. With smaller ones leaves of numbers seem worse than they are, small ones
-# more so, and trees are given up before larger ones are tried (cal_housing).
-START_RIDGE, NUMBERS_RIDGE, SMALL_LEAF_RIDGE = 1e-3, 1e-2, 1e-1
-SMALL_LEAF = 300  # rows
 LOCAL_GAMMA = 2.0  # γ of the local machine as a multiple of the compact model's γ
 TINY = 1e-300
 MORE_STEPS = 300
@@ -175,6 +171,7 @@ class Trials(Protocol):
     judge         errors of the tries of each ask; tries that were judged before take no time
     folds         how often rows are held out until they are about as many as wanted
     whole_rows    rows of the one leaf of a tree without others; 0 for other trees
+    machine_rows  rows of local machines that know all of these leaves; 0 where leaves are too large for them
     one_row       what one row that is held out, of all leaves, adds to an error: less means nothing
     """
 
@@ -191,6 +188,8 @@ class Trials(Protocol):
     def folds(self, tree: int, wanted: int = ...) -> int: ...
 
     def whole_rows(self, tree: int) -> int: ...
+
+    def machine_rows(self, tree: int, settings: Settings) -> int: ...
 
     def one_row(self, tree: int) -> float: ...
 

@@ -48,6 +48,10 @@ WHOLE: Mapping[str, Any] = {"n_leaves": 1, "overlap": 1, "refine_epochs": 40}
 # Rows of a local machine. 16 leaves of cal_housing and house_16H err as little with 2,000 as with 8,000, and
 # train in a third of the time (RMSE 0.467 and 0.466, 0.344 and 0.342, three splits).
 LOCAL_ROWS = 2_000
+# Ridges that searches start from. With smaller ones leaves of numbers seem worse than they are, small ones
+# more so, and trees are given up before larger ones are tried (cal_housing).
+START_RIDGE, NUMBERS_RIDGE, SMALL_LEAF_RIDGE = 1e-3, 1e-2, 1e-1
+SMALL_LEAF = 300  # rows
 LARGER = 1.25  # a leaf may have this many times the rows that the sample foretells
 MAX_LEAF_ROWS = 10**6
 # A base scaling stands in for the standard one where neighbours lose at most so many times as much with it: a
@@ -82,6 +86,13 @@ def undivided(n_rows: int, n_features: int, overlap: int, start: Settings) -> Se
         return None
     overlap = min(overlap, room // n_rows)
     return replace(start, overlap=overlap, max_leaf_rows=max(start.max_leaf_rows, overlap * n_rows))
+
+
+def start_ridge(task: str, rows: float) -> float:
+    """The ridge that a search starts from in leaves of so many rows."""
+    if task == "classification":
+        return START_RIDGE
+    return SMALL_LEAF_RIDGE if rows <= SMALL_LEAF else NUMBERS_RIDGE
 
 
 def best_base(scores: dict[str, float], task: str) -> list[str]:

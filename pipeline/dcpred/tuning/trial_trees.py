@@ -20,13 +20,9 @@ from dcpred.tuning.points import DEFAULT_BUDGET, LEAST_TIMES, Budget, rounded_up
 from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import (
     LANDMARKS,
-    NUMBERS_RIDGE,
     QUICK_FEW,
-    SMALL_LEAF,
-    SMALL_LEAF_RIDGE,
     START_C,
     START_OVERLAP,
-    START_RIDGE,
     Ask,
     Extent,
     suited,
@@ -54,6 +50,7 @@ from dcpred.tuning.trial_plan import (
     best_base,
     draw_leaves,
     outline,
+    start_ridge,
     tree_sizes,
     tries_whole,
     undivided,
@@ -84,6 +81,7 @@ from dcpred_tasks.training.trial import (
 )
 
 MOST_OVERLAP = 4
+LARGEST_KNOWN = 2.0  # rows of a leaf whose local machine may be trained on a part of them, in such parts
 LARGEST_UNIT = 1e28  # γ that a search can still multiply
 LARGEST_SCALED = 1e17  # a feature whose squared distances do not overflow in single precision
 
@@ -306,7 +304,7 @@ class TrialTrees:
             min_leaf_rows=fewest,
             overlap=overlap,
             C=START_C if self.asked.task == "classification" else self.asked.C,
-            refine_ridge=self._ridge(rows),
+            refine_ridge=start_ridge(self.asked.task, rows),
             local_rows=self._local_rows(),
         )
         if not coarse:
@@ -314,12 +312,6 @@ class TrialTrees:
         largest = self.survey.n_used if n_leaves == 1 else int(LARGER * largest)
         start = replace(start, **WHOLE) if n_leaves == 1 else start
         return undivided(largest, self.n_columns, start.overlap, start)
-
-    def _ridge(self, rows: float) -> float:
-        """The ridge that a search starts from in leaves of so many rows."""
-        if self.job.settings.task == "classification":
-            return START_RIDGE
-        return SMALL_LEAF_RIDGE if rows <= SMALL_LEAF else NUMBERS_RIDGE
 
     def _local_rows(self) -> int:
         """Rows that train a local machine. It picks landmarks, and more rows do not pick better ones; a user
@@ -387,6 +379,12 @@ class TrialTrees:
         start = self.start(tree)
         one = start.n_leaves == 1 and not (start.refine_epochs and self.n_columns >= WHOLE_FEATURES)
         return int(self.gathered[tree].rows.sum()) if one else 0
+
+    def machine_rows(self, tree: int, settings: Settings) -> int:
+        """Rows of local machines that know all of these leaves; 0 where leaves are too large for them."""
+        rows = settings.overlap * self.survey.n_used / len(self.trees[tree].counts)
+        most = self.job.settings.local_rows
+        return most if rows <= LARGEST_KNOWN * most else 0
 
     def one_row(self, tree: int) -> float:
         """What one row that is held out adds to an error; 0 in a regression, where any may count."""

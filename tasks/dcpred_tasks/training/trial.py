@@ -147,7 +147,7 @@ def _try(
         gamma = float(settings.gamma)
         local_kernel = Kernel(settings.kernel, gamma, settings.degree, settings.coef0)
         kernels = Kernels(local_kernel, replace(local_kernel, gamma=settings.head_gamma or gamma))
-        key = (settings.overlap, gamma, settings.C, settings.ridge)
+        key = (settings.overlap, gamma, settings.C, settings.ridge, settings.local_rows)
         if key not in shared.machines:
             rows = LeafRows(near.X, near.target, near.weight, near.rank > 0, n_outputs, settings.task)
             shared.machines[key] = rows, local_machine(rows, local_kernel, settings)
