@@ -525,6 +525,56 @@ def test_models_near_the_local_machines_keep_to_the_budget_and_to_what_was_asked
     assert all(s.loss != DISTANCE for _, s, _ in large.judged)
 
 
+class Usual(Known):
+    """Two trees of one leaf, the second of usual scaling; the SVM of usual settings there has an error of
+    its own.
+    """
+
+    known_rows = 500
+
+    def __init__(self, error: float, scaling: str = "standard") -> None:
+        super().__init__([1.0, 1.0], [0.1, 0.1])
+        self.usual, self.scaling = error, scaling
+
+    def start(self, tree: int) -> Settings:
+        return replace(START, n_leaves=1, overlap=1, scaling=("learned", self.scaling)[tree])
+
+    def one_row(self, tree: int) -> float:
+        return 1e-3
+
+    def error(self, tree: int, s: Settings) -> float:
+        if s.loss != DISTANCE:
+            return super().error(tree, s)
+        return self.usual if (s.C, s.gamma, tree) == (1.0, 1.0, 1) else 0.5
+
+
+@pytest.mark.parametrize(("error", "alone"), [(0.05, True), (0.106, True), (0.2, False)])
+def test_of_few_rows_the_usual_machine_is_taken_where_nothing_is_surely_better(
+    error: float, alone: bool
+) -> None:
+    arena = Usual(error)
+    points = search(arena, [0, 1], Budget(), extent=QUICK_FEW)
+    assert ([p.settings.loss for p in points] == [DISTANCE]) == alone
+    if alone:
+        [usual] = points
+        known = {"C": 1.0, "gamma": 1.0, "scaling": "standard", "n_leaves": 1, "local_rows": 500}
+        assert {name: getattr(usual.settings, name) for name in known} == known
+        assert usual.settings.landmarks == WHOLE_LANDMARKS
+        assert (usual.tree, usual.error) == (1, error)
+    else:
+        assert choose(points, 1.0).error < error
+
+
+def test_the_usual_machine_keeps_to_the_budget_and_to_few_rows_of_classes() -> None:
+    [usual] = search(Usual(0.05), [0, 1], Budget(ratio=5.0), extent=QUICK_FEW)
+    assert usual.cost.cost_ratio <= 5.0
+    assert usual.settings.landmarks == 32
+    assert usual.settings.loss == DISTANCE
+    assert all(p.settings.loss == "hinge" for p in search(Usual(0.05), [0, 1], Budget(), extent=QUICK))
+    learned = search(Usual(0.05, "sharpened"), [0, 1], Budget(), extent=QUICK_FEW)
+    assert all(p.settings.loss == "hinge" for p in learned), "no scaling that anybody tries first"
+
+
 class Late(Known):
     """The second tree is the better one, once it is refined with more steps."""
 

@@ -200,7 +200,7 @@ class TrialTrees:
 
     def _grow_few(self, fine: list[int], sample: TreeSample) -> None:
         """For few rows: one leaf of all of them with each scaling, and the largest leaves beside it."""
-        for scaling in ["learned", *sample.other_scalings]:
+        for scaling in dict.fromkeys(["learned", *sample.other_scalings, "standard"]):
             self._add_tree(scaling, 1, sample)
         for n_leaves in fine[:1] if fine[0] > 1 else []:
             self._add_tree("learned", n_leaves, sample)

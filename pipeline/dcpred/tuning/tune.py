@@ -297,7 +297,8 @@ def _words(s: Settings) -> str:
     """What was chosen, in a sentence."""
     leaves = counted(s.n_leaves or 1, "leaf", "leaves")
     landmarks = counted(s.landmarks, "landmark", "landmarks")
-    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {s.head_gamma:.3g}"
+    gamma = float(s.head_gamma or s.gamma)
+    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {gamma:.3g}"
 
 
 MARK = "tune.json"

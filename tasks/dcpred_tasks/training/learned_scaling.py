@@ -365,12 +365,12 @@ def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> J
     t = _agreement(pool.y[near], held.y, task)
     share = held.weight / held.weight.mean()
 
+    @np.errstate(over="ignore")  # Most neighbours may be copies of a row, and others far from it.
     def losses(width: float) -> FloatArray:
-        p = (soft_weights((D * MODEL_DTYPE(width)), pool.weight[near]) * t).sum(axis=1)
-        return np.asarray(share * row_losses(p, held.y, task))
+        P = soft_weights(np.nan_to_num(D * MODEL_DTYPE(width)), pool.weight[near])
+        return np.asarray(share * row_losses((P * t).sum(axis=1), held.y, task))
 
-    distance = max(float(np.median(D.max(axis=1))), 1e-30)
-    widths = np.geomspace(0.1, 1e4, 31) / distance
+    widths = np.geomspace(0.1, 1e4, 31) / (distance := max(float(np.median(D.max(axis=1))), 1e-30))
     best = min(widths, key=lambda width: float(losses(width).mean()))
     return Judged(w * best, losses(best), distance * best)
 
