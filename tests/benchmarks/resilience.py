@@ -17,7 +17,7 @@ import shutil
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,21 @@ def overhead(work: Path, model: Path, data: Path, name: str) -> tuple[Path, Tabl
 
 
 def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) -> Table:
-    """Jobs one after another, while a worker is killed from time to time."""
+    """Jobs one after another, while a worker is killed from time to time: not before a block was committed
+    since the last death, as on busy cores workers may take longer to start than `every`.
+    """
     killed: list[float] = []
     stopped = threading.Event()
 
+    def commits_after(when: float) -> bool:
+        with suppress(FileNotFoundError):  # A job that ended is removed.
+            return any(p.stat().st_mtime > when for p in work.glob("death-*/blocks/*.json"))
+        return False
+
     def kill() -> None:
         while not stopped.wait(every):
+            if killed and not commits_after(killed[-1]):
+                continue
             victims = [
                 p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())
             ]

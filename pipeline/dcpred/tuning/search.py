@@ -275,7 +275,7 @@ class _LastRound:
         folds = range(self.trials.folds(tree))
         asks = [Ask(tree, [settings], 1.0, folds), Ask(chosen.tree, [chosen.settings], 1.0, folds)]
         [[known], [found]] = self.trials.judge(asks)
-        if _less(found.hard, known.hard, DISCORD * self.trials.one_row(tree) / len(folds)):
+        if _less(found.hard, known.hard, self.trials.one_row(tree) / len(folds)):
             return points
         return [self.point(tree, settings, known, len(folds))]
 
@@ -330,10 +330,10 @@ def near_machine(settings: Settings, ratio: float, rows: int) -> Settings:
 
 
 def _less(error: float, other: float, one_row: float) -> bool:
-    """Whether a share of wrong rows is less by more than chance: where all rows that only one of two is wrong
-    on are different ones, the difference has about this standard error.
+    """Whether a share of wrong rows is less by more than its standard error: that of the number of rows that
+    only one of the two is wrong on.
     """
-    return other - error > max((1 - MAX_REMAINING_ERROR) * other, sqrt((error + other) * one_row))
+    return other - error > max((1 - MAX_REMAINING_ERROR) * other, sqrt(DISCORD * (error + other) * one_row))
 
 
 def _moved(verdict: Verdict, after: Verdict, before: Verdict) -> Verdict:
