@@ -81,6 +81,10 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
     assert float(table[4]["quality"]) > 0.9
     assert float(table[4]["agreement"]) == 1.0
     assert all(float(line["cost_ratio"]) > 0 and int(line["bytes"]) > 0 for line in table)
+    units = [float(line["us_per_row"]) / float(line["cost_ratio"]) for line in table]
+    told = [json.loads(file.read_text()) for file in (tmp_path / "out/points").glob("*.json")]
+    unit = np.median([one["linear_us"] for one in told if "linear_us" in one])
+    assert units == pytest.approx([unit] * len(units)), "all costs have one unit"
     assert float(table[3]["multiplications"]) == 2 * float(table[2]["multiplications"])
     page = (tmp_path / "out/report.html").read_text()
     found = check_page(page)
@@ -139,7 +143,9 @@ def test_numbers(tmp_path: Path) -> None:
         (["--time-limit", -3], 3, "the time limit was set to -3 s"),
         (["--time-limit", "nan"], 3, "the time limit was set to nan s"),
         (["--time-limit", "inf"], 3, "the time limit was set to inf s"),
+        (["--time-limit", 0.5], 3, "use 1 or more"),
         (["--budget", "cheap"], 3, "cheap"),
+        (["--budget", "8x"], 3, "the systems are exact, fourier, kmeans_nystrom, random_forest; add dcpred,"),
     ],
 )
 def test_what_is_refused(words: list[object], code: int, sentence: str, data: Path, tmp_path: Path) -> None:
@@ -176,7 +182,9 @@ def test_rows_that_are_left_out_are_told(data: Path, tmp_path: Path) -> None:
         f"{bad} rows are left out, for not all of their values are finite.",
         f"{n} test rows are left out, of classes that no training row has.",
     ]
-    assert json.loads(result.stdout)["notes"] == sentences
+    unit, *told = json.loads(result.stdout)["notes"]
+    assert unit.startswith("A linear prediction takes ")
+    assert told == sentences
     for file in ("table.md", "report.html"):
         assert " ".join(sentences) in (tmp_path / "out" / file).read_text()
 
@@ -316,6 +324,9 @@ if name == "busy":
 if name.startswith(("asleep", "exact", "lmkl", "kernel")): time.sleep(600)
 if name == "missing": import no_such_package.inside
 if name == "wrong": raise RuntimeError("it is wrong")
+if name == "refused":
+    from dcpred_tasks.errors import SettingsError
+    raise SettingsError("it was asked for: leave it out")
 took = 4.0 if name == "long" else 0.5
 (folder / "points" / f"{name}.json").write_text(json.dumps({"status": "done", "seconds": took, "left": seconds}))
 """  # noqa: E501 - as a process runs it
@@ -335,11 +346,12 @@ def told_of(folder: Path, name: str) -> dict[str, Any]:
 
 
 def test_a_point_that_gives_no_result_is_told(program: Path) -> None:
-    names = ["good", "missing", "wrong", "busy", "late"]
+    names = ["good", "missing", "wrong", "refused", "busy", "late"]
     assert try_system(str(program), "a_program", names, 15.0) == names
     assert told_of(program, "good") == {"status": "done", "seconds": 0.5, "left": 15.0}
     assert told_of(program, "missing")["why"] == "pip install no_such_package"
     assert told_of(program, "wrong")["why"] == "RuntimeError: it is wrong"
+    assert told_of(program, "refused")["why"] == "it was asked for: leave it out"
     assert [told_of(program, name)["status"] for name in ("busy", "late")] == ["time limit"] * 2
     try_system(str(program), "a_program", ["late"], 15.0)
     assert told_of(program, "late")["status"] == "time limit"

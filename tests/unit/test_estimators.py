@@ -103,6 +103,17 @@ def test_a_setting_that_is_named_at_its_default_is_named() -> None:
     assert {name: found[name] for name in named} == named
 
 
+def test_the_unit_of_weights_changes_nothing_that_is_chosen_without_a_setting() -> None:
+    """Local SVMs multiply C by weights, and what is tried follows their mean."""
+    X, y = units(200, 0)
+    plain, light, heavy = (
+        DCPredClassifier(random_state=0).fit(X, y, np.full(200, weight)) for weight in (1.0, 0.25, 64.0)
+    )
+    for other, weight in ((light, 0.25), (heavy, 64.0)):
+        assert other.settings_ == plain.settings_ | {"C": plain.settings_["C"] / weight}
+        np.testing.assert_array_equal(other.predict(X), plain.predict(X))
+
+
 def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     X, y = units(200, 0)
     for budget in (None, "60x"):

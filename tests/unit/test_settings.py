@@ -242,13 +242,14 @@ def test_triangle_goes_neither_with_refined_landmarks_nor_with_a_gamma_of_each_l
         make_settings({"triangle": 1, "refine": False, "gamma": "median"})
 
 
-NEAR: dict[str, object] = {"loss": "distance", "products": 0}
+NEAR: dict[str, object] = {"loss": "distance"}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("products", 64, "products 64, but the distance to the local SVM needs products 0"),
+        ("products", 32, "products 32, but the distance to the local SVM needs products 0"),
+        ("triangle", 5, "triangle 5, but the distance to the local SVM needs triangle 0"),
         ("kernel", "laplacian", "kernel laplacian, but the distance to the local SVM needs kernel rbf"),
         ("guide", 0.5, "guide 0.5, but the distance to the local SVM needs guide 0"),
         (
@@ -269,6 +270,12 @@ NEAR: dict[str, object] = {"loss": "distance", "products": 0}
 def test_what_does_not_go_with_the_distance_to_the_local_machine(name: str, value: object, told: str) -> None:
     with pytest.raises(SettingsError, match=f"^loss was set to '?distance'?.*{told}"):
         make_settings(NEAR | {name: value})
+
+
+def test_there_are_no_products_near_the_local_machine() -> None:
+    assert make_settings(NEAR) == make_settings(NEAR | {"products": 0})
+    assert make_settings(NEAR).products == 0
+    assert make_settings({"loss": "hinge"}).products == 64
 
 
 def test_landmarks_near_the_local_machine_have_its_gamma() -> None:

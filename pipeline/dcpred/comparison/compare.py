@@ -14,7 +14,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 
 from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
-from dcpred.comparison.systems import EXACT, Point, chosen_systems, every_system, points_of
+from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, every_system, points_of
 from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.interrupts import interrupted, listening
@@ -122,11 +122,16 @@ def compare(
     Raises SettingsError, DataError, PlanConflictError where the folder holds another comparison,
     SchedulerError, InterruptedRunError, IncompleteError where no point has a result.
     """
-    if not 0 < limit_seconds < math.inf:
+    if not 1 <= limit_seconds < math.inf:
         raise SettingsError(
-            f"the time limit was set to {limit_seconds:g} s, but it is a number of seconds; use more than 0"
+            f"the time limit was set to {limit_seconds:g} s, but it is a number of seconds; use 1 or more"
         )
     names = chosen_systems(systems, asked.task)
+    if budgets and OURS not in names:
+        raise SettingsError(
+            f"a budget was given for searches of {OURS}, but the systems are {', '.join(names)}; add {OURS},"
+            " or leave out the budget"
+        )
     points = {name: points_of(name, budgets) for name in names}
     with pool() as workers:
         say_where(say, "comparing", workers)
@@ -243,11 +248,12 @@ def _reported(
     folder: Path, task: str, rows: Rows, shared: dict[str, Any], points: list[Point]
 ) -> CompareReport:
     exact = _predicted(folder, f"{EXACT}-0")
-    results = []
+    results, every = [], {point.name: told_of(folder, point.name) for point in points}
+    linear = _linear_us(every.values())
     for point in points:
-        told = told_of(folder, point.name)
+        told = every[point.name]
         own = _predicted(folder, point.name) if told["status"] == "done" else None
-        known = {name: told.get(name) for name in ("quality", "cost_ratio", "us_per_row", "seconds")}
+        known = {name: told.get(name) for name in ("quality", "us_per_row", "seconds")}
         results.append(
             Result(
                 system=point.system,
@@ -255,6 +261,7 @@ def _reported(
                 status=told["status"],
                 why=told.get("why") or _limit(told),
                 bytes=told.get("bytes"),
+                cost_ratio=_cost(told, linear),
                 agreement=_agreement(own, exact, task),
                 multiplications=told.get("multiplications"),
                 **known,
@@ -272,8 +279,26 @@ def _reported(
         results=results,
         kernel_errors=errors.get("errors", []),
         shared_seconds=shared.get("seconds", 0.0),
-        notes=[*_cut(results), *_without_errors(errors), *_left_out(rows)],
+        notes=[*_units(linear), *_cut(results), *_without_errors(errors), *_left_out(rows)],
     )
+
+
+def _linear_us(told: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Microseconds of a linear prediction on each machine: the median beside all points that were timed
+    there. What else runs moves the time beside a single point by half and more.
+    """
+    beside: dict[str, list[float]] = {}
+    for one in told:
+        if "linear_us" in one:
+            beside.setdefault(one["host"], []).append(one["linear_us"])
+    return {host: float(np.median(times)) for host, times in beside.items()}
+
+
+def _cost(told: dict[str, Any], linear: dict[str, float]) -> float | None:
+    """Of a row, in linear predictions; as it was written by versions that timed no common one."""
+    if "linear_us" not in told:
+        return told.get("cost_ratio")
+    return float(told["us_per_row"] / linear[told["host"]])
 
 
 def _cut(results: list[Result]) -> list[str]:
@@ -284,6 +309,12 @@ def _cut(results: list[Result]) -> list[str]:
         its = [one for one in results if one.system == system]
         words.append(f"{system} ({sum(one.status == 'done' for one in its)} of {len(its)} points)")
     return [f"The time limit cut short {', '.join(words)}."] if words else []
+
+
+def _units(linear: dict[str, float]) -> list[str]:
+    """A sentence on the unit of costs on each machine."""
+    told = [f"{1e3 * us:.3g} ns{f' on {host}' if len(linear) > 1 else ''}" for host, us in linear.items()]
+    return [f"A linear prediction takes {', '.join(told)}, the median beside all points."] if told else []
 
 
 def _without_errors(told: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ waits for its result then.
 
 import json
 import os
+import platform
 import resource
 import sys
 import threading
@@ -112,7 +113,8 @@ def _tried(folder: Path, point: Point, rows: Rows, limit_seconds: float) -> dict
     return told | {
         "quality": quality(predicted, rows),
         "us_per_row": us,
-        "cost_ratio": us / linear,
+        "linear_us": linear,
+        "host": platform.node(),
         "seconds": time.seconds,
     }
 

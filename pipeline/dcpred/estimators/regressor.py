@@ -72,7 +72,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the paper's
         way. None: 0.3.
     products : int (from 0 to 1,000,000) or None, default None
-        Pseudo-landmarks of each leaf that are products of two kernel values. None: 64.
+        Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance. None:
+        64.
     triangle : int (from 0 to 1,000,000) or None, default None
         Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and
         refine=False. None: 0.

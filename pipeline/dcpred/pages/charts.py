@@ -28,6 +28,8 @@ LOOKS: tuple[tuple[str, Any, str], ...] = (
     (MUTED, (0, (6, 2, 1, 2)), "D"),
     (FIRST, (0, (2, 2)), "v"),
     (SECOND, (0, (8, 2, 2, 2)), "P"),
+    (INK, (0, (10, 3)), "X"),
+    (MUTED, (0, (1, 3)), "*"),
 )
 
 

@@ -26,6 +26,7 @@ from dcpred.tuning.tree_search import (
     MAX_REMAINING_ERROR,
     MORE_STEPS,
     QUICK_FEW,
+    START_C,
     WHOLE_LANDMARKS,
     Ahead,
     Ask,
@@ -285,7 +286,9 @@ class _LastRound:
         if not fits or start.n_leaves != 1 or start.scaling in ("learned", "sharpened"):
             return None
         rows = self.trials.machine_rows(tree, start)
-        settings = near_machine(replace(start, gamma=self.trials.gamma(tree), C=USUAL_C), 1.0, rows)
+        settings = near_machine(
+            replace(start, gamma=self.trials.gamma(tree), C=USUAL_C * start.C / START_C), 1.0, rows
+        )
         settings = replace(settings, landmarks=max(m for m in search.sizes(settings) if m <= WHOLE_LANDMARKS))
         return (tree, settings) if rows and search.allows(settings) else None
 

@@ -303,7 +303,7 @@ class TrialTrees:
             n_leaves=n_leaves,
             min_leaf_rows=fewest,
             overlap=overlap,
-            C=START_C if self.asked.task == "classification" else self.asked.C,
+            C=START_C / self.survey.mean_weight if self.asked.task == "classification" else self.asked.C,
             refine_ridge=start_ridge(self.asked.task, rows),
             local_rows=self._local_rows(),
         )

@@ -51,6 +51,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 from dcpred_tasks.training.categories import features_named
+from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
@@ -297,6 +298,7 @@ def _words(s: Settings) -> str:
     """What was chosen, in a sentence."""
     leaves = counted(s.n_leaves or 1, "leaf", "leaves")
     landmarks = counted(s.landmarks, "landmark", "landmarks")
+    landmarks += " near the local machines" if s.loss == DISTANCE else ""
     gamma = float(s.head_gamma or s.gamma)
     return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {gamma:.3g}"
 

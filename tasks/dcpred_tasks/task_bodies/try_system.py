@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 LAST_BYTES = 4096  # most that is kept of what a process said
@@ -96,7 +97,8 @@ def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> d
     if last.startswith(missing):
         package = last.removeprefix(missing).strip("'").partition(".")[0]
         return {"status": "not installed", "why": f"pip install {package}"}
-    return {"status": "failed", "why": last[:300]}
+    own = f"{RefusedError.__module__}."  # A refusal is told in its sentence alone.
+    return {"status": "failed", "why": (last.partition(": ")[2] if last.startswith(own) else last)[:300]}
 
 
 def _ended(

@@ -21,6 +21,7 @@ DISTANCE = "distance"  # the loss that keeps a compact model near its local mach
 OF_DISTANCE: Mapping[str, object] = {
     "kernel": "rbf",
     "products": 0,
+    "triangle": 0,
     "guide": 0.0,
     "leaf_scaling": False,
     "refine_epochs": 0,
@@ -68,11 +69,15 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
             )
 
 
-def check_compact(settings: Any) -> None:
-    """Raise SettingsError where a compact model cannot be what is asked for."""
-    _check_triangle(settings)
+def check_compact(settings: Any, defaults: Mapping[str, object]) -> None:
+    """Raise SettingsError where a compact model cannot be what is asked for. Near the local machines there
+    are no products, unless some are asked for, which is refused.
+    """
     if settings.loss == DISTANCE:
+        if settings.products == defaults["products"]:
+            object.__setattr__(settings, "products", 0)
         _check_distance(settings)
+    _check_triangle(settings)
 
 
 def _check_distance(settings: Any) -> None:

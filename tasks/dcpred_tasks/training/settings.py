@@ -188,7 +188,7 @@ class Settings:
     )
     products: int = _setting(
         64,
-        "Pseudo-landmarks of each leaf that are products of two kernel values.",
+        "Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance.",
         low=0,
         high=10**6,
     )
@@ -244,7 +244,7 @@ class Settings:
         "hinge",
         "Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest."
         " logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside the"
-        " distance to the local SVM, whose γ all landmarks have; needs the rbf kernel and products=0.",
+        " distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.",
         choices=LOSSES,
     )
     refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
@@ -304,7 +304,7 @@ class Settings:
                     f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
                     f" {other} uses it; leave out {name}, or set task to {other}"
                 )
-        check_compact(self)
+        check_compact(self, _DEFAULTS)
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "

@@ -30,6 +30,11 @@ class Survey:
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
 
+    @property
+    def mean_weight(self) -> float:
+        """Of a row, of classes: local SVMs multiply C by weights, whose unit does not matter in a search."""
+        return float(self.class_weights.sum() / self.n_used)
+
 
 def survey_rows(
     X: NDArray[np.generic],
