@@ -132,7 +132,7 @@ def compare(
             f"a budget was given for searches of {OURS}, but the systems are {', '.join(names)}; add {OURS},"
             " or leave out the budget"
         )
-    points = {name: points_of(name, budgets) for name in names}
+    points = {name: points_of(name, budgets, asked.task) for name in names}
     with pool() as workers:
         say_where(say, "comparing", workers)
         _begun(asked, folder, points)

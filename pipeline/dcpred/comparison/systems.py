@@ -7,6 +7,7 @@ from typing import Any
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.machine import BASES, BOTH, MACHINES, known
+from dcpred_tasks.training.machine_settings import DISTANCE
 
 OURS = "dcpred"
 EXACT = "exact"
@@ -32,6 +33,7 @@ TOLERANCES = {"adapt_svm": (0.5, 1000.0), "support_tree": (0.02, 0.1)}
 # γ as in the paper of AdaptSVM, 1 / features, where its assumptions hold better.
 WIDE: dict[str, Any] = {"scaling": "standard", "gamma": "scale"}
 LANDMARKS = (4, 8, 16, 32, 64, 128, 256)
+NEAR = (32, 64, 128)  # landmarks near the local machines, of classes in leaves as large as may be
 LEAVES = (64, 16, 4)  # early prediction of DC-SVM, the smallest machines first
 TREES = (20, 100, 400)
 # What a practitioner would pick instead: its package, and what its points count.
@@ -96,10 +98,10 @@ def _learns(name: str, task: str) -> bool:
     return task in (known(name).tasks if name in BASES | MACHINES else BOTH)
 
 
-def points_of(system: str, budgets: Sequence[str]) -> list[Point]:
+def points_of(system: str, budgets: Sequence[str], task: str) -> list[Point]:
     """The grid of a system. `budgets` are those of searches, for ours."""
     if system == OURS:
-        return _ours(budgets)
+        return _ours(budgets, task)
     if system in RIVALS:
         counted = "trees" if system != "sklearnex_svc" else ""
         sizes = TREES if counted else (0,)
@@ -135,8 +137,10 @@ def _of_machine(system: str) -> list[Point]:
     return points
 
 
-def _ours(budgets: Sequence[str]) -> list[Point]:
-    points = [
+def _ours(budgets: Sequence[str], task: str) -> list[Point]:
+    """That without a setting first: the time limit may cut what follows."""
+    points = [Point(OURS, f"{OURS}-plain", "no setting")]
+    points += [
         Point(
             OURS,
             f"{OURS}-{m}",
@@ -145,7 +149,11 @@ def _ours(budgets: Sequence[str]) -> list[Point]:
         )
         for m in LANDMARKS
     ]
-    points.append(Point(OURS, f"{OURS}-plain", "no setting"))
+    near = {"scaling": "learned", "n_leaves": 1, "loss": DISTANCE}
+    points += [
+        Point(OURS, f"{OURS}-near-{m}", f"{m} landmarks near the exact machine", near | {"landmarks": m})
+        for m in (NEAR if task == "classification" else ())
+    ]
     for budget in budgets:
         word = "".join(c if c.isalnum() else "_" for c in budget)
         points.append(Point(OURS, f"{OURS}-budget-{word}", f"search within {budget}", {"budget": budget}))
