@@ -571,6 +571,9 @@ def test_the_usual_machine_keeps_to_the_budget_and_to_few_rows_of_classes() -> N
     assert usual.settings.landmarks == 32
     assert usual.settings.loss == DISTANCE
     assert all(p.settings.loss == "hinge" for p in search(Usual(0.05), [0, 1], Budget(), extent=QUICK))
+    unknown = Usual(0.05)
+    unknown.known_rows = 0
+    assert all(p.settings.loss == "hinge" for p in search(unknown, [0, 1], Budget(), extent=QUICK_FEW))
     learned = search(Usual(0.05, "sharpened"), [0, 1], Budget(), extent=QUICK_FEW)
     assert all(p.settings.loss == "hinge" for p in learned), "no scaling that anybody tries first"
 

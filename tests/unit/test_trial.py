@@ -44,6 +44,15 @@ def test_better_settings_are_judged_better() -> None:
     assert good.soft < min(flat.soft, one.soft)
 
 
+def test_local_machines_are_shared_only_by_those_that_want_the_same() -> None:
+    """Of as many rows: landmarks near one of 20 rows are others than near one of all."""
+    near = replace(SETTINGS, loss="distance", head_gamma=0.0)
+    rows, tries = moons(400, 0), [near, replace(near, local_rows=20), replace(near, gamma=4.0)]
+    together = try_leaf(rows, tries, 1, 0)
+    assert together == [try_leaf(rows, [one], 1, 0)[0] for one in tries]
+    assert len(set(together)) == len(tries)
+
+
 def test_held_out_rows_do_not_train() -> None:
     """Labels without any pattern: what trained on them would know them."""
     rng = np.random.default_rng(0)

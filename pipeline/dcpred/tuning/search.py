@@ -285,12 +285,12 @@ class _LastRound:
         fits = start.task == "classification" and start.kernel == OF_DISTANCE["kernel"]
         if not fits or start.n_leaves != 1 or start.scaling in ("learned", "sharpened"):
             return None
-        rows = self.trials.machine_rows(tree, start)
-        settings = near_machine(
-            replace(start, gamma=self.trials.gamma(tree), C=USUAL_C * start.C / START_C), 1.0, rows
-        )
+        if not (rows := self.trials.machine_rows(tree, start)):
+            return None
+        weighed = replace(start, gamma=self.trials.gamma(tree), C=USUAL_C * start.C / START_C)
+        settings = near_machine(weighed, 1.0, rows)
         settings = replace(settings, landmarks=max(m for m in search.sizes(settings) if m <= WHOLE_LANDMARKS))
-        return (tree, settings) if rows and search.allows(settings) else None
+        return (tree, settings) if search.allows(settings) else None
 
 
 def judged_unseen(
