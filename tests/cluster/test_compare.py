@@ -100,6 +100,17 @@ def test_what_it_writes(data: Path, tmp_path: Path) -> None:
     assert "beaten by no cheaper one" in result.stdout
 
 
+def test_each_machine_has_a_unit_of_its_own_and_older_points_keep_their_costs() -> None:
+    timed = [("a", 2.0), ("a", 4.0), ("a", 90.0), ("b", 1.0)]
+    told = [{"host": host, "linear_us": us, "us_per_row": 8.0} for host, us in timed]
+    linear = comparing._linear_us([*told, {"cost_ratio": 3.0, "us_per_row": 8.0}])
+    assert linear == {"a": 4.0, "b": 1.0}
+    assert [comparing._cost(one, linear) for one in told] == [2.0, 2.0, 2.0, 8.0]
+    assert comparing._cost({"cost_ratio": 3.0, "us_per_row": 8.0}, linear) == 3.0
+    assert comparing._cost({"status": "time limit"}, linear) is None
+    assert comparing._units(linear)[0].count(" on ") == 2
+
+
 def test_it_goes_on_and_takes_more_systems(data: Path, tmp_path: Path) -> None:
     assert call(data, tmp_path / "out", systems="exact").exit_code == 0
     file = tmp_path / "out/points/exact-0.json"

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dcpred.cost.predicted import PredictedCost
+from dcpred.tuning.forecast import relative_effort
 from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
-from dcpred.tuning.search import _best, judged_unseen, search
+from dcpred.tuning.search import _best, judged_unseen, near_machine, search
 from dcpred.tuning.tree_search import (
     LANDMARKS,
     LOCAL_GAMMA,
@@ -576,6 +577,14 @@ def test_the_usual_machine_keeps_to_the_budget_and_to_few_rows_of_classes() -> N
     assert all(p.settings.loss == "hinge" for p in search(unknown, [0, 1], Budget(), extent=QUICK_FEW))
     learned = search(Usual(0.05, "sharpened"), [0, 1], Budget(), extent=QUICK_FEW)
     assert all(p.settings.loss == "hinge" for p in learned), "no scaling that anybody tries first"
+
+
+def test_a_try_in_one_leaf_of_all_rows_counts_its_landmarks_however_it_is_refined() -> None:
+    whole = replace(START, **WHOLE)
+    near = near_machine(replace(whole, gamma=1.0, landmarks=2 * WHOLE_LANDMARKS), 1.0, 500)
+    assert relative_effort(replace(whole, landmarks=WHOLE_LANDMARKS), whole) == 1.0
+    assert relative_effort(near, whole) == 2.0
+    assert relative_effort(replace(START, refine_steps=2 * START.refine_steps), START) == 2.0
 
 
 class Late(Known):
