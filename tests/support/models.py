@@ -16,11 +16,15 @@ from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, outlined
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.model.tree import Tree
 
 Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
-SCALINGS = ("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps")
+SCALINGS = (
+    *("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps"),
+    *("symlog", "symlog coded gaps"),
+)
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = (
     "f8",
@@ -78,7 +82,7 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps"):
+    if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps") or "symlog" in kind:
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far" or (kind == "gaps" and rng.random() < 0.3):
         shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
@@ -88,6 +92,11 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         factor[rng.integers(d)] = rng.choice([1e-20, 1e-32, 1e-42, 1e-60])
     if kind == "few":
         factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
+    if "symlog" in kind:
+        if rng.random() < 0.3:
+            factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
+        gaps = random_gaps(rng, shift, factor, True) if "gaps" in kind else None
+        return Scaling(shift, factor, random_symlog(rng, d, gaps))
     if kind == "coded":
         if rng.random() < 0.3:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
@@ -97,6 +106,26 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
         return Scaling(shift, factor, random_gaps(rng, shift, factor, kind == "coded gaps"))
     return Scaling(shift, factor)
+
+
+def random_symlog(rng: np.random.Generator, d: int, coding: Coding | None) -> Coding:
+    """The same columns with some features on a logarithmic scale, of any centre and rate; one at least where
+    any is not coded.
+    """
+    coding = coding or Coding(np.arange(d), np.full(d, np.nan))
+    free = np.flatnonzero(~coding.is_coded)
+    own = free[rng.random(len(free)) < rng.choice([0.2, 0.7, 1.0])]
+    own = own if len(own) else free[:1]
+    if not len(own):
+        return coding
+    centre, rate = np.zeros((2, coding.n_features))
+    centre[own] = rng.choice([0.0, 1.0, -300.0, 1.6e9], len(own)) + rng.normal(size=len(own))
+    rate[own] = rng.choice([1.0, 1.0, 1e-3, 40.0], len(own))
+    known = replace(coding, symlog=Symlog(centre, rate, np.ones(coding.n_features)))
+    if coding.gap is None:
+        return known
+    gap = np.where(rate > 0, known.symlog.raw(coding.gap[None])[0], coding.gap)
+    return replace(known, gap=gap)
 
 
 def random_gaps(
@@ -283,6 +312,7 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
     if coding is not None:
         raw, d = raw[:, coding.first], coding.n_features
+        raw = raw if coding.symlog is None else coding.symlog.raw(raw)
         for feature in coding.features:
             raw[:, feature] = random_codes(rng, coding.codes(feature), n)
     kind = np.dtype(dtype)
@@ -352,6 +382,9 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
             depth, kernel, d=300, depth=depth, sizes=sizes, n_outputs=1 + 2 * depth, leaf_scaling=depth > 0
         )
         yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
+    for d, scaling in product((1, 3, 16, 54), ("symlog", "symlog coded gaps")):
+        model = random_model(d, d=d, scaling=scaling, n_outputs=1 + d % 5)
+        yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))
 
 
 def lay(X: Any2D, layout: str) -> Any2D:

@@ -39,6 +39,7 @@ from dcpred_tasks.artifacts.model_layout import (
     REFERENCE,
     SELF_TEST,
     SUPPORT,
+    SYMLOG,
     arrays_of,
     named_dimensions,
     sureness_of,
@@ -65,7 +66,7 @@ FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features, 4 machines of other systems, 5 gaps or a schema that encodes features. A model is written in the
 # first version that has what it has, for readers of that, and in 2 at least.
-VERSION = 5
+VERSION = 6
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -112,7 +113,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | CODING | GAPS, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | CODING | GAPS | SYMLOG, self.body["arrays"])
         wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))

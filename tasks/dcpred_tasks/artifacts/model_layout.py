@@ -1,6 +1,7 @@
 """The arrays of a model on disk: their names, dtypes and dimensions, and whether their sizes agree."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
 from dcpred_tasks.model.compact_model import Machines, Model, Support
 from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
 from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Sureness
+from dcpred_tasks.model.symlog import Symlog
 
 # Arrays by their names on disk, with the names of dimensions by which xarray opens them.
 COMPACT = {
@@ -40,6 +42,8 @@ GAPS = {
     "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
     "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
 }
+# Only in models with features on a logarithmic scale.
+SYMLOG = {f"symlog_{f.name}": ModelArray(ACC_DTYPE, ("feature",), since=6) for f in fields(Symlog)}
 # How sure a model is: optional, too, all of novelty and all of what its task has. Decision values and labels
 # are the same without.
 NOVELTY = model_arrays(Novelty, "novelty_")
@@ -60,8 +64,8 @@ SELF_TEST = {
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
 SURE = NOVELTY | CALIBRATION | INTERVALS
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SURE | SELF_TEST
-OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SELF_TEST}
+ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SYMLOG | SURE | SELF_TEST
+OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *SELF_TEST}
 
 
 def named_dimensions(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
@@ -107,7 +111,7 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    own = [*COMPACT, *(name for name in (*CODING, *GAPS) if name in special)]
+    own = [*COMPACT, *(name for name in (*CODING, *GAPS, *SYMLOG) if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}

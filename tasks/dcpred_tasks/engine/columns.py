@@ -1,5 +1,5 @@
-"""How raw rows become rows of columns, and what stands for gaps (model/coding.py), as compiled code takes
-it.
+"""How raw rows become rows of columns, what stands for gaps (model/coding.py), and which features are on a
+logarithmic scale (model/symlog.py), as compiled code takes it.
 """
 
 from typing import NamedTuple
@@ -42,21 +42,47 @@ class Columns(NamedTuple):
     """int32 (n_indicators,), the features that the last columns are indicators of."""
 
 
+class LogScale(NamedTuple):
+    """The features on a logarithmic scale, to which raw rows are brought first; arrays are empty where no
+    feature is.
+    """
+
+    stride: int
+    """Length of a row on that scale: n_features, padded to a multiple of 8."""
+    centre: FloatArray
+    """float64 (n_features,), in raw units."""
+    rate: FloatArray
+    """float64 (n_features,), in 1 / raw units; 0 for a feature that stays as it is."""
+
+
 class Gaps(NamedTuple):
     """What stands for gaps in columns as they are held; arrays are empty where NaN is a bad value."""
 
     double: FloatArray
-    """float64 (n_converted,), in raw units; of no meaning for codes and indicators."""
+    """float64 (n_converted,), in units of columns; of no meaning for codes and indicators."""
     high: SingleArray
     """float32 (n_converted,), the part that one single number holds."""
     low: SingleArray
     """float32 (n_converted,), the rest."""
 
 
-def raw_gaps(model: Model) -> FloatArray:
-    """What stands for a gap of each raw feature, float64 (n_features,); (0,) where NaN is a bad value."""
+def log_scale_of(model: Model) -> LogScale:
+    """The features of a model on a logarithmic scale."""
     coding = model.scaling.coding
-    return np.empty(0) if coding is None or coding.gap is None else coding.gap
+    if coding is None or coding.symlog is None:
+        return LogScale(0, np.empty(0), np.empty(0))
+    centre, rate = coding.symlog.centre, coding.symlog.rate
+    return LogScale(-(-len(rate) // 8) * 8, aligned(centre), aligned(rate))
+
+
+def raw_gaps(model: Model) -> FloatArray:
+    """What stands for a gap of each raw feature, on its scale, float64 (n_features,); (0,) where NaN is a bad
+    value.
+    """
+    coding = model.scaling.coding
+    if coding is None or coding.gap is None:
+        return np.empty(0)
+    return coding.gap if coding.symlog is None else coding.symlog(coding.gap[None])[0]
 
 
 def gaps_of(model: Model, conversion: Conversion) -> Gaps:

@@ -93,6 +93,10 @@ class Room(NamedTuple):
 
     rows: NDArray[np.float32]
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
+    logarithms: NDArray[np.float64]
+    """float64 (strip · log_scale.stride,), raw rows on a logarithmic scale, where features are on one."""
+    logarithms_at: NDArray[np.int64]
+    """int64 (strip,), the addresses of these rows."""
     columns: NDArray[np.float64]
     """float64 (strip · columns.stride,), raw rows as columns, in single or double precision, where they are
     no features.
@@ -296,6 +300,8 @@ class Engine:
         rows.reshape(-1, p.width)[:, p.n_converted :] = 0.0
         return Room(
             rows=rows,
+            logarithms=aligned_empty(STRIP_ROWS * p.log_scale.stride, np.float64),
+            logarithms_at=ints(STRIP_ROWS),
             columns=aligned_empty(STRIP_ROWS * p.columns.stride, np.float64),
             columns_at=ints(STRIP_ROWS),
             norm=np.empty(padded, np.float32),

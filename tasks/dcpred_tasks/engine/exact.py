@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import Columns, columns_of, raw_gaps
+from dcpred_tasks.engine.columns import Columns, LogScale, columns_of, log_scale_of, raw_gaps
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernel_families import FAMILIES
 
@@ -33,7 +33,11 @@ class Exact(NamedTuple):
     columns: Columns
     """How raw features become columns, where some are coded or have an indicator."""
     gap: FloatArray
-    """float64 (n_features,), what stands for a gap, in raw units; (0,) where NaN is a bad value."""
+    """float64 (n_features,), what stands for a gap, on the scale of its feature; (0,) where NaN is a bad
+    value.
+    """
+    log_scale: LogScale
+    """The features on a logarithmic scale."""
     shift: FloatArray
     """float64 (n_columns,), μ in raw units."""
     factor: FloatArray
@@ -86,6 +90,7 @@ def exact_arrays(model: Model) -> Exact:
         lower_bound=model.triangle_bound == "lower",
         columns=columns_of(model),
         gap=_own(raw_gaps(model), ACC_DTYPE),
+        log_scale=log_scale_of(model),
         shift=_own(model.scaling.shift, ACC_DTYPE),
         factor=_own(model.scaling.factor, ACC_DTYPE),
         starts=_own(model.tree.starts, np.int64),

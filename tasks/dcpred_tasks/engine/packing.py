@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import Columns, Gaps, columns_of, gaps_of
+from dcpred_tasks.engine.columns import Columns, Gaps, LogScale, columns_of, gaps_of, log_scale_of
 from dcpred_tasks.engine.digits import Digits, digits_of
 from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
@@ -92,6 +92,7 @@ class Packed(NamedTuple):
     """Columns that they become, as `columns` says: n_features where none is coded or has an indicator."""
     columns: Columns
     gaps: Gaps
+    log_scale: LogScale
     n_outputs: int
     """Decision values of a row."""
     n_converted: int
@@ -213,6 +214,7 @@ def pack(model: Model) -> Packed:
         n_columns=model.n_columns,
         columns=columns_of(model),
         gaps=gaps_of(model, conversion),
+        log_scale=log_scale_of(model),
         n_outputs=model.n_outputs,
         n_converted=len(conversion.feature),
         width=-(-max(n_held, 1) // LANES) * LANES,

@@ -16,6 +16,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine.layout import NOWHERE
 from dcpred_tasks.engine_source.compilation import called, compiled, inlined
 from dcpred_tasks.engine_source.row_conversion import read_row
+from dcpred_tasks.engine_source.row_logarithms import read_logarithms
 from dcpred_tasks.model.kernel_families import FAMILIES, Sum
 
 SQUARES, ABSOLUTE = int(Sum.SQUARES), int(Sum.ABSOLUTE)
@@ -44,12 +45,16 @@ kernel_value = _value_of(0)
 
 @called
 def read_columns(q, source, i, room):
-    """The columns of raw row i into room.x: the raw features themselves where none is coded, and none has an
-    indicator.
+    """The columns of raw row i into room.x: the raw features themselves, or their logarithms, where none is
+    coded, and none has an indicator.
     """
     n, last_own = len(q.columns.first), len(room.x) - len(q.columns.indicated)
     raw = room.raw if n > 0 else room.x
-    read_row(source.code, source.address + i * source.stride, len(raw), raw)
+    address = source.address + i * source.stride
+    if len(q.log_scale.rate) > 0:
+        read_logarithms(source.code, address, len(raw), q.log_scale.centre, q.log_scale.rate, raw)
+    else:
+        read_row(source.code, address, len(raw), raw)
     for k in range(len(q.columns.indicated)):
         room.x[last_own + k] = 1.0 if np.isnan(raw[q.columns.indicated[k]]) else 0.0
     for f in range(len(q.gap)):

@@ -22,6 +22,7 @@ from dcpred_tasks.engine_source.llvm import LINE
 from dcpred_tasks.engine_source.row_columns import admit_gaps, copy_rows, to_columns
 from dcpred_tasks.engine_source.row_conversion import load_rows, load_some
 from dcpred_tasks.engine_source.row_gaps import load_gap_rows
+from dcpred_tasks.engine_source.row_logarithms import to_logarithms
 from dcpred_tasks.model.kernel_families import Sum
 
 PRODUCTS, SQUARES, ABSOLUTE = int(Sum.PRODUCTS), int(Sum.SQUARES), int(Sum.ABSOLUTE)
@@ -159,21 +160,51 @@ def load(p, source, n, factor, double_factor, step, high, low, centres, at, look
     """Convert the rows at n addresses into `rows`, row r less the centre whose parts are high, low and
     centres from element at[r] on; its factors begin at element step · at[r]. Where features are skipped, the
     first `look` of each raw row, or of its columns, are searched for infinity, and for NaN unless it is a
-    gap. Rows of coded features, and of indicators, become columns a strip at a time.
+    gap. Rows with logarithms, or with columns of coded features and indicators, are made a strip at a time.
     """
-    code, strip, through_columns = source.code, n, len(p.columns.first) > 0
+    given, strip = source.code, n
+    through_logarithms, through_columns = len(p.log_scale.rate) > 0, len(p.columns.first) > 0
+    if through_logarithms:
+        given, strip = DOUBLE_CODE, STRIP_ROWS
+    code = given
     if through_columns:
         code, strip = DOUBLE_CODE, STRIP_ROWS
-        if source.itemsize <= 2 or source.code == SINGLE_CODE:  # row_columns.SINGLES
+        if not through_logarithms and (source.itemsize <= 2 or given == SINGLE_CODE):  # row_columns.SINGLES
             code = SINGLE_CODE
     for first in range(0, n, max(strip, 1)):
         count, where = min(strip, n - first), address[first:]
+        if through_logarithms:
+            load_logarithms(p, source.code, where, count, room)
+            where = room.logarithms_at
         if through_columns:
-            load_columns(p, source.code, where, count, room)
+            load_columns(p, given, where, count, room)
             where = room.columns_at
         own = rows[first * p.width :]
         scaling = factor, double_factor, step
         _load(p, code, count, *scaling, high, low, centres, at[first:], look, where, norm[first:], own)
+
+
+@called
+def load_logarithms(p, code, address, n, room):
+    """At most a strip of rows, with features on a logarithmic scale, into room.logarithms; their addresses
+    into room.logarithms_at.
+    """
+    if CHECKED:
+        touch(room.logarithms, 0, n * p.log_scale.stride)
+        touch(room.logarithms_at, 0, n)
+        touch(p.log_scale.centre, 0, p.n_features)
+        touch(p.log_scale.rate, 0, p.n_features)
+    to_logarithms(
+        code,
+        address,
+        n,
+        p.n_features,
+        p.log_scale.centre,
+        p.log_scale.rate,
+        p.log_scale.stride,
+        room.logarithms,
+        room.logarithms_at,
+    )
 
 
 @called

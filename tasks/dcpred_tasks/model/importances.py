@@ -52,10 +52,12 @@ def _deviations(model: Model) -> FloatArray:
         return np.full(model.n_columns, np.nan)
     if coding is None:
         return reference.sd
+    of_features = reference.sd if coding.symlog is None else coding.symlog.deviations(reference.sd)
+    of_columns = of_features[coding.source]
     if sureness is None:
-        return np.where(np.isnan(coding.code), reference.sd[coding.source], np.nan)
+        return np.where(np.isnan(coding.code), of_columns, np.nan)
     means = sureness.novelty.point / sureness.novelty.factor
     factor = np.where(model.scaling.factor == 0, np.inf, model.scaling.factor)
     mean = model.scaling.shift + np.average(means, axis=0, weights=_weights(model)) / factor
     share = np.clip(mean, 0.0, 1.0)
-    return np.where(np.isnan(coding.code), reference.sd[coding.source], np.sqrt(share * (1.0 - share)))
+    return np.where(np.isnan(coding.code), of_columns, np.sqrt(share * (1.0 - share)))

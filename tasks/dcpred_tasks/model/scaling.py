@@ -1,5 +1,5 @@
 """Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
-they become where some are coded or gaps are known.
+they become where some are coded or on a logarithmic scale, or gaps are known.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.coding import Coding
+from dcpred_tasks.model.symlog import symlog_of
 
 BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets
 LEARNED = ("learned", "sharpened")
@@ -62,30 +63,28 @@ class Scaling:
         return out
 
     def raw(self, points: FloatArray) -> FloatArray:
-        """Raw rows of scaled points (n, n_columns), float64 (n, n_features): μ in columns of factor 0, of a
-        coded feature the code whose column is largest, and a gap where an indicator is nearer to 1 than to 0.
+        """Raw rows of scaled points (n, n_columns), float64 (n, n_features), with μ in columns of factor 0.
+        Of coded features and gaps see `Coding.raw`.
         """
         columns = self.shift + points / np.where(self.factor == 0, np.inf, self.factor)
-        if self.coding is None:
-            return columns
-        rows = columns[:, self.coding.first]
-        for feature in self.coding.features:
-            own = self.coding.columns(feature)
-            rows[:, feature] = self.coding.code[own][columns[:, own].argmax(axis=1)]
-        of, tail = self.coding.indicated, columns[:, self.coding.n_own :]
-        rows[:, of] = np.where(tail > 0.5, np.nan, rows[:, of])
-        return rows
+        return columns if self.coding is None else self.coding.raw(columns)
 
     def of_features(self) -> "Scaling":
         """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
-        least code, and has the factor 0 where all of its columns have. A gap stays one.
+        least code, and has the factor 0 where all of its columns have; so has one on a logarithmic scale,
+        which else is moved to the scale's centre. A gap stays one.
         """
         if self.coding is None:
             return self
         coded, first = self.coding.is_coded, self.coding.first
         counts = np.logical_or.reduceat(self.factor[: self.coding.n_own] != 0, first)
         shift = np.where(coded, self.coding.lowest, self.shift[first])
-        return Scaling(shift, np.where(coded, counts.astype(ACC_DTYPE), self.factor[first]))
+        factor = np.where(coded, counts.astype(ACC_DTYPE), self.factor[first])
+        if self.coding.symlog is not None:
+            centre, rate = self.coding.symlog.centre, self.coding.symlog.rate
+            shift = np.where(rate > 0, centre, shift)
+            factor = np.where((rate > 0) & (factor != 0), rate, factor)
+        return Scaling(shift, factor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its arrays by name, those of the coding among them where there is one."""
@@ -110,7 +109,7 @@ class Scaling:
             return Scaling(shift, factor)
         source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
         gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
-        return Scaling(shift, factor, Coding(source, code, gap))
+        return Scaling(shift, factor, Coding(source, code, gap, symlog_of(arrays)))
 
 
 def fit_scaling(
