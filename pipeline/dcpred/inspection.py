@@ -60,6 +60,7 @@ def _model(place: Place) -> dict[str, Any]:
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),
         "gaps": _gaps(model, artifact.feature_names),
+        "log_scale": _log_scale(model, artifact.feature_names),
         "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
@@ -85,6 +86,7 @@ def _model(place: Place) -> dict[str, Any]:
         "settings": {
             "categorical": Settings.categorical,
             "missing": Settings.missing,
+            "symlog": Settings.symlog,
             **artifact.body["settings"],
         },
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
@@ -99,6 +101,25 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
         return []
     return [
         {"feature": f, "name": names[f] if names else None, "codes": coding.codes(f)} for f in coding.features
+    ]
+
+
+def _log_scale(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
+    """The features on a symmetric logarithmic scale: its middle, and up to which distance from that it is
+    linear.
+    """
+    coding = model.scaling.coding
+    if coding is None or coding.symlog is None:
+        return []
+    scale = coding.symlog
+    return [
+        {
+            "feature": f,
+            "name": names[f] if names else None,
+            "centre": float(scale.centre[f]),
+            "linear_to": float(1.0 / scale.rate[f]),
+        }
+        for f in scale.features
     ]
 
 

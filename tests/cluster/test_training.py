@@ -182,6 +182,18 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
+def test_logarithmic_scales_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+    data = Classes(np.exp(2 * many.X).astype(np.float32), many.y)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
+    zarr.open_array(group / "X").attrs["feature_names"] = [f"x{i}" for i in range(data.X.shape[1])]
+    run(group, tmp_path / "model", settings=replace(NEW, symlog="x0,x2"))
+    stored = read_model(tmp_path / "model", support=True)
+    check_same_bits(stored, in_memory(data, replace(NEW, symlog="0,2")))
+    assert stored.scaling.coding is not None
+    assert stored.scaling.coding.symlog is not None
+    assert stored.scaling.coding.symlog.features == [0, 2]
+
+
 def test_gaps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
     rng = np.random.default_rng(0)
     X = np.column_stack([many.X, np.full(len(many.X), 3)]).astype(np.float32)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
-from dcpred.training.gap_report import describe_gaps, gaps_in_words
+from dcpred.training.column_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.model.coding import Coding, coded_columns

@@ -15,7 +15,13 @@ def inspected(r: dict[str, Any]) -> str:
     schema = r.get("schema")
     _flatten(
         "",
-        {**{key: r[key] for key in r if key != "schema"}, **_coded(r), **_gaps(r), **_unpredicted(r)},
+        {
+            **{key: r[key] for key in r if key != "schema"},
+            **_coded(r),
+            **_gaps(r),
+            **_log_scale(r),
+            **_unpredicted(r),
+        },
         pairs,
     )
     pairs += schema_lines(schema) if schema else []
@@ -47,6 +53,16 @@ def _gaps(r: dict[str, Any]) -> dict[str, Any]:
     }
     more = len(found["features"]) - len(most)
     return {"gaps": told | ({"further features": more} if more else {}) or "known, and in no sampled row"}
+
+
+def _log_scale(r: dict[str, Any]) -> dict[str, Any]:
+    """Of each feature on a logarithmic scale where that is linear."""
+    if not r.get("log_scale"):
+        return {}
+    told = {
+        _named(one): f"linear within {one['linear_to']:.4g} of {one['centre']:.6g}" for one in r["log_scale"]
+    }
+    return {"log_scale": told}
 
 
 def _named(one: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
-from dcpred.training.gap_report import gaps_in_words
+from dcpred.training.column_report import gaps_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8

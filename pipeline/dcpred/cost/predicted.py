@@ -83,12 +83,16 @@ def predict_cost(model: Model) -> PredictedCost:
 
 def _convert_ns(model: Model) -> float:
     """One conversion of a row: of features that lie side by side, or of the columns that they become first.
-    Where gaps are known, every number is looked at, and with indicators the row is copied.
+    Where gaps are known, every number is looked at, and with indicators the row is copied. Logarithms are of
+    whole vectors.
     """
     d, columns, coding = model.n_features, model.n_columns, model.scaling.coding
     if coding is None:
         return 4.0 + 0.424 * d
     own = 7.0 + 0.55 * d + 0.4 * columns if coding.is_coded.any() else 4.0 + 0.424 * columns
+    if coding.symlog is not None:
+        lanes = next(n for n in (LANES, 4, 1) if d >= n)
+        own += 0.55 * lanes * -(-d // lanes)
     if coding.gap is not None:
         own += 0.8 + 0.07 * columns
     if len(coding.indicated) and not coding.is_coded.any():

@@ -24,8 +24,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators.class_names import named
 from dcpred.execution.progress import reporter
+from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
-from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
@@ -224,8 +224,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             )
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
-            told = gaps_in_words(describe_gaps(self.model_.scaling, survey, self._feature_names()))
-            if told:
+            for told in columns_in_words(self.model_.scaling, survey, self._feature_names()):
                 reporter(self.verbose).say(told)
         self._remember(settings)
 

@@ -61,6 +61,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         most frequent code. indicate: the same, and every feature with gaps gets a column that says where they
         are; features that are listed get one, and no others do. auto: refuse where no training row has a gap;
         else as impute, with such a column for features where it lets rows that are held out do better.
+    symlog : str, default "auto"
+        Features on a symmetric logarithmic scale about their median: amounts of which few rows have many
+        times what most have. auto: with learned scaling those of the longest tails, if rows that are held out
+        surely do better so. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -164,6 +168,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
+        symlog: str | Sequence[int | str] = "auto",
         overlap: int | None = None,
         halo_weight: float | None = None,
         landmarks: int | None = None,
@@ -204,6 +209,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing
+        self.symlog = symlog
         self.overlap = overlap
         self.halo_weight = halo_weight
         self.landmarks = landmarks

@@ -143,8 +143,9 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         charts.bars(axes, [called(j) for j in shown], values, [f"{v:.1f}" for v in values])
         axes.set_xlabel("share of squared distances, %")
 
-    coded = model.scaling.coding if model.sureness is None else None
-    unused = int((shares == 0).sum()) - (len(coded.features) if coded else 0)
+    coding = model.scaling.coding
+    coded = coding.features if coding is not None and model.sureness is None else []
+    unused = int((shares == 0).sum()) - len(coded)
     text = (
         f"The model compares rows by their distance in scaled features. {called(shown[0])} makes"
         f" {percent(float(shares[shown[0]]))} of its square in the mean, so that it decides most which rows"
@@ -153,7 +154,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     if unused:
         text += f" {counted(unused, 'feature has', 'features have')} no part in it."
     if coded:
-        text += f" {counted(len(coded.features), 'coded feature is', 'coded features are')} left out."
+        text += f" {counted(len(coded), 'coded feature is', 'coded features are')} left out."
     reference = model.reference
     assert reference is not None
     lines = [

@@ -11,8 +11,8 @@ import numpy as np
 from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
+from dcpred.training.column_report import columns_in_words, describe_gaps
 from dcpred.training.forecast import forecast_training
-from dcpred.training.gap_report import describe_gaps, gaps_in_words
 from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
@@ -77,7 +77,7 @@ class TrainReport:
     thinned_leaves: int
     """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
     gaps: dict[str, Any] = field(default_factory=dict)
-    """What became of gaps (gap_report.describe_gaps)."""
+    """What became of gaps (column_report.describe_gaps)."""
     already_trained: bool = False
     """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -251,7 +251,7 @@ class Training:
             scaling = self.scaling or learn_scaling(sample.X, sample.target, sample.weight, survey, settings)
             division = divide(scaling, sample.X, sample.weight, survey, settings)
         if self.known is None:  # A search has told it before.
-            self.tell_gaps(scaling, survey)
+            self.tell_columns(scaling, survey)
         stored = StoredDivision(
             division.scaling,
             flatten(division.root),
@@ -263,10 +263,9 @@ class Training:
             write_division(self.job, stored)
         return division
 
-    def tell_gaps(self, scaling: Scaling, survey: Survey) -> None:
-        """Say what gaps become, where the model knows them."""
-        told = gaps_in_words(describe_gaps(scaling, survey, self._names()))
-        if told:
+    def tell_columns(self, scaling: Scaling, survey: Survey) -> None:
+        """Say what features become."""
+        for told in columns_in_words(scaling, survey, self._names()):
             self.say.say(told)
 
     def _names(self) -> list[str] | None:

@@ -144,7 +144,7 @@ class TrialTrees:
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():
             check_scaled(scaling, survey)
-        self.training.tell_gaps(self.learned["learned"], survey)
+        self.training.tell_columns(self.learned["learned"], survey)
         seconds["scaling"] = perf_counter() - begin
         begin = perf_counter()
         base = best_base(metric.scores, start.task)

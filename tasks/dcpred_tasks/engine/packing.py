@@ -206,7 +206,6 @@ def pack(model: Model) -> Packed:
     by_products = ~wide & (model.kernel.family.sum != Sum.ABSOLUTE)
     digits = digits_of(groups, group_at, counts, by_products & allowed())
     by_digits = digits.group_at >= 0
-    left, right = (np.concatenate([getattr(t, side) for t in terms]) for side in ("left", "right"))
     present, term_weights, weights = _output_weights(terms, model.n_outputs)
     high, low, middle = halves(conversion, means, factors_of_leaves(model, conversion))
     return Packed(
@@ -243,8 +242,8 @@ def pack(model: Model) -> Packed:
         absolute=model.kernel.family.sum == Sum.ABSOLUTE,
         n_landmarks=np.array([t.n_landmarks for t in terms]),
         pair_at=_offsets(len(t.left) for t in terms),
-        left=left,
-        right=right,
+        left=np.concatenate([t.left for t in terms]),
+        right=np.concatenate([t.right for t in terms]),
         weight_at=_offsets(w.size for w in weights),
         weights=aligned(np.concatenate([w.ravel() for w in weights]).astype(np.float32)),
         present_at=_offsets(map(len, present)),

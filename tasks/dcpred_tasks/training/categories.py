@@ -25,19 +25,17 @@ LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features
 # With "auto": different values of a candidate, at least, and columns of all candidates together, at most.
 FEWEST_AUTO, MOST_COLUMNS = 3, 512
 FIRST_ROWS = 4_096  # rows whose values tell whether a feature may be a candidate
+REMEDY = "number its categories from 0 on, or leave it out"
 RAREST = 10  # sampled rows of a value that has a column
 
 
-class UncodedError(SettingsError):
-    """A feature that is named cannot be coded: its number, and why."""
+class FeatureError(SettingsError):
+    """A feature that a setting names cannot be what the setting says: its number, why, and what to do."""
 
-    def __init__(self, feature: int, why: str, name: str | None = None) -> None:
+    def __init__(self, setting: str, feature: int, why: str, remedy: str, name: str | None = None) -> None:
         told = feature if name is None else repr(name)
-        super().__init__(
-            f"categorical names the feature {told}, but {why}; number its categories from 0 on, or leave it"
-            " out"
-        )
-        self.feature, self.why = feature, why
+        super().__init__(f"{setting} names the feature {told}, but {why}; {remedy}")
+        self.setting, self.feature, self.why, self.remedy = setting, feature, why, remedy
 
 
 @contextmanager
@@ -45,14 +43,15 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
     """What is refused inside tells the names of features instead of their numbers, where there are names."""
     try:
         yield
-    except UncodedError as error:
+    except FeatureError as error:
         if names is None:
             raise
-        raise UncodedError(error.feature, error.why, names[error.feature]) from None
+        name = names[error.feature]
+        raise FeatureError(error.setting, error.feature, error.why, error.remedy, name) from None
 
 
 def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | None = None) -> Settings:
-    """Settings whose `categorical` and `missing` name features by numbers. What is in quotes is a name;
+    """Settings that name features by numbers. What is in quotes is a name;
     digits are a number, so that settings which are numbered stay as they are.
 
     Raises SettingsError for a feature that the data do not have.
@@ -61,7 +60,7 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
     for name, text in texts.items():
         if text not in OF_FEATURES[name]:
             texts[name] = _numbered(name, text, names, n_features)
-    return replace(settings, categorical=texts["categorical"], missing=texts["missing"])
+    return replace(settings, **texts)  # type: ignore[arg-type]
 
 
 def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: int | None) -> str:
@@ -107,8 +106,11 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
     places  the feature of each column that is one as it is, where settings number columns of a table: other
             columns that they name are left out
     """
-    if places is not None and settings.missing not in OF_FEATURES["missing"]:
-        settings = replace(settings, missing=_text(_placed(settings.missing, places), False) or "impute")
+    for name, nothing in (("missing", "impute"), ("symlog", NONE)):
+        text = str(getattr(settings, name))
+        if places is not None and text not in OF_FEATURES[name]:
+            placed = _text(_placed(text, places), False) or nothing
+            settings = replace(settings, **{name: placed})  # type: ignore[arg-type]
     if settings.categorical == NONE or (not coded and places is None):
         return settings
     own = _placed(settings.categorical, places)
@@ -133,6 +135,12 @@ def _text(features: Iterable[int], of_others: bool) -> str:
 
 def _looks_at_others(text: str) -> bool:
     return AUTO in {part for part, _ in parts(text)}
+
+
+def check_present(setting: str, features: Sequence[int], n_features: int) -> None:
+    """Raise SettingsError where a setting names features, ascending, of which data have not the last."""
+    if features and features[-1] >= n_features:
+        raise _absent(setting, features[-1], n_features)
 
 
 def _absent(setting: str, feature: int, n_features: int) -> SettingsError:
@@ -192,21 +200,20 @@ def _named(
     """The values of features that were named that have a column. Raises SettingsError for one that cannot be
     coded; where it was named `alone`, that a feature has a single code is told, too.
     """
-    if features and features[-1] >= sample.shape[1]:
-        raise _absent("categorical", features[-1], sample.shape[1])
+    check_present("categorical", features, sample.shape[1])
     codes = {}
     for feature in features:
         values, counts = _values(sample[:, feature])
         wrong = _not_codes(values)
         if wrong:
-            raise UncodedError(feature, wrong)
+            raise FeatureError("categorical", feature, wrong, REMEDY)
         if len(own := _with_columns(values, counts)):
             codes[feature] = own
         elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so that it has a single code"
-            raise UncodedError(feature, why)
+            raise FeatureError("categorical", feature, why, REMEDY)
     return codes
 
 

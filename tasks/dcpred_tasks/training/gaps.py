@@ -1,5 +1,5 @@
 """What gaps become: the raw value that stands for them in each feature, and which features get an indicator.
-With codes these are the columns that raw features become (model/coding.py).
+With codes and logarithmic scales these are the columns that raw features become (model/coding.py).
 """
 
 from dataclasses import replace
@@ -14,6 +14,7 @@ from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.gap_choice import worth_indicating
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.symlog_choice import on_log_scale
 
 
 def choose_columns(
@@ -30,8 +31,19 @@ def choose_columns(
     weight  float64 (n,), > 0, sample weights
     survey  of all rows
 
-    Raises SettingsError for a feature that cannot be coded.
+    Raises SettingsError for a feature that cannot be coded, or on a logarithmic scale.
     """
+    coding = _coded_or_with_gaps(sample, target, weight, survey, settings)
+    return on_log_scale(coding, sample, target, weight, settings)
+
+
+def _coded_or_with_gaps(
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    survey: Survey,
+    settings: Settings,
+) -> Coding | None:
     if not knows_gaps(survey, settings):
         codes = choose_codes(sample, target, weight, settings)
         return coded_columns(sample.shape[1], codes)
@@ -53,8 +65,10 @@ def choose_columns(
 
 
 def as_chosen(settings: Settings, coding: Coding) -> Settings:
-    """Settings that ask for the coded features and the indicators of this coding."""
+    """Settings that ask for the coded features, the indicators and the logarithmic scales of this coding."""
     codes, of = coding.features, coding.indicated
+    if coding.symlog is not None:
+        settings = replace(settings, symlog=as_text(coding.symlog.features))
     if codes:
         settings = replace(settings, categorical=as_text(codes))
     if coding.gap is not None:

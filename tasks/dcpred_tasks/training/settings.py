@@ -2,9 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import TypeVar
+from dataclasses import asdict, dataclass, fields
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.basis import BOUNDS
@@ -14,6 +12,7 @@ from dcpred_tasks.model.scaling import SCALINGS
 from dcpred_tasks.training.feature_list import listed
 from dcpred_tasks.training.machine_settings import DISTANCE, check_compact, check_machine
 from dcpred_tasks.training.number_ranges import TINY, range_in_words
+from dcpred_tasks.training.setting_fields import setting
 from dcpred_tasks.training.task_settings import of_other_task
 
 TASKS = ("classification", "regression")
@@ -22,52 +21,26 @@ LOSSES = ("hinge", "logistic", DISTANCE)
 CATEGORICAL = AUTO, NONE = "auto", "none"
 MISSING = (AUTO, "refuse", "impute", "indicate")
 # Settings that list features, and what else they may be.
-OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
+OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING, "symlog": (AUTO, NONE)}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "missing", "machine", "basis", "size", "tolerance", "calibrate")
-T = TypeVar("T")
+LATER = ("categorical", "missing", "symlog", "machine", "basis", "size", "tolerance", "calibrate")
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
-
-
-def _setting(
-    default: T,
-    meaning: str,
-    *,
-    choices: Sequence[str] = (),
-    low: float | None = None,
-    high: float = math.inf,
-    unit: str = "",
-    zero: str = "",
-    more: str = "",
-) -> T:
-    """A field, with what is told and checked about it: its choices, or its range from `low` to `high` in
-    `unit`, or both; `zero` is what 0 stands for, and `more` what it may be beside its choices.
-    """
-    told = {
-        "meaning": meaning,
-        "choices": tuple(choices),
-        "range": None if low is None else (low, high),
-        "unit": unit,
-        "zero": zero,
-        "more": more,
-    }
-    return field(default=default, metadata=told)
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a model is trained. `describe_settings` tells meaning, range and default of every setting."""
 
-    task: str = _setting("classification", "What is learned: classes or numbers.", choices=TASKS)
+    task: str = setting("classification", "What is learned: classes or numbers.", choices=TASKS)
     # features and tree
-    scaling: str = _setting(
+    scaling: str = setting(
         "standard",
         "How features are scaled. learned: a factor for each feature, such that near rows have like targets;"
         " a feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that"
         " few features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.",
         choices=SCALINGS,
     )
-    categorical: str = _setting(
+    categorical: str = setting(
         "auto",
         "Features whose values are codes and not amounts: each becomes a column for every value but the most"
         " frequent one, rare ones and those that no training row has. Categories of tables are coded in any"
@@ -76,7 +49,7 @@ class Settings:
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
     )
-    missing: str = _setting(
+    missing: str = setting(
         "auto",
         "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
         " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
@@ -86,7 +59,15 @@ class Settings:
         choices=MISSING,
         more="features as 3,7 or 0-41, or their names",
     )
-    n_leaves: int = _setting(
+    symlog: str = setting(
+        "auto",
+        "Features on a symmetric logarithmic scale about their median: amounts of which few rows have many"
+        " times what most have. auto: with learned scaling those of the longest tails, if rows that are held"
+        " out surely do better so. none: no feature.",
+        choices=(AUTO, NONE),
+        more="features as 3,7 or 0-41, or their names",
+    )
+    n_leaves: int = setting(
         0,
         "Leaves to aim at, rounded down to a power of two. More leaves make training cheaper.",
         low=0,
@@ -94,15 +75,15 @@ class Settings:
         unit="leaves",
         zero="one leaf for every 1,000 rows, at most 4,096",
     )
-    max_leaf_rows: int = _setting(
+    max_leaf_rows: int = setting(
         8_000, "A leaf with more rows is split again.", low=2, high=10**6, unit="rows"
     )
-    min_leaf_rows: int = _setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
-    sample_rows: int = _setting(
+    min_leaf_rows: int = setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
+    sample_rows: int = setting(
         100_000, "Rows that the scaling and the tree are learned from.", low=16, high=10**8, unit="rows"
     )
     # local kernel machines
-    local_rows: int = _setting(
+    local_rows: int = setting(
         8_000,
         "Rows of a leaf that train its local machine, or another machine that is made of it, at most. They"
         " bound the memory of a task: 8 bytes times the square of this number.",
@@ -110,8 +91,8 @@ class Settings:
         high=100_000,
         unit="rows",
     )
-    kernel: str = _setting("rbf", "Kernel of the local machines and of the landmarks.", choices=KERNELS)
-    gamma: float | str = _setting(
+    kernel: str = setting("rbf", "Kernel of the local machines and of the landmarks.", choices=KERNELS)
+    gamma: float | str = setting(
         "scale",
         "γ of the local machines, in scaled features. scale: 1 / (features × variance), or 1 with"
         " learned scaling (rbf, Matérn). median: in each leaf 1 / the median squared distance of its rows, or"
@@ -120,42 +101,42 @@ class Settings:
         low=TINY,
         high=_LARGEST_GAMMA,
     )
-    degree: int = _setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
-    coef0: float = _setting(1.0, "Constant term of the polynomial kernel.", low=0)
-    C: float = _setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
-    ridge: float = _setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
-    class_weight: str = _setting(
+    degree: int = setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
+    coef0: float = setting(1.0, "Constant term of the polynomial kernel.", low=0)
+    C: float = setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
+    ridge: float = setting(1e-2, "Ridge λ of the local machines, for numbers.", low=TINY)
+    class_weight: str = setting(
         "none", "Weight of the classes. balanced: all classes weigh the same.", choices=("none", "balanced")
     )
-    keep_support_vectors: bool = _setting(
+    keep_support_vectors: bool = setting(
         False, "Keep the local machines in the model. Early prediction needs them."
     )
-    calibrate: bool = _setting(
+    calibrate: bool = setting(
         True,
         "Measure on rows that are held out of a second fit of some leaves how sure predictions are:"
         " probabilities, intervals and novelty need it.",
     )
     # other systems
-    machine: str = _setting(
+    machine: str = setting(
         COMPACT,
         "What predicts in a leaf. compact: landmarks and pseudo-landmarks. Others are listed under Other"
         " systems.",
         choices=(COMPACT, *MACHINES),
     )
-    basis: str = _setting(
+    basis: str = setting(
         LANDMARKS,
         "What the machine of a leaf is linear in. landmarks: their kernel values, with pseudo-landmarks."
         " Others are listed under Other systems.",
         choices=(LANDMARKS, *BASES),
     )
-    size: int = _setting(
+    size: int = setting(
         0,
         "How large another basis or machine is: what it counts is listed under Other systems.",
         low=0,
         high=10**6,
         zero="what suits it",
     )
-    tolerance: float = _setting(
+    tolerance: float = setting(
         0.0,
         "How far another machine may be off. adapt_svm: τ, the largest variance of a group in squared means,"
         " beyond which it is computed exactly. support_tree: the error, in standard deviations of decision"
@@ -164,7 +145,7 @@ class Settings:
         zero="what suits it",
     )
     # overlap
-    overlap: int = _setting(
+    overlap: int = setting(
         1,
         "Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of"
         " leaves.",
@@ -172,44 +153,44 @@ class Settings:
         high=64,
         unit="leaves",
     )
-    halo_weight: float = _setting(
+    halo_weight: float = setting(
         0.3, "Weight of a row in the compact models of leaves that are not its own.", low=0, high=1
     )
     # compact models
-    landmarks: int = _setting(
+    landmarks: int = setting(
         16, "Landmarks of each leaf: exact kernel values in each prediction.", low=1, high=10_000
     )
-    landmark_floor: float = _setting(
+    landmark_floor: float = setting(
         0.3,
         "Share of uniform weight where k-means finds landmarks; the rest of the weight is α². 0 is the"
         " paper's way.",
         low=0,
         high=1,
     )
-    products: int = _setting(
+    products: int = setting(
         64,
         "Pseudo-landmarks of each leaf that are products of two kernel values; none with loss=distance.",
         low=0,
         high=10**6,
     )
-    triangle: int = _setting(
+    triangle: int = setting(
         0,
         "Pseudo-landmarks of each leaf by the triangle inequality. They need a stationary kernel, and"
         " refine=false.",
         low=0,
         high=10**6,
     )
-    triangle_bound: str = _setting(
+    triangle_bound: str = setting(
         "lower", "Bound on the distance that the triangle inequality gives.", choices=BOUNDS
     )
-    nystrom_rows: int = _setting(
+    nystrom_rows: int = setting(
         500,
         "Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper).",
         low=2,
         high=100_000,
         unit="rows",
     )
-    head_gamma: float = _setting(
+    head_gamma: float = setting(
         0.0,
         "γ that landmarks start with. Few landmarks like a smaller one. With gamma=median it is a factor"
         " of γ.",
@@ -217,21 +198,21 @@ class Settings:
         high=_LARGEST_GAMMA,
         zero="that of the local machines",
     )
-    head_C: float = _setting(
+    head_C: float = setting(
         0.0, "C of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
     )
-    head_ridge: float = _setting(
+    head_ridge: float = setting(
         0.0, "Ridge λ of the Nyström machine, with refine=false.", low=0, zero="that of the local machines"
     )
-    refine: bool = _setting(
+    refine: bool = setting(
         True,
         "Move landmarks, their γ and the output weights together until the loss is small. false: the paper's"
         " Nyström machine.",
     )
-    refine_steps: int = _setting(
+    refine_steps: int = setting(
         100, "L-BFGS steps of the refinement, at most.", low=1, high=100_000, unit="steps"
     )
-    refine_epochs: int = _setting(
+    refine_epochs: int = setting(
         0,
         "Passes of stochastic steps over the rows of a leaf, instead of refine_steps. They are better and"
         " faster in leaves of many thousand rows.",
@@ -240,26 +221,26 @@ class Settings:
         unit="passes",
         zero="none",
     )
-    loss: str = _setting(
+    loss: str = setting(
         "hinge",
         "Loss of the refinement, for classes. hinge: the squared hinge of each class against the rest."
         " logistic: the logistic loss, over all classes of a leaf together. distance: hinge, beside the"
         " distance to the local SVM, whose γ all landmarks have; with the rbf kernel, without products.",
         choices=LOSSES,
     )
-    refine_ridge: float = _setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
-    leaf_scaling: bool = _setting(
+    refine_ridge: float = setting(1e-3, "Penalty on the output weights in the refinement.", low=0)
+    leaf_scaling: bool = setting(
         False,
         "Features get other factors in each leaf, which refinement learns with the landmarks. They help where"
         " leaves are of different nature and have rows enough, numbers more than classes.",
     )
-    guide: float = _setting(
+    guide: float = setting(
         0.0,
         "Share of the loss of the refinement that is the distance to the local SVM, for classes.",
         low=0,
         high=1,
     )
-    seed: int = _setting(
+    seed: int = setting(
         0, "Start of every random choice. The same seed gives the same model.", low=0, high=2**31 - 1
     )
 

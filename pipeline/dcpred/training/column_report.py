@@ -1,4 +1,4 @@
-"""What is told of gaps where a model is trained: in progress, and in reports."""
+"""What is told of gaps and logarithmic scales where a model is trained: in progress, and in reports."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,6 +51,21 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     if found["without_values"]:
         said.append(f"{_listed(found['without_values'], names)} without any value is left out")
     return "; ".join(said)
+
+
+def log_scale_in_words(scaling: Scaling, names: Sequence[str] | None) -> str | None:
+    """Which features are on a logarithmic scale, None where none is."""
+    if scaling.coding is None or scaling.coding.symlog is None:
+        return None
+    own = scaling.coding.symlog.features
+    told = {} if names is None else {str(feature): str(names[feature]) for feature in own}
+    return f"on a symmetric logarithmic scale {'is' if len(own) == 1 else 'are'} {_listed(own, told)}"
+
+
+def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
+    """Sentences on all that becomes of features, none where they are as they were."""
+    told = gaps_in_words(describe_gaps(scaling, survey, names)), log_scale_in_words(scaling, names)
+    return [sentence for sentence in told if sentence]
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:

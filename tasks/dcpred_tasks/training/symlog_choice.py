@@ -1,0 +1,160 @@
+"""Which features are on a symmetric logarithmic scale (model/symlog.py): those that the setting `symlog`
+names, and with "auto" those of the longest tails, where kernel ridge regressions tell that it pays, on rows
+that are held out.
+
+A tail is how far the outermost of some thousand rows lies from the median, in median distances from it. Short
+tails are left alone: rows are told apart in them by differences that the scale makes small.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.model.coding import Coding, coded_columns
+from dcpred_tasks.model.scaling import LEARNED, fit_scaling
+from dcpred_tasks.model.symlog import Symlog, symlog
+from dcpred_tasks.training.categories import FeatureError, check_present
+from dcpred_tasks.training.coding_choice import (
+    DECISION,
+    FEWEST_ROWS,
+    RIDGES,
+    held_out_losses,
+    held_out_residuals,
+    outputs,
+    squared_distances,
+)
+from dcpred_tasks.training.feature_list import numbers
+from dcpred_tasks.training.labelled_rows import distinct_rows
+from dcpred_tasks.training.settings import AUTO, NONE, Settings
+
+TAILS = (100.0, 40.0, 15.0)  # Features whose tail is at least as long are tried together.
+# Features are on the scale where that leaves this share of the loss, surely by so many standard errors.
+WORTH_IT, SURE = 0.98, 3.0
+
+
+def on_log_scale(
+    coding: Coding | None,
+    sample: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    settings: Settings,
+) -> Coding | None:
+    """The columns of `coding`, which is None for features as they are, with those features on a logarithmic
+    scale that settings ask for; with "auto" and a scaling that does not look at targets, none.
+
+    sample  (n, n_features), real and finite, but for NaN where `coding` knows gaps
+    target  (n,), class numbers or values
+    weight  float64 (n,), > 0
+
+    Raises SettingsError for a feature that cannot be on such a scale.
+    """
+    if settings.symlog == NONE or (settings.symlog == AUTO and settings.scaling not in LEARNED):
+        return coding
+    drawn = np.random.default_rng(settings.seed).permutation(len(sample))[: 2 * sum(DECISION)]
+    coded = np.zeros(sample.shape[1], bool) if coding is None else coding.is_coded
+    if settings.symlog != AUTO:
+        named = numbers(settings.symlog)
+        check_present("symlog", named, sample.shape[1])
+        if both := [f for f in named if coded[f]]:
+            why = "its values are codes, each with a column of its own"
+            raise FeatureError(
+                "symlog", both[0], why, "leave it out, or set categorical so that it is not coded"
+            )
+        return _with(coding, _Tails.of(sample[drawn]).scale(np.isin(np.arange(len(coded)), named)))
+    tails = _Tails.of(sample[drawn])
+    sets = [(tails.length >= length) & ~coded for length in TAILS]
+    tried = [own for k, own in enumerate(sets) if own.any() and (k == 0 or (own != sets[k - 1]).any())]
+    candidates = [_with(coding, tails.scale(own)) for own in tried]
+    if not candidates:
+        return coding
+    return _best(coding, candidates, sample[drawn], target[drawn], weight[drawn], settings.task)
+
+
+@dataclass(frozen=True)
+class _Tails:
+    """Features as some rows (n, n_features) show them.
+
+    centre  (n_features,), their medians
+    rate    (n_features,), 1 / the median distance from these; 0 for a feature that is constant
+    length  (n_features,), the largest distance in median distances
+    """
+
+    rows: FloatArray
+    centre: FloatArray
+    rate: FloatArray
+    length: FloatArray
+
+    @staticmethod
+    def of(sample: NDArray[np.generic]) -> "_Tails":
+        """Those of rows (n, n_features); NaN is a gap. Where most rows have one value, the median distance is
+        that of the others.
+        """
+        rows = np.array(sample, ACC_DTYPE)
+        centre, rate, length = np.zeros((3, rows.shape[1]))
+        for f, column in enumerate(rows.T):
+            there = column[~np.isnan(column)]
+            if not len(there):
+                continue
+            centre[f] = np.median(there)
+            with np.errstate(over="ignore"):
+                distance = np.abs(there - centre[f])
+            width = np.median(distance) or (np.median(distance[distance > 0]) if distance.any() else 0.0)
+            if np.isfinite(1.0 / width if width else np.inf) and np.isfinite(width):
+                rate[f], length[f] = 1.0 / width, distance.max() / width
+        return _Tails(rows, centre, rate, length)
+
+    def scale(self, own: NDArray[np.bool_]) -> Symlog | None:
+        """The scale of some features, bool (n_features,); None where all of them are constant."""
+        rate = np.where(own, self.rate, 0.0)
+        if not rate.any():
+            return None
+        centre = np.where(rate > 0, self.centre, 0.0)
+        there = np.where(np.isnan(self.rows), self.centre, self.rows)
+        return Symlog(centre, rate, symlog((there - centre) * rate).std(axis=0))
+
+
+def _with(coding: Coding | None, scale: Symlog | None) -> Coding | None:
+    if scale is None:
+        return coding
+    if coding is None:
+        return coded_columns(len(scale.rate), {}, symlog=scale)
+    return replace(coding, symlog=scale)
+
+
+def _best(
+    plain: Coding | None,
+    candidates: list[Coding | None],
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    task: str,
+) -> Coding | None:
+    """The candidate whose held-out rows lose least, where they surely lose less than with `plain`."""
+    low, high = (extreme.reduce(X, axis=0).astype(ACC_DTYPE) for extreme in (np.fmin, np.fmax))
+
+    def scaled(coding: Coding | None) -> NDArray[np.float32]:
+        return fit_scaling("standard", X, weight, low, high, coding)(X)
+
+    rows, index = distinct_rows(scaled(plain), target, weight, task)
+    if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
+        return plain
+    n_fit = min(DECISION[0], len(rows.y) // 2)
+    last = np.arange(len(rows.y))[-n_fit - DECISION[1] :]
+    goal, own_weight, n_blocks = (
+        outputs(rows.y, task)[last],
+        rows.weight[last],
+        max(int((low < high).sum()), 1),
+    )
+
+    def losses(coding: Coding | None) -> FloatArray:
+        U = scaled(coding)[index][last]
+        D = squared_distances(U, U[:n_fit])
+        return held_out_losses(held_out_residuals(D, goal, own_weight, n_blocks, RIDGES), own_weight[n_fit:])
+
+    before = losses(plain)
+    least, chosen = min(((losses(one), one) for one in candidates), key=lambda tried: float(tried[0].mean()))
+    gain = before - least
+    sure = gain.mean() > SURE * gain.std() / np.sqrt(len(gain))
+    return chosen if sure and least.mean() <= WORTH_IT * before.mean() else plain
