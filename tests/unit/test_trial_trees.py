@@ -17,7 +17,6 @@ from dcpred.execution.progress import SILENT
 from dcpred.execution.workers import InlineWorkers
 from dcpred.training.steps import Training
 from dcpred.training.train import check_training_data
-from dcpred.tuning import trial_trees
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.points import Budget
 from dcpred.tuning.tree_search import SHORT
@@ -27,6 +26,7 @@ from dcpred.tuning.tune import parse_budget
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.scratch.trial_files import tried_file
 from dcpred_tasks.storage.atomic_files import read_arrays
+from dcpred_tasks.training import learned_columns
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import FOLDS, folds_of
 from support.data import make_group
@@ -57,7 +57,7 @@ def prepared(
         )
 
     trees = TrialTrees(training, survey, InlineWorkers(), SILENT, SHORT, budget)
-    with mock.patch.object(trial_trees, "learn_metric", learned):
+    with mock.patch.object(learned_columns, "learn_metric", learned):
         trees.prepare({}, forecast_tuning(plan.n_rows, len(survey.minimum), 1, SHORT))
     return trees
 

@@ -66,8 +66,8 @@ from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, 
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
 from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
-from dcpred_tasks.training.gaps import as_chosen, choose_columns
-from dcpred_tasks.training.learned_scaling import learn_metric
+from dcpred_tasks.training.gaps import as_chosen
+from dcpred_tasks.training.learned_columns import learn_columns
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
@@ -130,16 +130,13 @@ class TrialTrees:
             if start.task == "classification":
                 self.rare = rare_folds(sample.number, sample.target, start.seed)
             seen = sample.take(np.flatnonzero(folds_of(sample.number, start.seed, self.rare) != 0))
-            given = seen.X, seen.target, seen.weight, survey.minimum, survey.maximum
-            coding = choose_columns(seen.X, seen.target, seen.weight, survey, start)
+            # No feature of many outweighs all others.
+            coding, metric = learn_columns(seen.X, seen.target, seen.weight, survey, start, WHOLE_FEATURES)
             limits = survey.minimum, survey.maximum
             if coding is not None:
                 self.coding, limits = coding, coding.limits(*limits)
                 self.n_columns = len(coding.source)
                 self.asked = as_chosen(start, coding)
-            # No feature of many outweighs all others.
-            few = self.n_columns < WHOLE_FEATURES
-            metric = learn_metric(*given, start.task, start.seed, few, coding)
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():

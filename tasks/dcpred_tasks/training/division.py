@@ -2,6 +2,7 @@
 of rows.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import LEARNED, Scaling, fit_scaling
 from dcpred_tasks.training.gaps import choose_columns
 from dcpred_tasks.training.leaf import Kernels
-from dcpred_tasks.training.learned_scaling import learn_metric
+from dcpred_tasks.training.learned_columns import learn_columns
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
@@ -51,22 +52,14 @@ def learn_scaling(
     target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
     """
-    limits = survey.minimum, survey.maximum
-    coding = choose_columns(sample, target, weight, survey, settings)
     if settings.scaling in LEARNED:
-        metric = learn_metric(
-            sample,
-            target,
-            weight,
-            *limits,
-            settings.task,
-            settings.seed,
-            settings.scaling == "sharpened",
-            coding,
-        )
+        sharpen_below = math.inf if settings.scaling == "sharpened" else 0
+        coding, metric = learn_columns(sample, target, weight, survey, settings, sharpen_below)
         metric = metric.sharpened or metric
         scaling = Scaling(metric.shift, metric.factor, coding)
     else:
+        coding = choose_columns(sample, target, weight, survey, settings)
+        limits = survey.minimum, survey.maximum
         scaling = fit_scaling(settings.scaling, sample, weight, *limits, coding)
     check_scaled(scaling, survey)
     return scaling

@@ -14,7 +14,7 @@ from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.gap_choice import worth_indicating
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.symlog_choice import on_log_scale
+from dcpred_tasks.training.symlog_choice import named_on_log_scale
 
 
 def choose_columns(
@@ -24,7 +24,8 @@ def choose_columns(
     survey: Survey,
     settings: Settings,
 ) -> Coding | None:
-    """The columns that settings ask for; None for the features as they are, where NaN is a bad value.
+    """The columns that settings ask for; None for the features as they are, where NaN is a bad value. Of
+    logarithmic scales those that are named (learned_columns.py finds others).
 
     sample  (n, n_features), raw rows in the order of their numbers
     target  (n,), class numbers or values
@@ -34,7 +35,7 @@ def choose_columns(
     Raises SettingsError for a feature that cannot be coded, or on a logarithmic scale.
     """
     coding = _coded_or_with_gaps(sample, target, weight, survey, settings)
-    return on_log_scale(coding, sample, target, weight, settings)
+    return named_on_log_scale(coding, sample, settings)
 
 
 def _coded_or_with_gaps(

@@ -1,9 +1,10 @@
 """Which features are on a symmetric logarithmic scale (model/symlog.py): those that the setting `symlog`
-names, and with "auto" those of the longest tails, where kernel ridge regressions tell that it pays, on rows
-that are held out.
+names, and with "auto" those of the longest tails, if learned factors do better so on rows that are held out
+(learned_columns.py).
 
 A tail is how far the outermost of some thousand rows lies from the median, in median distances from it. Short
-tails are left alone: rows are told apart in them by differences that the scale makes small.
+tails are left alone: rows are told apart in them by differences that the scale makes small. How long a tail
+has to be, kernel ridge regressions tell.
 """
 
 from dataclasses import dataclass, replace
@@ -11,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.coding import Coding, coded_columns
-from dcpred_tasks.model.scaling import LEARNED, fit_scaling
+from dcpred_tasks.model.scaling import fit_scaling
 from dcpred_tasks.model.symlog import Symlog, symlog
 from dcpred_tasks.training.categories import FeatureError, check_present
 from dcpred_tasks.training.coding_choice import (
@@ -30,46 +31,57 @@ from dcpred_tasks.training.labelled_rows import distinct_rows
 from dcpred_tasks.training.settings import AUTO, NONE, Settings
 
 TAILS = (100.0, 40.0, 15.0)  # Features whose tail is at least as long are tried together.
-# Features are on the scale where that leaves this share of the loss, surely by so many standard errors.
-WORTH_IT, SURE = 0.98, 3.0
+HOPELESS = 2.0  # Nothing more is tried where the loss rises by so many standard errors.
 
 
-def on_log_scale(
+def named_on_log_scale(
+    coding: Coding | None, sample: NDArray[np.generic], settings: Settings
+) -> Coding | None:
+    """The columns of `coding`, which is None for features as they are, with those features on a logarithmic
+    scale that settings name.
+
+    sample  (n, n_features), real and finite, but for NaN where `coding` knows gaps
+
+    Raises SettingsError for a feature that cannot be on such a scale.
+    """
+    named = [] if settings.symlog in (AUTO, NONE) else numbers(settings.symlog)
+    if not named:
+        return coding
+    check_present("symlog", named, sample.shape[1])
+    if coding is not None and (both := [f for f in named if coding.is_coded[f]]):
+        why = "its values are codes, each with a column of its own"
+        raise FeatureError("symlog", both[0], why, "leave it out, or set categorical so that it is not coded")
+    own = np.isin(np.arange(sample.shape[1]), named)
+    return _with(coding, _Tails.of(sample[_drawn(sample, settings)]).scale(own))
+
+
+def likeliest_on_log_scale(
     coding: Coding | None,
     sample: NDArray[np.generic],
     target: NDArray[np.generic],
     weight: FloatArray,
     settings: Settings,
 ) -> Coding | None:
-    """The columns of `coding`, which is None for features as they are, with those features on a logarithmic
-    scale that settings ask for; with "auto" and a scaling that does not look at targets, none.
+    """The columns of `coding` with those features of long tails on a logarithmic scale with which held-out
+    rows lose least; None where no tail is long, or rows surely lose by it.
 
-    sample  (n, n_features), real and finite, but for NaN where `coding` knows gaps
+    sample  as for named_on_log_scale
     target  (n,), class numbers or values
     weight  float64 (n,), > 0
-
-    Raises SettingsError for a feature that cannot be on such a scale.
     """
-    if settings.symlog == NONE or (settings.symlog == AUTO and settings.scaling not in LEARNED):
-        return coding
-    drawn = np.random.default_rng(settings.seed).permutation(len(sample))[: 2 * sum(DECISION)]
-    coded = np.zeros(sample.shape[1], bool) if coding is None else coding.is_coded
-    if settings.symlog != AUTO:
-        named = numbers(settings.symlog)
-        check_present("symlog", named, sample.shape[1])
-        if both := [f for f in named if coded[f]]:
-            why = "its values are codes, each with a column of its own"
-            raise FeatureError(
-                "symlog", both[0], why, "leave it out, or set categorical so that it is not coded"
-            )
-        return _with(coding, _Tails.of(sample[drawn]).scale(np.isin(np.arange(len(coded)), named)))
+    drawn = _drawn(sample, settings)
     tails = _Tails.of(sample[drawn])
-    sets = [(tails.length >= length) & ~coded for length in TAILS]
+    free = np.ones(sample.shape[1], bool) if coding is None else ~coding.is_coded
+    sets = [(tails.length >= length) & free for length in TAILS]
     tried = [own for k, own in enumerate(sets) if own.any() and (k == 0 or (own != sets[k - 1]).any())]
+    if not tried:
+        return None
     candidates = [_with(coding, tails.scale(own)) for own in tried]
-    if not candidates:
-        return coding
     return _best(coding, candidates, sample[drawn], target[drawn], weight[drawn], settings.task)
+
+
+def _drawn(sample: NDArray[np.generic], settings: Settings) -> IntArray:
+    return np.random.default_rng(settings.seed).permutation(len(sample))[: 2 * sum(DECISION)]
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,9 @@ def _best(
     weight: FloatArray,
     task: str,
 ) -> Coding | None:
-    """The candidate whose held-out rows lose least, where they surely lose less than with `plain`."""
+    """The candidate whose held-out rows lose least; None where they surely lose more than with `plain`, or
+    rows are too few to tell.
+    """
     low, high = (extreme.reduce(X, axis=0).astype(ACC_DTYPE) for extreme in (np.fmin, np.fmax))
 
     def scaled(coding: Coding | None) -> NDArray[np.float32]:
@@ -139,7 +153,7 @@ def _best(
 
     rows, index = distinct_rows(scaled(plain), target, weight, task)
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
-        return plain
+        return None
     n_fit = min(DECISION[0], len(rows.y) // 2)
     last = np.arange(len(rows.y))[-n_fit - DECISION[1] :]
     goal, own_weight, n_blocks = (
@@ -155,6 +169,6 @@ def _best(
 
     before = losses(plain)
     least, chosen = min(((losses(one), one) for one in candidates), key=lambda tried: float(tried[0].mean()))
-    gain = before - least
-    sure = gain.mean() > SURE * gain.std() / np.sqrt(len(gain))
-    return chosen if sure and least.mean() <= WORTH_IT * before.mean() else plain
+    risen = least - before
+    hopeless = risen.mean() > HOPELESS * risen.std() / np.sqrt(len(risen))
+    return None if hopeless else chosen
