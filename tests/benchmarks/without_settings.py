@@ -40,6 +40,7 @@ QUICK_ROWS, QUICK_SETS = 400, "magic"
 # Each addition with the value that is the paper's.
 ADDITIONS: dict[str, tuple[Any, Any]] = {
     "categorical": ("auto", "none"),
+    "symlog": ("auto", "none"),
     "leaf_scaling": (True, False),
     "loss": ("logistic", "hinge"),
 }
@@ -117,7 +118,7 @@ def study(dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: C
         found = cache.value(key, ours)
         say(f"{dataset.title}, split {seed}: {found}")
         rivals = []
-        for make in () if args.no_rivals or seed else (exact, trees):
+        for make in () if args.no_rivals else (exact, trees):
             job = Job(split, dataset.regression, dataset.exact_rows, seed, args.workers, args.quick)
             name = f"{dataset.name}/{make.__name__}/{seed}/{len(split.y)}"
             rivals.append(cache.rival(name, partial(make, job)))
@@ -137,13 +138,13 @@ def show(studies: list[tuple[DataSet, list[list[Any]]]], beside: bool) -> None:
     additions = Table("data", "addition", "with: quality, cost, s", "without: quality, cost, s")
     for dataset, results in studies:
         own = [found for found, *_ in results]
-        rivals = [f"{r.quality:.4g}" if r else "–" for r in results[0][1:]] or ["–", "–"]
-        values = [f["quality"] for f in own]
-        spread = f" ± {np.std(values):.2g} ({len(own)} splits)" if len(own) > 1 else ""
+        rivals = [
+            _spread([r.quality for r in made if r]) for made in zip(*(r[1:] for r in results), strict=True)
+        ]
         table.add(
             dataset.title,
-            *rivals,
-            f"**{np.mean(values):.4g}**{spread}",
+            *(rivals or ["–", "–"]),
+            _spread([f["quality"] for f in own]),
             ", ".join(f"{f['foretold']:.4g} ± {f['error']:.2g}" for f in own),
             " / ".join(f"{number(f['cost'])} ({f['ns']:.0f} ns)" for f in own),
             " / ".join(f"{f['seconds']:.0f}" for f in own),
@@ -159,6 +160,14 @@ def show(studies: list[tuple[DataSet, list[list[Any]]]], beside: bool) -> None:
     if beside:
         print()
         additions.show()
+
+
+def _spread(values: list[float]) -> str:
+    """Their mean and standard deviation."""
+    if not values:
+        return "–"
+    spread = f" ± {np.std(values):.2g} ({len(values)} splits)" if len(values) > 1 else ""
+    return f"{np.mean(values):.4g}{spread}"
 
 
 def main() -> None:
