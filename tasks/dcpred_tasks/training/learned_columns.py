@@ -1,9 +1,10 @@
 """The columns that features become and the factors of these, learned together: whether features of long tails
 are on a logarithmic scale is told by how well neighbours do with the factors that are learned of either.
 
-The loss on held-out rows, on that scale as a share of that without, of three draws (2026-11-25): house_16H
-0.83 to 0.86, kddcup99 0.26, protein 0.98 to 1.00, magic 0.97 to 0.99, cal_housing 0.99 to 1.00. Errors of
-models fall by 7 to 13 %, by 2, by 1, by 2 and by nothing.
+The loss on held-out rows, as a share of that without such a scale, in three draws (2026-11-25), was 0.83 to
+0.86 on house_16H, where models lose 8 % of their error by it; 0.26 on kddcup99; 0.88 to 0.98 on cpusmall (3
+%); 0.97 to 0.99 on magic (2 %); 0.98 to 1.00 on protein (1 %); 0.99 to 1.00 on cal_housing (nothing);
+and 0.88 to 1.07 on elec2, whose models have an error that is 8 % larger. So a little less is not enough.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from dcpred_tasks.training.settings import AUTO, Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.symlog_choice import likeliest_on_log_scale
 
-WORTH_IT = 0.99  # share of the loss that a logarithmic scale may leave
+WORTH_IT = 0.97  # share of the loss that a logarithmic scale may leave
 
 
 def learn_columns(

@@ -31,7 +31,7 @@ from dcpred_tasks.training.labelled_rows import distinct_rows
 from dcpred_tasks.training.settings import AUTO, NONE, Settings
 
 TAILS = (100.0, 40.0, 15.0)  # Features whose tail is at least as long are tried together.
-HOPELESS = 2.0  # Nothing more is tried where the loss rises by so many standard errors.
+WORTH_A_TRY = 0.99  # share of the loss that a scale may leave, so that factors are learned with it
 
 
 def named_on_log_scale(
@@ -63,7 +63,7 @@ def likeliest_on_log_scale(
     settings: Settings,
 ) -> Coding | None:
     """The columns of `coding` with those features of long tails on a logarithmic scale with which held-out
-    rows lose least; None where no tail is long, or rows surely lose by it.
+    rows lose least; None where no tail is long, or rows lose hardly less by it.
 
     sample  as for named_on_log_scale
     target  (n,), class numbers or values
@@ -143,8 +143,8 @@ def _best(
     weight: FloatArray,
     task: str,
 ) -> Coding | None:
-    """The candidate whose held-out rows lose least; None where they surely lose more than with `plain`, or
-    rows are too few to tell.
+    """The candidate whose held-out rows lose least; None where they lose hardly less than with `plain`, or
+    are too few to tell.
     """
     low, high = (extreme.reduce(X, axis=0).astype(ACC_DTYPE) for extreme in (np.fmin, np.fmax))
 
@@ -162,13 +162,11 @@ def _best(
         max(int((low < high).sum()), 1),
     )
 
-    def losses(coding: Coding | None) -> FloatArray:
+    def loss(coding: Coding | None) -> float:
         U = scaled(coding)[index][last]
         D = squared_distances(U, U[:n_fit])
-        return held_out_losses(held_out_residuals(D, goal, own_weight, n_blocks, RIDGES), own_weight[n_fit:])
+        residuals = held_out_residuals(D, goal, own_weight, n_blocks, RIDGES)
+        return float(held_out_losses(residuals, own_weight[n_fit:]).mean())
 
-    before = losses(plain)
-    least, chosen = min(((losses(one), one) for one in candidates), key=lambda tried: float(tried[0].mean()))
-    risen = least - before
-    hopeless = risen.mean() > HOPELESS * risen.std() / np.sqrt(len(risen))
-    return None if hopeless else chosen
+    least, chosen = min(((loss(one), one) for one in candidates), key=lambda tried: tried[0])
+    return chosen if least <= WORTH_A_TRY * loss(plain) else None
