@@ -10,6 +10,7 @@ import zarr
 from dcpred.cost.predicted import predict_cost
 from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
+from dcpred.training.column_report import describe_log_scale
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_schema import KEY
@@ -60,7 +61,7 @@ def _model(place: Place) -> dict[str, Any]:
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),
         "gaps": _gaps(model, artifact.feature_names),
-        "log_scale": _log_scale(model, artifact.feature_names),
+        "log_scale": describe_log_scale(model.scaling, artifact.feature_names),
         "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
@@ -101,25 +102,6 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
         return []
     return [
         {"feature": f, "name": names[f] if names else None, "codes": coding.codes(f)} for f in coding.features
-    ]
-
-
-def _log_scale(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """The features on a symmetric logarithmic scale: its middle, and up to which distance from that it is
-    linear.
-    """
-    coding = model.scaling.coding
-    if coding is None or coding.symlog is None:
-        return []
-    scale = coding.symlog
-    return [
-        {
-            "feature": f,
-            "name": names[f] if names else None,
-            "centre": float(scale.centre[f]),
-            "linear_to": float(1.0 / scale.rate[f]),
-        }
-        for f in scale.features
     ]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli.main import main
 from dcpred.cost.predicted import predict_cost
-from dcpred.training.column_report import log_scale_in_words
+from dcpred.training.column_report import describe_log_scale, log_scale_in_words
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import ModelFormatError, SettingsError
 from dcpred_tasks.model.coding import Coding, coded_columns
@@ -168,6 +168,22 @@ def test_numbers_gaps_and_weights(rows: Any, rng: np.random.Generator) -> None:
     assert coding.symlog is not None
     assert coding.symlog.features == [0, 2]
     assert np.isfinite(coding(X)).all()
+    assert coding.gap is not None
+    middle = coding(coding.gap[None])[0]
+    for f in (0, 2):  # A gap is the mean on the scale.
+        there = ~np.isnan(X[:, f])
+        assert middle[f] == pytest.approx(coding(X[there])[:, f].mean(), abs=1e-9)
+
+
+def test_values_at_the_end_of_double_precision(rows: Any) -> None:
+    """A feature whose rate would be infinite, or whose tail too long for single precision, stays as it is."""
+    X, y = rows
+    X[:, 1] = np.repeat([0.0, 1e-320, 2e-320], N // 3)
+    assert chosen(X, y, symlog="1,2", scaling="none") == [2]
+    X[:, 1] = np.append(np.arange(N - 1), 1e36)
+    assert chosen(X, y, symlog="1,2", scaling="none") == [2]
+    for size in (1e300, 1e-300):
+        assert chosen(X[:, :1] * size, y, symlog="0", scaling="standard") == [0]
 
 
 def test_few_rows_copies_and_a_constant_target_decide_nothing(rows: Any) -> None:
@@ -295,7 +311,7 @@ def test_an_estimator_finds_them_or_takes_names(rows: Any, capsys: pytest.Captur
     given_ = {"n_leaves": 1, "random_state": 0, "scaling": "learned"}
     found = DCPredClassifier(**given_, verbose=1).fit(frame, y)
     assert found.model_.scaling.coding.symlog.features == [0, 2]
-    assert "on a symmetric logarithmic scale are features 'bytes', 'loss'" in capsys.readouterr().err
+    assert "features 'bytes', 'loss' are on a symmetric logarithmic scale" in capsys.readouterr().err
     none = DCPredClassifier(**given_, symlog="none").fit(frame, y)
     assert none.model_.scaling.coding is None
     assert found.score(frame, y) > none.score(frame, y)
@@ -328,6 +344,5 @@ def test_inspect_tells_where_it_is_linear(rows: Any, tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(main, ["inspect", "--json", str(tmp_path / "m")]).stdout)
     assert [one["name"] for one in found["log_scale"]] == ["a", "c"]
     assert found["settings"]["symlog"] == "auto"
-    assert log_scale_in_words(trained(*rows, symlog="2").scaling, None) == (
-        "on a symmetric logarithmic scale is feature 2"
-    )
+    alone = describe_log_scale(trained(*rows, symlog="2").scaling, None)
+    assert log_scale_in_words(alone) == "feature 2 is on a symmetric logarithmic scale"

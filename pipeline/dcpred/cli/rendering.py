@@ -6,7 +6,7 @@ from typing import Any
 from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
-from dcpred.training.column_report import gaps_in_words
+from dcpred.training.column_report import gaps_in_words, log_scale_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
@@ -71,6 +71,7 @@ def trained(r: dict[str, Any]) -> str:
             ),
             ("landmarks", f"{r['n_landmarks']:,}"),
             *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
+            *([("scale", told)] if (told := log_scale_in_words(r["log_scale"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",

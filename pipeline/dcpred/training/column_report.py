@@ -53,19 +53,37 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     return "; ".join(said)
 
 
-def log_scale_in_words(scaling: Scaling, names: Sequence[str] | None) -> str | None:
-    """Which features are on a logarithmic scale, None where none is."""
+def describe_log_scale(scaling: Scaling, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The features on a symmetric logarithmic scale: its middle, and up to which distance from that it is
+    linear.
+    """
     if scaling.coding is None or scaling.coding.symlog is None:
+        return []
+    scale = scaling.coding.symlog
+    return [
+        {
+            "feature": f,
+            "name": str(names[f]) if names is not None else None,
+            "centre": float(scale.centre[f]),
+            "linear_to": float(1.0 / scale.rate[f]),
+        }
+        for f in scale.features
+    ]
+
+
+def log_scale_in_words(found: Sequence[Mapping[str, Any]]) -> str | None:
+    """The same in a sentence, None where no feature is on such a scale."""
+    if not found:
         return None
-    own = scaling.coding.symlog.features
-    told = {} if names is None else {str(feature): str(names[feature]) for feature in own}
-    return f"on a symmetric logarithmic scale {'is' if len(own) == 1 else 'are'} {_listed(own, told)}"
+    own = [one["feature"] for one in found]
+    names = {str(one["feature"]): one["name"] for one in found if one["name"] is not None}
+    return f"{_listed(own, names)} {'is' if len(own) == 1 else 'are'} on a symmetric logarithmic scale"
 
 
 def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
     """Sentences on all that becomes of features, none where they are as they were."""
-    told = gaps_in_words(describe_gaps(scaling, survey, names)), log_scale_in_words(scaling, names)
-    return [sentence for sentence in told if sentence]
+    gaps, scales = describe_gaps(scaling, survey, names), describe_log_scale(scaling, names)
+    return [told for told in (gaps_in_words(gaps), log_scale_in_words(scales)) if told]
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
-from dcpred.training.column_report import columns_in_words, describe_gaps
+from dcpred.training.column_report import columns_in_words, describe_gaps, describe_log_scale
 from dcpred.training.forecast import forecast_training
 from dcpred.training.leaf_plan import leaf_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
@@ -78,6 +78,8 @@ class TrainReport:
     """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
     gaps: dict[str, Any] = field(default_factory=dict)
     """What became of gaps (column_report.describe_gaps)."""
+    log_scale: list[dict[str, Any]] = field(default_factory=list)
+    """Features on a logarithmic scale (column_report.describe_log_scale)."""
     already_trained: bool = False
     """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -170,6 +172,7 @@ class Training:
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
             gaps=describe_gaps(model.scaling, survey, self._names()),
+            log_scale=describe_log_scale(model.scaling, self._names()),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),

@@ -129,8 +129,10 @@ def fit_scaling(
         plain = fit_scaling(name, coding(sample), weight, *coding.limits(minimum, maximum))
         factor = plain.factor
         if name == "standard":
-            variance = np.add.reduceat(factor[: coding.n_own] ** -2.0, coding.first)[coding.source]
-            factor = np.where(np.isfinite(coding.code), variance**-0.5, factor)
+            coded = np.isfinite(coding.code)
+            variance = np.where(coded, factor, 1.0)[: coding.n_own] ** -2.0
+            together = np.add.reduceat(variance, coding.first)[coding.source]
+            factor = np.where(coded, together**-0.5, factor)
         return Scaling(plain.shift, np.where(np.isnan(minimum[coding.source]), 0.0, factor), coding)
     n_features = len(minimum)
     if name == "none":

@@ -31,6 +31,7 @@ from dcpred_tasks.training.labelled_rows import distinct_rows
 from dcpred_tasks.training.settings import AUTO, NONE, Settings
 
 TAILS = (100.0, 40.0, 15.0)  # Features whose tail is at least as long are tried together.
+LONGEST = 1e30  # Single precision holds what is said of a longer one no more.
 WORTH_A_TRY = 0.99  # share of the loss that a scale may leave, so that factors are learned with it
 
 
@@ -52,7 +53,7 @@ def named_on_log_scale(
         why = "its values are codes, each with a column of its own"
         raise FeatureError("symlog", both[0], why, "leave it out, or set categorical so that it is not coded")
     own = np.isin(np.arange(sample.shape[1]), named)
-    return _with(coding, _Tails.of(sample[_drawn(sample, settings)]).scale(own))
+    return _Tails.of(sample[_drawn(sample, settings)]).columns(coding, own)
 
 
 def likeliest_on_log_scale(
@@ -76,7 +77,7 @@ def likeliest_on_log_scale(
     tried = [own for k, own in enumerate(sets) if own.any() and (k == 0 or (own != sets[k - 1]).any())]
     if not tried:
         return None
-    candidates = [_with(coding, tails.scale(own)) for own in tried]
+    candidates = [tails.columns(coding, own) for own in tried]
     return _best(coding, candidates, sample[drawn], target[drawn], weight[drawn], settings.task)
 
 
@@ -107,32 +108,34 @@ class _Tails:
         centre, rate, length = np.zeros((3, rows.shape[1]))
         for f, column in enumerate(rows.T):
             there = column[~np.isnan(column)]
-            if not len(there):
+            if not len(there) or (there == there[0]).all():
                 continue
-            centre[f] = np.median(there)
             with np.errstate(over="ignore"):
-                distance = np.abs(there - centre[f])
-            width = np.median(distance) or (np.median(distance[distance > 0]) if distance.any() else 0.0)
-            if np.isfinite(1.0 / width if width else np.inf) and np.isfinite(width):
-                rate[f], length[f] = 1.0 / width, distance.max() / width
+                middle = np.median(there)
+                distance = np.abs(there - middle)
+                inverse = 1.0 / (np.median(distance) or np.median(distance[distance > 0]))
+                farthest = distance.max() * inverse
+            if farthest < LONGEST and np.isfinite(inverse):
+                centre[f], rate[f], length[f] = middle, inverse, farthest
         return _Tails(rows, centre, rate, length)
 
-    def scale(self, own: NDArray[np.bool_]) -> Symlog | None:
-        """The scale of some features, bool (n_features,); None where all of them are constant."""
+    def columns(self, coding: Coding | None, own: NDArray[np.bool_]) -> Coding | None:
+        """The columns of `coding`, or of features as they are, with some features, bool (n_features,), on
+        their scale; a gap is the mean there. Without any, as those which are constant, `coding` itself.
+        """
         rate = np.where(own, self.rate, 0.0)
         if not rate.any():
-            return None
+            return coding
         centre = np.where(rate > 0, self.centre, 0.0)
-        there = np.where(np.isnan(self.rows), self.centre, self.rows)
-        return Symlog(centre, rate, symlog((there - centre) * rate).std(axis=0))
-
-
-def _with(coding: Coding | None, scale: Symlog | None) -> Coding | None:
-    if scale is None:
-        return coding
-    if coding is None:
-        return coded_columns(len(scale.rate), {}, symlog=scale)
-    return replace(coding, symlog=scale)
+        gap = np.isnan(self.rows)
+        there = symlog((np.where(gap, centre, self.rows) - centre) * rate)
+        sd, mean = there.std(axis=0), there.sum(axis=0) / np.maximum((~gap).sum(axis=0), 1)
+        scale = Symlog(centre, rate, sd)
+        if coding is None:
+            return coded_columns(len(rate), {}, symlog=scale)
+        if coding.gap is not None:
+            coding = replace(coding, gap=np.where(rate > 0, scale.raw(mean[None])[0], coding.gap))
+        return replace(coding, symlog=scale)
 
 
 def _best(
