@@ -191,6 +191,8 @@ def test_few_rows_copies_and_a_constant_target_decide_nothing(rows: Any) -> None
     assert chosen(X[:20], y[:20]) is None
     assert chosen(np.repeat(X[:30], 30, axis=0), np.repeat(y[:30], 30)) is None
     assert chosen(X, np.zeros(N), task="regression") is None
+    noise = [np.random.default_rng(seed).integers(0, 2, N) for seed in range(3)]
+    assert [chosen(X, labels) for labels in noise] == [None] * 3  # Neighbours tell nothing on either scale.
 
 
 def test_named_features_are_on_it(rows: Any) -> None:

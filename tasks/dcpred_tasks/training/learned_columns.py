@@ -48,7 +48,7 @@ def learn_columns(
     if scaled is None:
         return plain, metric
     found = learned(scaled)
-    pays = _loss(found, settings.task) <= WORTH_IT * _loss(metric, settings.task)
+    pays = _loss(found, settings.task) < WORTH_IT * _loss(metric, settings.task)
     return (scaled, found) if pays else (plain, metric)
 
 
