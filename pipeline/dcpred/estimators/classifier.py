@@ -77,7 +77,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     symlog : str, default "auto"
         Features on a symmetric logarithmic scale about their median: amounts of which few rows have many
         times what most have. auto: with learned scaling those of the longest tails, if rows that are held out
-        surely do better so. none: no feature.
+        do better so. none: no feature.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.

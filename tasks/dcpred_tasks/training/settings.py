@@ -63,7 +63,7 @@ class Settings:
         "auto",
         "Features on a symmetric logarithmic scale about their median: amounts of which few rows have many"
         " times what most have. auto: with learned scaling those of the longest tails, if rows that are held"
-        " out surely do better so. none: no feature.",
+        " out do better so. none: no feature.",
         choices=(AUTO, NONE),
         more="features as 3,7 or 0-41, or their names",
     )
