@@ -123,11 +123,21 @@ def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) ->
             DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(X, y)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-16, 1e37])
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-16, 1e37, 1e300])
 def test_values_far_from_one_are_fitted_without_a_setting(scale: float) -> None:
     X = np.random.default_rng(0).normal(size=(400, 3))
     y = X[:, 0] + X[:, 1] ** 2
     assert DCPredRegressor(random_state=0).fit(X[:300] * scale, y[:300]).score(X[300:] * scale, y[300:]) > 0.8
+
+
+def test_features_of_sizes_far_apart(rng: np.random.Generator) -> None:
+    """Squares of learned factors neither overflow nor vanish, and a feature beside 1e-308 is constant."""
+    X = rng.normal(size=(600, 4))
+    y = X[:, 0] + X[:, 1] * X[:, 2]
+    fitted = DCPredRegressor(scaling="learned", random_state=0).fit(X * [1e-300, 1e300, 1, 1e-310], y)
+    assert fitted.score(X * [1e-300, 1e300, 1, 1e-310], y) > 0.95
+    factor = fitted.model_.scaling.factor
+    np.testing.assert_allclose(factor[0] * 1e-300, factor[1] * 1e300, rtol=0.5)
 
 
 def test_few_rows_are_fitted_without_a_look_at_any_held_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,6 +278,27 @@ def test_the_setting_names_columns(categorical: Any, settled: str) -> None:
     assert fitted.settings_.get("categorical", "auto") == settled
 
 
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        ("age", [0]),
+        (2, [2]),
+        ("day", [4]),
+        ("colour", "symlog names the feature 'colour', but its values are codes"),
+        (3, [3]),
+    ],
+)
+def test_no_column_that_a_logarithmic_scale_names_is_left_out(column: int | str, found: Any) -> None:
+    asked = small(symlog=[column], scaling="standard")
+    if isinstance(found, str):
+        with pytest.raises(SettingsError, match=found):
+            asked.fit(X[TRAIN], Y[TRAIN])
+    else:
+        scaling = asked.fit(X[TRAIN], Y[TRAIN]).model_.scaling
+        assert scaling.coding.symlog.features == found
+        assert asked.schema_.features[found[0]] == (COLUMNS[column] if isinstance(column, int) else column)
+
+
 def test_a_column_that_is_not_there_is_told_by_the_setting() -> None:
     with pytest.raises(
         SettingsError, match=r"names the feature 'citi', but the data have no .* mean 'city'\?"

@@ -177,7 +177,8 @@ def test_columns_of_a_table_are_named_and_features_are_meant() -> None:
     settings = make_settings({"missing": "0,2", "categorical": "auto,2"})
     found = with_codes(settings, [1], {0: 4, 2: 6})
     assert (found.missing, found.categorical) == ("4,6", "auto,1,6")
-    assert with_codes(make_settings({"missing": "1"}), [1], {0: 4}).missing == "impute"
+    with pytest.raises(SettingsError, match=r"missing names the feature 1, but it is a column of categories"):
+        with_codes(make_settings({"missing": "1"}), [1], {0: 4})
 
 
 # -- models --------------------------------------------------------------------------------------------------

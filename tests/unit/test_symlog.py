@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli.main import main
 from dcpred.cost.predicted import predict_cost
+from dcpred.reports.model_page import model_page
 from dcpred.training.column_report import describe_log_scale, log_scale_in_words
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import ModelFormatError, SettingsError
@@ -176,12 +177,14 @@ def test_numbers_gaps_and_weights(rows: Any, rng: np.random.Generator) -> None:
 
 
 def test_values_at_the_end_of_double_precision(rows: Any) -> None:
-    """A feature whose rate would be infinite, or whose tail too long for single precision, stays as it is."""
+    """A feature whose rate would be infinite stays as it is; a tail too long for single precision is told."""
     X, y = rows
     X[:, 1] = np.repeat([0.0, 1e-320, 2e-320], N // 3)
     assert chosen(X, y, symlog="1,2", scaling="none") == [2]
     X[:, 1] = np.append(np.arange(N - 1), 1e36)
-    assert chosen(X, y, symlog="1,2", scaling="none") == [2]
+    assert 1 not in (chosen(X, y) or [])
+    with pytest.raises(SettingsError, match=r"the feature 1, but it has values more than 1e\+30"):
+        chosen(X, y, symlog="1,2", scaling="none")
     for size in (1e300, 1e-300):
         assert chosen(X[:, :1] * size, y, symlog="0", scaling="standard") == [0]
 
@@ -227,6 +230,7 @@ def test_the_middle_is_that_of_most_rows() -> None:
         ({"symlog": "5"}, r"symlog names the feature 5, but the data have features 0 to 2"),
         ({"symlog": "auto,1"}, r"symlog was set to 'auto,1', but auto stands alone"),
         ({"symlog": " "}, r"symlog was set to ' ', which lists no feature; set it to none, to auto, or to"),
+        ({"symlog": ["none"]}, r"symlog was set to a list with 'none' in it, but the data have no feature"),
         ({"symlog": "1", "categorical": "1"}, r"symlog names the feature 1, but its values are codes"),
     ],
 )
@@ -239,8 +243,9 @@ def test_features_that_cannot_be_on_it(rows: Any, values: dict[str, Any], messag
 
 def test_a_feature_of_a_table_that_is_coded() -> None:
     assert with_codes(Settings(symlog="0,2"), [1], {0: 0, 2: 3}).symlog == "0,3"
-    assert with_codes(Settings(symlog="1"), [1], {0: 0}).symlog == "none"
     assert with_codes(Settings(), [1], {0: 0}).symlog == "auto"
+    with pytest.raises(SettingsError, match=r"symlog names the feature 1, but it is a column of categories"):
+        with_codes(Settings(symlog="1"), [1], {0: 0})
 
 
 # -- models --------------------------------------------------------------------------------------------------
@@ -260,6 +265,8 @@ def test_a_model_is_stored_with_its_scale(rows: Any, tmp_path: Path, task: str) 
     decision = scorer.score_rows(stored, X)[0]
     np.testing.assert_allclose(decision, score_rows(model, X)[0], rtol=1e-4, atol=1e-4)
     assert open_artifact(tmp_path / "m").self_test() is not None
+    page = str(model_page(str(tmp_path / "m"), None, []))
+    assert "Features 0, 2 are on a symmetric logarithmic scale; means and deviations are raw." in page
 
 
 def test_an_altered_scale_is_refused(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,9 +76,9 @@ def train_command(
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
     Settings come from --config, then --set, then --task. Where none is given, or only such as a search leaves
-    alone (categorical, class_weight, seed, limits of rows), the others are chosen by validation, in a short
-    search; `dcpred tune` searches longer, and within a cost. A search or a training that was cut off goes on
-    where it stopped when the same command is given again.
+    alone (categorical, missing, symlog, class_weight, seed, limits of rows), the others are chosen by
+    validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
+    that was cut off goes on where it stopped when the same command is given again.
     """
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tree_search import SHORT  # noqa: PLC0415

@@ -38,7 +38,6 @@ from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
-from dcpred_tasks.schema.column import Number
 from dcpred_tasks.schema.frames import encode_frame, is_frame
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
@@ -142,8 +141,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _beside_codes(self, settings: Settings, schema: Schema) -> Settings:
         """Settings that name features of X, where the columns of the frame were named."""
         names = [column.name for column in schema.sources]
-        plain = {names.index(c.name): span.start for c, span in schema.spans if isinstance(c, Number)}
-        return with_codes(numbered(settings, names, len(names)), schema.coded, plain)
+        places = {names.index(c.name): span.start for c, span in schema.spans if c.name in c.features}
+        with features_named(names):
+            return with_codes(numbered(settings, names, len(names)), schema.coded, places)
 
     def _encoding(self) -> Schema | None:
         """The schema that frames are encoded by; None where X is numbers as it is."""

@@ -61,6 +61,7 @@ from dcpred_tasks.engine.row_layout import (
     factors_of_leaves,
     halves,
     held_conversion,
+    in_single,
     leaf_factors,
 )
 from dcpred_tasks.engine.terms import Terms, terms_of
@@ -222,7 +223,7 @@ def pack(model: Model) -> Packed:
         row_values=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
         picks=aligned(conversion.feature[: 0 if n_held == model.n_columns else None]),
-        factor=aligned(conversion.factor.astype(np.float32)),
+        factor=aligned(in_single(conversion.factor)),
         shift=aligned(conversion.shift),
         double_factor=aligned(conversion.factor),
         **_pack_tree(model, held, conversion),

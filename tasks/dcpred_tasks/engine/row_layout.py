@@ -72,10 +72,16 @@ def factors_of_leaves(model: Model, conversion: Conversion) -> FloatArray:
     return np.where(conversion.used, model.factors[:, conversion.feature], 0.0)
 
 
+def in_single(factor: FloatArray) -> SingleArray:
+    """Factors in single precision. One that is too large is infinite: such a model is scored in double."""
+    with np.errstate(over="ignore"):
+        return factor.astype(np.float32)
+
+
 def leaf_factors(model: Model, conversion: Conversion) -> LeafFactors:
     """The result of factors_of_leaves as compiled code takes it."""
     factors = factors_of_leaves(model, conversion)
-    single = aligned(factors.astype(np.float32).ravel())
+    single = aligned(in_single(factors).ravel())
     return LeafFactors(single, aligned(factors.ravel()), int(model.leaf_factor.shape[1] > 0))
 
 

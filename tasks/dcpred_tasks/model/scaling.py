@@ -150,5 +150,7 @@ def fit_scaling(
 
 
 def _inverse(width: FloatArray) -> FloatArray:
-    usable = (width > 0) & np.isfinite(width)
-    return np.where(usable, 1.0 / np.where(usable, width, 1.0), 1.0)
+    """1 / width; 1 where that is none, as of a feature that is constant, or nearly so beside 1e-308."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = 1.0 / width
+    return np.where((width > 0) & np.isfinite(width) & np.isfinite(inverse), inverse, 1.0)

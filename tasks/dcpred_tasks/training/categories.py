@@ -5,7 +5,7 @@ those whose values look like codes, where machines of rows that are held out tel
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -87,6 +87,11 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
                 f"{setting} was set to {text!r}, but {part} stands alone: it is about all features; write it"
                 " by itself, or list features only"
             )
+        elif part in words:
+            raise SettingsError(
+                f"{setting} was set to a list with {part!r} in it, but the data have no feature of that name;"
+                f" set it to {part} itself, outside of a list, if that is meant"
+            )
         else:
             raise SettingsError(
                 f"{setting} names the feature {part!r}, but the data"
@@ -95,7 +100,7 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
                 " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
     if n_features is not None and wanted and max(wanted) >= n_features:
-        raise _absent(setting, max(wanted), n_features)
+        raise _absent(setting, max(wanted), n_features, places)
     return _text(wanted, of_others)
 
 
@@ -103,14 +108,19 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
     """Settings that are numbered, with features that a schema says are codes among those that are coded; none
     stays none.
 
-    places  the feature of each column that is one as it is, where settings number columns of a table: other
-            columns that they name are left out
+    places  the feature of its own name that a column has, where settings number columns of a table. Others,
+            of categories whose means are features, are in `coded` where they are coded
+
+    Raises SettingsError where gaps or a logarithmic scale are asked for in a column without such a feature.
     """
-    for name, nothing in (("missing", "impute"), ("symlog", NONE)):
+    for name in ("missing", "symlog"):
         text = str(getattr(settings, name))
-        if places is not None and text not in OF_FEATURES[name]:
-            placed = _text(_placed(text, places), False) or nothing
-            settings = replace(settings, **{name: placed})  # type: ignore[arg-type]
+        if places is None or text in OF_FEATURES[name]:
+            continue
+        if others := [column for column in numbers(text) if column not in places]:
+            why = "it is a column of categories, of which the features are means of the target"
+            raise FeatureError(name, others[0], why, "leave it out")
+        settings = replace(settings, **{name: _text(_placed(text, places), False)})  # type: ignore[arg-type]
     if settings.categorical == NONE or (not coded and places is None):
         return settings
     own = _placed(settings.categorical, places)
@@ -143,10 +153,11 @@ def check_present(setting: str, features: Sequence[int], n_features: int) -> Non
         raise _absent(setting, features[-1], n_features)
 
 
-def _absent(setting: str, feature: int, n_features: int) -> SettingsError:
+def _absent(setting: str, feature: int, n_features: int, names: Collection[str] = ()) -> SettingsError:
+    own = f', or write "{feature}" in double quotes for the feature of that name'
     return SettingsError(
         f"{setting} names the feature {feature}, but the data have features 0 to {n_features - 1}; name some"
-        " of these"
+        f" of these{own if str(feature) in names else ''}"
     )
 
 

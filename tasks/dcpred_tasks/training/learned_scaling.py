@@ -144,9 +144,8 @@ def learn_metric(
         return _untold(unit, varies)
     repetitions = int(np.clip(REPEATED_NUMBERS // rows.U.size, 1, REPETITIONS))
     first, start = _learn_once(rows, bases, varies, task, seed, sharpen)
-    sharpen = (
-        first.sharpened is not None
-    )  # The others start as the best of the first did: this halves the time.
+    # The others start as the best of the first did: this halves the time.
+    sharpen = first.sharpened is not None
     others = [
         _learn_once(rows, bases, varies, task, seed + i, sharpen, start)[0] for i in range(1, repetitions)
     ]
@@ -178,7 +177,8 @@ def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
     unit  (n_columns,), factors of the standard scaling, 0 for a feature without any value
     """
     factors = np.stack([one.factor for one in found])
-    squares = (factors**2).mean(axis=0)
+    exponent = np.frexp(factors.max(axis=0))[1]  # Squares of what is left neither overflow nor vanish.
+    mean = np.ldexp(np.sqrt((np.ldexp(factors, -exponent) ** 2).mean(axis=0)), exponent)
     parts = ((factors / np.where(unit > 0, unit, 1.0)) ** 2).mean(axis=0)
     left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
     left_out &= parts <= LEAST_PART * parts.sum()
@@ -193,7 +193,7 @@ def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
     return Metric(
         name,
         next(one.shift for one in found if one.name == name),
-        np.where(left_out, 0.0, np.sqrt(squares)),
+        np.where(left_out, 0.0, mean),
         scores,
         mean_metric([replace(one, sharpened=None) for one in farther], unit) if sharper else None,
     )

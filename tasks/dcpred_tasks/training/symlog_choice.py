@@ -53,7 +53,11 @@ def named_on_log_scale(
         why = "its values are codes, each with a column of its own"
         raise FeatureError("symlog", both[0], why, "leave it out, or set categorical so that it is not coded")
     own = np.isin(np.arange(sample.shape[1]), named)
-    return _Tails.of(sample[_drawn(sample, settings)]).columns(coding, own)
+    tails = _Tails.of(sample[_drawn(sample, settings)])
+    if len(too_long := np.flatnonzero(own & ~(tails.length < LONGEST))):
+        why = f"it has values more than {LONGEST:g} median distances from its median"
+        raise FeatureError("symlog", int(too_long[0]), why, "mend these, or leave it out of X")
+    return tails.columns(coding, own)
 
 
 def likeliest_on_log_scale(
@@ -73,6 +77,7 @@ def likeliest_on_log_scale(
     drawn = _drawn(sample, settings)
     tails = _Tails.of(sample[drawn])
     free = np.ones(sample.shape[1], bool) if coding is None else ~coding.is_coded
+    free &= tails.length < LONGEST
     sets = [(tails.length >= length) & free for length in TAILS]
     tried = [own for k, own in enumerate(sets) if own.any() and (k == 0 or (own != sets[k - 1]).any())]
     if not tried:
@@ -90,7 +95,8 @@ class _Tails:
     """Features as some rows (n, n_features) show them.
 
     centre  (n_features,), their medians
-    rate    (n_features,), 1 / the median distance from these; 0 for a feature that is constant
+    rate    (n_features,), 1 / the median distance from these; 0 for a feature that is constant, or whose
+            length is more than single precision holds
     length  (n_features,), the largest distance in median distances
     """
 
@@ -115,8 +121,9 @@ class _Tails:
                 distance = np.abs(there - middle)
                 inverse = 1.0 / (np.median(distance) or np.median(distance[distance > 0]))
                 farthest = distance.max() * inverse
-            if farthest < LONGEST and np.isfinite(inverse):
-                centre[f], rate[f], length[f] = middle, inverse, farthest
+            if np.isfinite(inverse):
+                length[f] = farthest
+                centre[f], rate[f] = (middle, inverse) if farthest < LONGEST else (0.0, 0.0)
         return _Tails(rows, centre, rate, length)
 
     def columns(self, coding: Coding | None, own: NDArray[np.bool_]) -> Coding | None:
