@@ -109,18 +109,12 @@ def pair_weights(machine: Any) -> NDArray[np.float64]:
 
 
 def votes(machine: Any, decision: NDArray[Any]) -> NDArray[Any]:
-    """The class that wins most pairs, the first of several as in LIBSVM."""
-    return np.asarray(machine.classes_[pairs_won(machine, decision).argmax(axis=1)])
-
-
-def pairs_won(machine: Any, decision: NDArray[Any]) -> NDArray[Any]:
-    """(rows, classes)"""
     n = len(machine.classes_)
     if n == 2:
-        return np.hstack([decision <= 0, decision > 0]).astype(int)
+        return np.asarray(machine.classes_[(decision[:, 0] > 0).astype(int)])
     won = np.zeros((len(decision), n), int)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     for column, (i, j) in enumerate(pairs):
         won[:, i] += decision[:, column] > 0
         won[:, j] += decision[:, column] <= 0
-    return won
+    return np.asarray(machine.classes_[won.argmax(axis=1)])

@@ -17,19 +17,7 @@ from typing import Any
 
 import numpy as np
 from engine import MIB, Budget, measure, optional, repeated, say
-from machines import (
-    Blocked,
-    Rows,
-    gaussian,
-    kernel,
-    pair_weights,
-    pairs_won,
-    same,
-    scaled,
-    solve,
-    unit_gamma,
-    votes,
-)
+from machines import Blocked, Rows, gaussian, kernel, pair_weights, same, scaled, solve, unit_gamma, votes
 from numpy.typing import NDArray
 from sets import Split
 from sklearn.cluster import KMeans
@@ -229,7 +217,9 @@ def exact(job: Job) -> Rival:
 
 
 def _exact_svm(job: Job) -> Rival:
-    svc = SVC if job.quick or optional("sklearnex.svm") is None else optional("sklearnex.svm").SVC
+    # Of several classes oneDAL predicts others than its own machine has (3 % of rows of satimage, version 2026.2).
+    two = len(np.unique(job.split.y)) == 2
+    svc = SVC if job.quick or not two or optional("sklearnex.svm") is None else optional("sklearnex.svm").SVC
 
     def fit(part: Part, scaling: str, width: float, C: float) -> tuple[Any, Scaling, float]:
         scale = scaled(scaling, part.X)
@@ -258,10 +248,7 @@ def _exact_svm(job: Job) -> Rival:
         scale, machine.support_vectors_.astype(np.float32), pair_weights(machine), machine.intercept_, gamma
     )
     few = job.whole.X_held[:300]
-    won = pairs_won(machine, predict(few))
-    clear = (won == won.max(axis=1, keepdims=True)).sum(axis=1) == 1  # Systems break ties differently.
-    agrees = votes(machine, predict(few)) == machine.predict(scale(few).astype(np.float64))
-    if np.mean(agrees[clear]) < 0.99:
+    if np.mean(votes(machine, predict(few)) == machine.predict(scale(few).astype(np.float64))) < 0.99:
         raise SystemExit(
             "the blocked exact machine does not predict what the machine that it stands for does"
         )
