@@ -217,7 +217,7 @@ def exact(job: Job) -> Rival:
 
 
 def _exact_svm(job: Job) -> Rival:
-    # Of several classes oneDAL predicts others than its own machine has (3 % of rows of satimage, version 2026.2).
+    # Of several classes oneDAL predicts others than its own machine has (3 % of rows of satimage, 2026.2).
     two = len(np.unique(job.split.y)) == 2
     svc = SVC if job.quick or not two or optional("sklearnex.svm") is None else optional("sklearnex.svm").SVC
 

@@ -6,16 +6,16 @@
 The search is that of `dcpred train` without `--set`, and what is judged is the model that it trains: quality
 on the test rows, the quality that it foretold with its error, the predicted cost. `--beside` trains with the
 settings that were found once more, with and without each addition to the paper's method that a search may
-choose, at the same number of leaves and landmarks. Results of rivals, and ours by version, are kept in
-WORK/without_settings.json, so that a run that was cut off goes on.
+choose, at the same number of leaves and landmarks. All results, ours by version, are kept in
+WORK/without_settings.json, so that a run that was cut off goes on, and one without `--beside`, too.
 """
 
 import argparse
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,20 @@ from dcpred.tuning import tree_search, tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
-from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.machine_settings import DISTANCE, OF_DISTANCE
+from dcpred_tasks.training.settings import make_settings
 
 QUICK_ROWS, QUICK_SETS = 400, "magic"
-# Each addition with the value that is the paper's.
-ADDITIONS: dict[str, tuple[Any, Any]] = {
-    "categorical": ("auto", "none"),
-    "symlog": ("auto", "none"),
-    "leaf_scaling": (True, False),
-    "loss": ("logistic", "hinge"),
-}
 Found = dict[str, Any]
+# Each addition, and settings without it, which are the paper's.
+ADDITIONS: tuple[tuple[str, Found, Found], ...] = (
+    ("codes", {"categorical": "auto"}, {"categorical": "none"}),
+    ("logarithmic scale", {"symlog": "auto"}, {"symlog": "none"}),
+    ("factors of leaves", {"leaf_scaling": True}, {"leaf_scaling": False}),
+    ("logistic loss", {"loss": "logistic"}, {"loss": "hinge"}),
+    ("near the machines", {**OF_DISTANCE, "loss": DISTANCE, "head_gamma": 0.0}, {"loss": "hinge"}),
+)
+OF_CLASSES = ("logistic loss", "near the machines")
 
 
 def quality(path: Path, split: Split, regression: bool) -> tuple[float, float, float]:
@@ -59,44 +62,57 @@ def quality(path: Path, split: Split, regression: bool) -> tuple[float, float, f
     return found, cost.cost_ratio, cost.ns_per_row
 
 
-def searched(dataset: DataSet, split: Split, workers: Workers, work: Path, beside: bool) -> Found:
-    """What a search without settings comes to, on one split."""
-    write_group(work / "train.zarr", split.X, split.y)
-    X, y, model = f"{work}/train.zarr/X", f"{work}/train.zarr/y", work / "model"
-    start = make_settings({"task": "regression"} if dataset.regression else {})
-    pool = partial(nullcontext, workers)
-    begin = time.perf_counter()
-    report = tune.tune(X, y, model, pool, start=start, extent=tree_search.SHORT)
-    seconds = time.perf_counter() - begin
-    value, cost, ns = quality(model, split, dataset.regression)
-    foretold = report.chosen.get("accuracy", report.chosen.get("rmse"))
-    scale = 1.0 if dataset.regression else 100.0
-    found: Found = {
-        "quality": value,
-        "foretold": scale * (foretold or np.nan),
-        "error": scale * (report.chosen["standard_error"] or np.nan),
-        "cost": cost,
-        "ns": ns,
-        "seconds": seconds,
-        "settings": report.settings,
-    }
-    if beside:
-        chosen = make_settings(report.settings)
-        found["beside"] = {
-            name: [trained(replace(chosen, **{name: v}), X, y, work / "other", pool, split) for v in values]
-            for name, values in ADDITIONS.items()
-            if not (name == "loss" and dataset.regression)
+@dataclass(frozen=True)
+class Task:
+    """One split of a set, and where to work at it."""
+
+    dataset: DataSet
+    split: Split
+    workers: Workers
+    work: Path
+
+    @contextmanager
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The addresses of X and y to train on, in a new folder that is removed in the end."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        write_group(self.work / "train.zarr", self.split.X, self.split.y)
+        yield f"{self.work}/train.zarr/X", f"{self.work}/train.zarr/y"
+        shutil.rmtree(self.work)
+
+    def searched(self) -> Found:
+        """What a search without settings comes to."""
+        regression, model = self.dataset.regression, self.work / "model"
+        start = make_settings({"task": "regression"} if regression else {})
+        with self.rows() as (X, y):
+            begin = time.perf_counter()
+            pool = partial(nullcontext, self.workers)
+            report = tune.tune(X, y, model, pool, start=start, extent=tree_search.SHORT)
+            seconds = time.perf_counter() - begin
+            value, cost, ns = quality(model, self.split, regression)
+        foretold = report.chosen.get("accuracy", report.chosen.get("rmse"))
+        scale = 1.0 if regression else 100.0
+        return {
+            "quality": value,
+            "foretold": scale * (foretold or np.nan),
+            "error": scale * (report.chosen["standard_error"] or np.nan),
+            "cost": cost,
+            "ns": ns,
+            "seconds": seconds,
+            "settings": report.settings,
         }
-    return found
 
-
-def trained(settings: Settings, X: str, y: str, model: Path, pool: Any, split: Split) -> Found:
-    begin = time.perf_counter()
-    train(X, y, model, settings, pool)
-    seconds = time.perf_counter() - begin
-    value, cost, _ = quality(model, split, settings.task == "regression")
-    shutil.rmtree(model)
-    return {"quality": value, "cost": cost, "seconds": seconds}
+    def beside(self, found: Found, changes: dict[str, Any]) -> Found:
+        """What settings that a search has found come to with others in their place."""
+        # Those near the machines have settings that other additions cannot have.
+        hinge = {"loss": "hinge"} if found["settings"].get("loss") == DISTANCE else {}
+        settings, model = make_settings(found["settings"] | hinge | changes), self.work / "model"
+        with self.rows() as (X, y):
+            begin = time.perf_counter()
+            train(X, y, model, settings, partial(nullcontext, self.workers))
+            seconds = time.perf_counter() - begin
+            value, cost, _ = quality(model, self.split, self.dataset.regression)
+        return {"quality": value, "cost": cost, "seconds": seconds}
 
 
 def study(dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: Cache) -> Iterator[list[Any]]:
@@ -105,23 +121,23 @@ def study(dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: C
     for seed in range(args.splits if dataset.random_split else 1):
         split = dataset.load(data_folder(), seed)
         split = split.first(QUICK_ROWS) if args.quick else split
-        work = args.work / dataset.name
-        key = f"{args.tag}/{dataset.name}/{seed}/{len(split.y)}/{args.beside}"
-
-        def ours(split: Split = split, work: Path = work) -> Found:
-            shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(parents=True)
-            found = searched(dataset, split, workers, work, args.beside)
-            shutil.rmtree(work)
-            return found
-
-        found = cache.value(key, ours)
+        task = Task(dataset, split, workers, args.work / dataset.name)
+        key = f"{dataset.name}/{{}}/{seed}/{len(split.y)}"
+        found = dict(cache.value(key.format(f"ours{args.tag}"), task.searched))
         say(f"{dataset.title}, split {seed}: {found}")
+        if args.beside:
+            found["beside"] = {
+                name: [
+                    cache.value(key.format(f"{name}{args.tag}/{i}"), partial(task.beside, found, changes))
+                    for i, changes in enumerate(pair)
+                ]
+                for name, *pair in ADDITIONS
+                if not (dataset.regression and name in OF_CLASSES)
+            }
         rivals = []
         for make in () if args.no_rivals else (exact, trees):
             job = Job(split, dataset.regression, dataset.exact_rows, seed, args.workers, args.quick)
-            name = f"{dataset.name}/{make.__name__}/{seed}/{len(split.y)}"
-            rivals.append(cache.rival(name, partial(make, job)))
+            rivals.append(cache.rival(key.format(make.__name__), partial(make, job)))
         yield [found, *rivals]
 
 
