@@ -114,6 +114,16 @@ def test_what_has_an_indicator(rows: Any, missing: str, indicated: list[int]) ->
     assert again.indicated.tolist() == indicated
 
 
+def test_what_was_not_chosen_is_not_looked_for_again() -> None:
+    """A model that a search found within a cost would cost more with columns that a later training finds."""
+    told = as_chosen(Settings(), None)
+    assert (told.categorical, told.symlog, told.missing) == ("none", "none", "auto")
+    asked = Settings(categorical="3,auto", symlog="1", missing="refuse")
+    assert as_chosen(asked, None) == asked
+    coded = coded_columns(2, {1: np.arange(3)})
+    assert (as_chosen(Settings(), coded).categorical, as_chosen(Settings(), coded).symlog) == ("1", "none")
+
+
 def test_without_gaps_auto_is_refuse(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows
     monkeypatch.delattr(gaps, "worth_indicating")

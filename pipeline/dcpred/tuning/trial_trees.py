@@ -136,7 +136,7 @@ class TrialTrees:
             if coding is not None:
                 self.coding, limits = coding, coding.limits(*limits)
                 self.n_columns = len(coding.source)
-                self.asked = as_chosen(start, coding)
+            self.asked = as_chosen(start, coding)
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():

@@ -12,7 +12,7 @@ from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.gap_choice import worth_indicating
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import AUTO, NONE, Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.symlog_choice import named_on_log_scale
 
@@ -65,14 +65,17 @@ def _coded_or_with_gaps(
     return coded_columns(sample.shape[1], codes, gap, indicated)
 
 
-def as_chosen(settings: Settings, coding: Coding) -> Settings:
-    """Settings that ask for the coded features, the indicators and the logarithmic scales of this coding."""
-    codes, of = coding.features, coding.indicated
-    if coding.symlog is not None:
-        settings = replace(settings, symlog=as_text(coding.symlog.features))
-    if codes:
-        settings = replace(settings, categorical=as_text(codes))
-    if coding.gap is not None:
+def as_chosen(settings: Settings, coding: Coding | None) -> Settings:
+    """Settings that ask for the coded features, the indicators and the logarithmic scales of this coding, and
+    for no others: what was found at a cost would cost more with them. None is of features as they are.
+    """
+    codes, scale = ([], None) if coding is None else (coding.features, coding.symlog)
+    if scale is not None or settings.symlog == AUTO:
+        settings = replace(settings, symlog=NONE if scale is None else as_text(scale.features))
+    if codes or settings.categorical == AUTO:
+        settings = replace(settings, categorical=as_text(codes) if codes else NONE)
+    if coding is not None and coding.gap is not None:
+        of = coding.indicated
         settings = replace(settings, missing=as_text(of.tolist()) if len(of) else "impute")
     return settings
 
