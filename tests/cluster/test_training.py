@@ -686,6 +686,18 @@ def test_damaged_files_of_a_training_that_was_cut_off_are_made_anew(
     assert run(blobs_zarr, tmp_path / "model").hash == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "why"), [(["a", "a", "b", "c", "d"], "names 'a' twice"), (["a", "b"], "has 2 names")]
+)
+def test_names_of_features_are_those_of_its_columns(tmp_path: Path, names: list[str], why: str) -> None:
+    group = zarr.create_group(tmp_path / "d.zarr")
+    group.create_array("X", data=np.ones((40, 5))).attrs["feature_names"] = names
+    group.create_array("y", data=np.arange(40) % 2)
+    with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}; name each"):
+        train(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", Settings(), InlineWorkers)
+    assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
+
+
 def test_label_names_are_checked_before_anything_is_trained(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y, labels=["ash", "oak"])
     with pytest.raises(DataError, match="names only 2 classes"):

@@ -4,6 +4,7 @@ to be.
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -112,6 +113,16 @@ def test_a_search_has_a_report(tuned: Tuned) -> None:
     found = check_page(report_of(folder / "m").html)
     assert found.texts["h2"] == ["What it is made of", "Search", "Settings", "History"]
     assert lines[0] in found.texts["th"]
+
+
+def test_a_report_leaves_out_the_search_for_another_model(tuned: Tuned, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
+    shutil.copytree(tuned.folder / "m", tmp_path / "m")
+    told = json.loads((tuned.folder / "m.tuned.json").read_text())
+    for seed, there in ((told["found"]["settings"]["seed"], True), (7, False)):
+        told["found"]["settings"]["seed"] = seed
+        (tmp_path / "m.tuned.json").write_text(json.dumps(told))
+        assert ("Search" in check_page(report_of(tmp_path / "m").html).texts["h2"]) == there
 
 
 def test_a_tuned_model_is_good_and_what_was_judged_holds(tuned: Tuned) -> None:

@@ -140,6 +140,17 @@ def test_features_of_sizes_far_apart(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(factor[0] * 1e-300, factor[1] * 1e300, rtol=0.5)
 
 
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA])
+def test_a_target_with_a_gap_is_refused(gap: Any) -> None:
+    with pytest.raises(DataError, match="y has missing values; remove the rows"):
+        DCPredClassifier(n_leaves=1).fit(np.zeros((4, 1)), np.array(["a", gap, "b", "a"], dtype=object))
+
+
+def test_dates_are_no_numbers_to_predict() -> None:
+    with pytest.raises(DataError, match="regression was asked for, but y holds dates or times"):
+        DCPredRegressor(n_leaves=1).fit(np.zeros((4, 1)), np.arange(4).astype("M8[D]"))
+
+
 def test_few_rows_are_fitted_without_a_look_at_any_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.estimators.out_of_core.choose", None)
     X, y = units(99, 0)

@@ -299,6 +299,30 @@ def test_no_column_that_a_logarithmic_scale_names_is_left_out(column: int | str,
         assert asked.schema_.features[found[0]] == (COLUMNS[column] if isinstance(column, int) else column)
 
 
+@pytest.mark.parametrize("kind", [bool, object, "boolean"])
+def test_booleans_that_are_named_are_categories(kind: Any) -> None:
+    frame = X[TRAIN].assign(old=X["old"].astype(kind))
+    found = small(categorical=["old"]).fit(frame, Y[TRAIN])
+    assert found.schema_.columns[2] == Codes("old", ("false", "true"))
+    assert (found.decision_function(frame.assign(old=~X["old"][TRAIN].astype(bool))) != 0).any()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"symlog": ["amount"]}, {"symlog": ["day.weekday"]}, {"categorical": "auto"}]
+)
+def test_a_model_on_disk_is_fitted_again_by_its_names(asked: Any, tmp_path: Path) -> None:
+    """Its settings number the features that columns became, of which there are more."""
+    first = small(**asked).fit(X[TRAIN], Y[TRAIN])
+    first.save(tmp_path / "m")
+    again = load_model(tmp_path / "m", estimator=True)
+    assert again.symlog == asked.get("symlog", "auto")
+    settings = dict(first.settings_)
+    again.fit(X[TRAIN], Y[TRAIN])
+    assert {name: again.settings_.get(name) for name in ("symlog", "categorical", "missing")} == {
+        name: settings.get(name) for name in ("symlog", "categorical", "missing")
+    }
+
+
 def test_a_column_that_is_not_there_is_told_by_the_setting() -> None:
     with pytest.raises(
         SettingsError, match=r"names the feature 'citi', but the data have no .* mean 'city'\?"

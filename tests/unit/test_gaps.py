@@ -302,7 +302,8 @@ def test_gaps_in_words(rows: Any) -> None:
     assert told["without_values"] == [3]
     assert gaps_in_words(told) == (
         "3 features have gaps, feature 'd' in 100 % of rows; a gap is the mean of its feature, or its most"
-        " frequent code; an indicator of gaps has feature 'a'; feature 'd' without any value is left out"
+        " frequent code; feature 'a' has an indicator of gaps; feature 'd' has no value at all and is left"
+        " out"
     )
     whole = np.nan_to_num(X)
     known = describe_gaps(
@@ -351,7 +352,7 @@ def test_an_estimator_that_refuses_gaps(rows: Any) -> None:
     X, y = rows
     refusing = DCPredRegressor(n_leaves=1, landmarks=4, missing="refuse")
     assert not refusing.__sklearn_tags__().input_tags.allow_nan
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(DataError, match=r"missing is refuse, but X has nan in row .* set missing to auto"):
         refusing.fit(X, y)
     refusing.fit(np.nan_to_num(X), y)
     with pytest.raises(DataError, match="row 0 of X cannot be predicted"):

@@ -133,9 +133,29 @@ def labels(n: int) -> NDArray[np.int64]:
 
 def test_too_many_classes_are_refused() -> None:
     fine = survey_rows(np.zeros((MAX_CLASSES, 1)), labels(MAX_CLASSES), None, 0, "classification")
-    check_survey(merge_surveys([fine]), "classification")
+    check_survey(merge_surveys([fine] * 3), "classification")
     with pytest.raises(DataError, match=r"more than 1,000 different values"):
         survey_rows(np.zeros((MAX_CLASSES + 1, 1)), labels(MAX_CLASSES + 1), None, 0, "classification")
+
+
+@pytest.mark.parametrize(
+    ("y", "why"),
+    [
+        (np.linspace(0, 1, 300).repeat(10), r"300 different values in 3,000 rows, such as 0\.003"),
+        (np.arange(30), "30 different values in 30 rows, and each"),
+        (np.arange(21).repeat(3)[1:], "21 different values in 62 rows"),
+    ],
+)
+def test_a_target_of_amounts_is_no_class(y: NDArray[np.generic], why: str) -> None:
+    survey = survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
+    with pytest.raises(DataError, match=why + r".* class; use regression \(--task regression\)"):
+        check_survey(survey, "classification")
+    check_survey(survey, "classification", [str(one) for one in survey.classes])  # They have names.
+
+
+@pytest.mark.parametrize("y", [np.arange(20) / 3, np.arange(21).repeat(3), np.array([-0.5, 0.5])])
+def test_numbers_may_be_classes(y: NDArray[np.generic]) -> None:
+    check_survey(survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification"), "classification")
 
 
 def test_too_many_classes_are_refused_however_they_are_spread_over_blocks() -> None:

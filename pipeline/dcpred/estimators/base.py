@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import named
+from dcpred.estimators.class_names import check_present, named
 from dcpred.execution.progress import reporter
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
@@ -101,11 +101,6 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
 
-    @property
-    def _finite(self) -> bool | str:
-        """What scikit-learn checks of values in memory."""
-        return "allow-nan" if self._takes_gaps else True
-
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
         given = {
@@ -139,11 +134,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return settings if schema is None else with_codes(settings, schema.coded)
 
     def _beside_codes(self, settings: Settings, schema: Schema) -> Settings:
-        """Settings that name features of X, where the columns of the frame were named."""
-        names = [column.name for column in schema.sources]
-        places = {names.index(c.name): span.start for c, span in schema.spans if c.name in c.features}
+        """Settings that name features of X, where the columns of the frame were numbered, and these or
+        features named.
+        """
+        columns = [column.name for column in schema.sources]
+        names = [*columns, *(name for name in schema.features if name not in columns)]
+        places = {i: schema.features.index(name) for i, name in enumerate(names) if name in schema.features}
         with features_named(names):
-            return with_codes(numbered(settings, names, len(names)), schema.coded, places)
+            return with_codes(numbered(settings, names, len(columns)), schema.coded, places)
 
     def _encoding(self) -> Schema | None:
         """The schema that frames are encoded by; None where X is numbers as it is."""
@@ -183,9 +181,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _target(self, y: Any, labels: Names | None) -> tables.Target:
         """The target in memory: numbers and None, or numbers of classes and their names."""
         values = column_or_1d(*out_of_core.computed(y))
-        missing = values != values if values.dtype.kind in "fO" else np.zeros(len(values), bool)
-        if missing.any():
-            raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        check_present(values)
         if self._task == "regression":
             return np.asarray(values, np.float64), None
         classes, numbers = np.unique(named(values, labels), return_inverse=True)

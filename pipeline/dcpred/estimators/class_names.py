@@ -34,8 +34,7 @@ def named(y: Any, names: Names | None) -> Any:
     if names is None:
         return y
     numbers: NDArray[Any] = np.asarray(y)
-    if np.isnan(numbers).any():
-        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+    check_present(numbers)
     wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
     if wrong.size:
         raise DataError(
@@ -45,8 +44,32 @@ def named(y: Any, names: Names | None) -> Any:
     return np.array(names)[numbers.astype(np.int64)]
 
 
+def check_present(y: Any) -> None:
+    """Raise DataError for a target in memory with a missing value."""
+    values = np.asarray(y)
+    if values.ndim and values.dtype.kind == "O":
+        missing = any(map(_is_missing, values.flat))
+    else:
+        missing = values.dtype.kind in "fmM" and bool((values != values).any())
+    if missing:
+        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas.NA, which is neither true nor false."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
+
+
 def check_numbers(y: Any) -> None:
-    """Raise DataError where regression was asked for and y holds names of classes, or text."""
+    """Raise DataError where regression was asked for and y holds names of classes, text or dates."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind in ("M", "m"):
+        raise DataError(
+            "regression was asked for, but y holds dates or times; pass numbers, such as days from the first"
+        )
     if isinstance(y, list | np.ndarray) and np.asarray(y).dtype.kind in "US" and len(y):
         raise DataError(
             f"regression was asked for, but y holds text such as {str(np.asarray(y).ravel()[0])!r}; pass"

@@ -9,7 +9,9 @@ from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.training.feature_list import numbers
+from dcpred_tasks.training.settings import AUTO, OF_FEATURES, Settings, make_settings, settings_dict
 from dcpred_tasks.training.task_settings import in_effect
 
 BALANCED = "balanced"
@@ -26,7 +28,7 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     stored = {name: value for name, value in body["settings"].items() if name in known}
     settings = make_settings(in_effect(stored, body["task"]))
     model = artifact.model(support=artifact.has_support)
-    estimator = kind(**_parameters(kind, settings))
+    estimator = kind(**_parameters(kind, settings) | _named(settings, artifact.schema))
     estimator.model_ = model
     estimator.settings_ = settings_dict(settings)
     estimator.n_leaves_, estimator.n_features_in_ = model.n_leaves, model.n_features
@@ -38,6 +40,22 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     if isinstance(estimator, DCPredClassifier):
         estimator.classes_ = np.array(model.classes)
     return estimator
+
+
+def _named(settings: Settings, schema: Schema | None) -> dict[str, Any]:
+    """Parameters that list features, by name where frames are encoded: their columns have other numbers.
+    Coded ones of the schema are coded anyway.
+    """
+    found: dict[str, Any] = {}
+    if schema is None or schema.plain:
+        return found
+    for name in OF_FEATURES:
+        text = str(getattr(settings, name))
+        listed = numbers(text)
+        own = [schema.features[f] for f in listed if name != "categorical" or f not in schema.coded]
+        if listed:
+            found[name] = [*([AUTO] if AUTO in text else []), *own] if own else AUTO
+    return found
 
 
 def _parameters(kind: type[DCPredClassifier | DCPredRegressor], settings: Settings) -> dict[str, Any]:

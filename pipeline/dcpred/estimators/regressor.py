@@ -250,7 +250,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return self
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite=self._finite)
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite="allow-nan")
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

@@ -71,7 +71,7 @@ def learn(
     Raises DataError where it cannot be told what a column is.
     """
     others = [name for name in names if name not in set(numeric)]
-    found = compute(survey_frame, [(part, others) for part in parts])
+    found = compute(survey_frame, [(part, others, named) for part in parts])
     surveys = _joined(found, others)
     told: list[Column | Asked] = [
         Number(name) if name in set(numeric) else _column(surveys[name], name in named) for name in names

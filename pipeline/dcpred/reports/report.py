@@ -19,7 +19,7 @@ from dcpred.reports.run_page import open_run, run_page
 from dcpred.reports.search_page import search_page, search_sections
 from dcpred.runs.latest import RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import PLAN
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
@@ -139,12 +139,16 @@ def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> 
 
 
 def _search_of(address: str) -> list[Section]:
-    """What the search for a model found, where that lies beside it and can be read."""
+    """What the search for a model found, where that lies beside it and can be read: another model, trained
+    with other settings, may stand in its place by now.
+    """
     if is_remote(address):
         return []
     path = Path(address).with_name(f"{last_name(address)}{TUNED}")
     try:
-        return search_sections(decoded(read_plain(path)[0], path)["found"])
+        found = decoded(read_plain(path)[0], path)["found"]
+        own = open_artifact(address).body["settings"] == found["settings"]
+        return search_sections(found) if own else []
     except (OSError, *ODD):
         return []
 

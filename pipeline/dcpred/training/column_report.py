@@ -44,12 +44,16 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     said = [
         f"{have} gaps, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows; a gap is"
         " the mean of its feature, or its most frequent code",
-        f"an indicator of gaps has {_listed(found['indicated'], names)}"
+        f"{_listed(found['indicated'], names)} {_have(found['indicated'])} an indicator of gaps"
         if found["indicated"]
         else "no feature has an indicator of gaps",
     ]
     if found["without_values"]:
-        said.append(f"{_listed(found['without_values'], names)} without any value is left out")
+        empty = found["without_values"]
+        said.append(
+            f"{_listed(empty, names)} {_have(empty)} no value at all and {'is' if len(empty) == 1 else 'are'}"
+            " left out"
+        )
     return "; ".join(said)
 
 
@@ -84,6 +88,10 @@ def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | No
     """Sentences on all that becomes of features, none where they are as they were."""
     gaps, scales = describe_gaps(scaling, survey, names), describe_log_scale(scaling, names)
     return [told for told in (gaps_in_words(gaps), log_scale_in_words(scales)) if told]
+
+
+def _have(features: Sequence[int]) -> str:
+    return "has" if len(features) == 1 else "have"
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:

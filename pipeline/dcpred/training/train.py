@@ -192,9 +192,22 @@ def numbered_for(settings: Settings, x: str) -> Settings:
 
 
 def named_features(x: str) -> list[str] | None:
-    """The names of the features of X, None where it has none."""
-    names = zarr_arrays.open_array(x).attrs.get(ATTRIBUTE)
-    return [str(name) for name in names] if isinstance(names, list) else None
+    """The names of the features of X, None where it has none. Raises DataError where they are not those of
+    its columns, each once.
+    """
+    X = zarr_arrays.open_array(x)
+    names = X.attrs.get(ATTRIBUTE)
+    if not isinstance(names, list):
+        return None
+    told = [str(name) for name in names]
+    if len(told) != X.shape[1] or len(set(told)) < len(told):
+        twice = [name for name in told if told.count(name) > 1]
+        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(told):,} names"
+        raise DataError(
+            f"X at {x} has {X.shape[1]:,} features, but its attribute {ATTRIBUTE} {wrong}; name each feature"
+            " once, or remove the attribute"
+        )
+    return told
 
 
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:

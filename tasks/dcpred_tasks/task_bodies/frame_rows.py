@@ -2,7 +2,7 @@
 rows encoded to train on. Workers of Dask import this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.training.target_means import Fitted, is_seen
 
 
-def survey_frame(frame: Any, names: Sequence[str]) -> dict[str, ColumnSurvey]:
-    """A survey of each of these columns. Raises DataError for what is no value of a table."""
-    surveys = {name: ColumnSurvey(name) for name in names}
+def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
+    """A survey of each of these columns, of which `coded` are categories, also where they are numbers or
+    booleans. Raises DataError for what is no value of a table.
+    """
+    surveys = {name: ColumnSurvey(name, counts_numbers=name in coded) for name in names}
     for name, survey in surveys.items():
         survey.add(frame_cells(frame, name))
     return surveys

@@ -54,6 +54,8 @@ def numbered(settings: Settings, names: Sequence[str] | None, n_features: int | 
     """Settings that name features by numbers. What is in quotes is a name;
     digits are a number, so that settings which are numbered stay as they are.
 
+    names  of features; those from n_features on are only meant by their names
+
     Raises SettingsError for a feature that the data do not have.
     """
     texts = {name: str(getattr(settings, name)) for name in OF_FEATURES}
@@ -68,6 +70,7 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
     of_others = False  # whether other features are looked at, too
     places = {name: number for number, name in enumerate(() if names is None else names)}
     wanted: set[int] = set()
+    spans: set[int] = set()
     for part, quoted in parts(text, setting):
         span = None if quoted else re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
         if part == AUTO and setting == "categorical" and (AUTO not in places or not quoted):
@@ -81,7 +84,7 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
                     f"{setting} names the features {part}, but a span goes from a smaller number to a"
                     f" larger one, up to {LARGEST_FEATURE:,}; write it as 1-3, with numbers of features"
                 )
-            wanted.update(range(first, last + 1))
+            spans.update(range(first, last + 1))
         elif not quoted and part in words:
             raise SettingsError(
                 f"{setting} was set to {text!r}, but {part} stands alone: it is about all features; write it"
@@ -99,17 +102,17 @@ def _numbered(setting: str, text: str, names: Sequence[str] | None, n_features: 
                 f"{_nearest(part, (*places, *words))}; write {', '.join(words)}, or numbers of features such"
                 " as 3,7 or 0-41, or names of features, in double quotes where they hold commas"
             )
-    if n_features is not None and wanted and max(wanted) >= n_features:
-        raise _absent(setting, max(wanted), n_features, places)
-    return _text(wanted, of_others)
+    if n_features is not None and spans and max(spans) >= n_features:
+        raise _absent(setting, max(spans), n_features, places)
+    return _text(wanted | spans, of_others)
 
 
 def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, int] | None = None) -> Settings:
     """Settings that are numbered, with features that a schema says are codes among those that are coded; none
     stays none.
 
-    places  the feature of its own name that a column has, where settings number columns of a table. Others,
-            of categories whose means are features, are in `coded` where they are coded
+    places  the feature that is meant by each number, where settings number columns of a table: the one of
+            its own name that a column has, and features by theirs
 
     Raises SettingsError where gaps or a logarithmic scale are asked for in a column without such a feature.
     """
@@ -119,7 +122,7 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
             continue
         if others := [column for column in numbers(text) if column not in places]:
             why = "it is a column of categories, of which the features are means of the target"
-            raise FeatureError(name, others[0], why, "leave it out")
+            raise FeatureError(name, others[0], why, "leave it out, or name its features")
         settings = replace(settings, **{name: _text(_placed(text, places), False)})  # type: ignore[arg-type]
     if settings.categorical == NONE or (not coded and places is None):
         return settings

@@ -13,6 +13,8 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.training.sampling import fold_rows
 
 MAX_CLASSES = 1_000
+# So many classes may be of any numbers. More of them are whole ones, of so many rows in the mean.
+FEW_CLASSES, ROWS_OF_CLASS = 20, 3
 
 LARGEST_TARGET = 1e34
 
@@ -112,6 +114,20 @@ def _classes(
     return classes, np.bincount(number, weights=weight, minlength=len(classes)).astype(np.float64)
 
 
+def _check_are_classes(survey: Survey) -> None:
+    """Raise DataError for a target of numbers that are to be predicted, not classes to be told apart."""
+    classes, n = survey.classes, len(survey.classes)
+    if n <= FEW_CLASSES or classes.dtype.kind not in "iuf":
+        return
+    fractions = classes[classes != np.rint(classes)]
+    if len(fractions) or ROWS_OF_CLASS * n > survey.n_used:
+        example = f", such as {fractions[0]:g}" if len(fractions) else ""
+        raise DataError(
+            f"y has {n:,} different values in {survey.n_used:,} rows{example}, and each of them would be a"
+            " class; use regression (--task regression), or put values together into fewer classes"
+        )
+
+
 def _check_number_of_classes(n_classes: int) -> None:
     if n_classes > MAX_CLASSES:
         raise DataError(
@@ -147,6 +163,8 @@ def check_survey(survey: Survey, task: str, names: Sequence[object] | None = Non
         )
     if task == "classification":
         _check_number_of_classes(len(survey.classes))
+        if names is None:
+            _check_are_classes(survey)
     if task == "classification" and len(survey.classes) < 2:
         only = survey.classes[0]
         name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
