@@ -59,8 +59,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     missing : str, default "auto"
         What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the
         most frequent code. indicate: the same, and every feature with gaps gets a column that says where they
-        are; features that are listed get one, and no others do. auto: refuse where no training row has a gap;
-        else as impute, with such a column for features where it lets rows that are held out do better.
+        are; of features that are listed, those with gaps get one, and no others do. auto: refuse where no
+        training row has a gap; else as impute, with such a column for features where it lets rows that are
+        held out do better.
     symlog : str, default "auto"
         Features on a symmetric logarithmic scale about their median: amounts of which few rows have many
         times what most have. auto: with learned scaling those of the longest tails, if rows that are held out

@@ -23,6 +23,8 @@ from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.symlog_choice import likeliest_on_log_scale
 
 # Share of the loss that a logarithmic scale must take away; of few rows, the second by their number.
+# With 0.05, searches come to 2.82 on cpusmall and to 94.9 % on usps at a cost of 10.9; with 0.01 to 2.77, and
+# to 95.1 % at 10.1.
 WORTH_IT, BY_CHANCE = 0.01, 30.0
 
 

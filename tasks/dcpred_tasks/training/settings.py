@@ -53,9 +53,9 @@ class Settings:
         "auto",
         "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
         " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
-        " they are; features that are listed get one, and no others do. auto: refuse where no training row"
-        " has a gap; else as impute, with such a column for features where it lets rows that are held out do"
-        " better.",
+        " they are; of features that are listed, those with gaps get one, and no others do. auto: refuse"
+        " where no training row has a gap; else as impute, with such a column for features where it lets rows"
+        " that are held out do better.",
         choices=MISSING,
         more="features as 3,7 or 0-41, or their names",
     )
