@@ -198,6 +198,15 @@ def test_few_rows_copies_and_a_constant_target_decide_nothing(rows: Any) -> None
     assert [chosen(X, labels) for labels in noise] == [None] * 3  # Neighbours tell nothing on either scale.
 
 
+@pytest.mark.parametrize("seed", [2, 4])
+def test_of_few_rows_a_gain_by_chance_is_not_enough(seed: int) -> None:
+    """The loss of neighbours falls by a fifth here, by tails that tell nothing."""
+    rng = np.random.default_rng(seed)
+    Z, tails = rng.normal(size=(100, 4)), np.exp(2 * rng.normal(size=(100, 4)))
+    y = Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.3 * rng.normal(size=100)
+    assert chosen(np.hstack([Z, tails]), y, task="regression") is None
+
+
 def test_named_features_are_on_it(rows: Any) -> None:
     X, y = rows
     assert chosen(X, y, symlog="1", scaling="standard") == [1]

@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import check_present, named
+from dcpred.estimators.class_names import check_known, named
 from dcpred.execution.progress import reporter
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
@@ -181,7 +181,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _target(self, y: Any, labels: Names | None) -> tables.Target:
         """The target in memory: numbers and None, or numbers of classes and their names."""
         values = column_or_1d(*out_of_core.computed(y))
-        check_present(values)
+        check_known(values)
         if self._task == "regression":
             return np.asarray(values, np.float64), None
         classes, numbers = np.unique(named(values, labels), return_inverse=True)

@@ -34,7 +34,7 @@ def named(y: Any, names: Names | None) -> Any:
     if names is None:
         return y
     numbers: NDArray[Any] = np.asarray(y)
-    check_present(numbers)
+    check_known(numbers)
     wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
     if wrong.size:
         raise DataError(
@@ -44,7 +44,7 @@ def named(y: Any, names: Names | None) -> Any:
     return np.array(names)[numbers.astype(np.int64)]
 
 
-def check_present(y: Any) -> None:
+def check_known(y: Any) -> None:
     """Raise DataError for a target in memory with a missing value."""
     values = np.asarray(y)
     if values.ndim and values.dtype.kind == "O":

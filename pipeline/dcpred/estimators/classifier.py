@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core
 from dcpred.estimators.base import DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_class_weight, check_present, class_names, named
+from dcpred.estimators.class_names import check_class_weight, check_known, class_names, named
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.answers import calibration_of
 from dcpred_tasks.model.compact_model import class_numbers
@@ -295,7 +295,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self._keep_names(names)
             self.classes_ = np.array(self.model_.classes)
             return self
-        check_present(y)
+        check_known(y)
         X, y = validate_data(self, X, named(y, labels), dtype="numeric", ensure_all_finite="allow-nan")
         self._keep_columns()
         check_classification_targets(y)

@@ -84,7 +84,7 @@ def check_scaled(scaling: Scaling, survey: Survey) -> None:
         raise DataError(
             f"column {column} of X reaches from {survey.minimum[column]:g} to {survey.maximum[column]:g},"
             " which is too large for single precision (infinity after scaling); set scaling to standard or"
-            f" minmax, symlog to {column}, or rescale it first"
+            " minmax, or rescale it first"
         )
 
 
