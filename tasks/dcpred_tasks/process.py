@@ -31,7 +31,7 @@ def cpu_name() -> str:
     """The processor as its maker calls it, or its architecture where the system does not tell."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
-        for line in listing.read_text(errors="replace").splitlines():
+        for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -44,7 +44,7 @@ def peak_memory_bytes() -> int:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        for line in status.read_text().splitlines():
+        for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024

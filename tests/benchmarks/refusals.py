@@ -223,7 +223,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
         2,
         "one excludes the other",
     ),
-    "a negative limit": (case(nothing, "--max-bad-rows", "-1"), 3, "use 0 or more"),
+    "a negative limit": (case(nothing, "--max-bad-rows", "-1"), 2, "use an integer of 0 or more"),
     "training: no target": (case(nothing, "--y", "target", do="train"), 3, "array target was asked for"),
     "training: NaN in X": (
         case(spoilt(lambda X: X.__setitem__((7, 2), np.nan)), "--set", "missing=refuse", do="train"),

@@ -27,6 +27,7 @@ from dcpred.cli import main
 from dcpred.execution import task_window
 from dcpred.execution.lease import EXPIRY_SECONDS, check_free, held_by, hold
 from dcpred.execution.workers import InlineWorkers, connect
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring import blocks as block_runs
@@ -132,9 +133,21 @@ def test_more_failures_than_allowed_stop_the_run(
 
 
 def test_tolerance_is_checked() -> None:
-    for wrong in ({"max_failures": -1}, {"max_bad_rows": -0.5}, {"max_bad_rows": float("nan")}):
-        with pytest.raises(SettingsError, match="use 0 or more"):
-            Tolerance(**wrong)
+    with pytest.raises(SettingsError, match="use 0 or more"):
+        Tolerance(max_failures=-1)
+    for rows in (-1, 0.5):  # a fraction is another option
+        with pytest.raises(SettingsError, match=r"max_bad_rows.*max_bad_fraction"):
+            BadRowLimit(rows)  # type: ignore[arg-type]
+    for fraction in (-0.1, 1.5, float("nan")):
+        with pytest.raises(SettingsError, match="use 0 to 1"):
+            BadRowLimit(fraction=fraction)
+
+
+def test_one_row_and_all_rows_are_different_limits() -> None:
+    """A number of 1 used to be one row, and 0.99 a fraction of 99 %."""
+    assert "at most 1 of 50" in BadRowLimit(rows=1).exceeded(2, 50)
+    assert not BadRowLimit(fraction=1.0).exceeded(50, 50)
+    assert "at most 0.5 of 50" in BadRowLimit(rows=40, fraction=0.5).exceeded(26, 50)
 
 
 # -- input ---------------------------------------------------------------------------------------------------
@@ -190,14 +203,16 @@ def test_rows_that_were_given_up_are_told_in_one_object(tmp_path: Path, model: P
     assert "100 rows were given up" in result.stderr
 
 
-@pytest.mark.parametrize("limit", [40, 0.02])
-def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path, limit: float) -> None:
+@pytest.mark.parametrize("limit", [BadRowLimit(rows=40), BadRowLimit(fraction=0.02)])
+def test_too_many_bad_rows_stop_the_run(tmp_path: Path, model: Path, data: Path, limit: BadRowLimit) -> None:
     damage(data)
-    with pytest.raises(IncompleteError, match=r"50 rows have no score so far.*dcpred errors"):
-        run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, max_bad_rows=limit))
+    with pytest.raises(IncompleteError, match=r"50 rows have no score.*dcpred errors"):
+        run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=limit))
     done = run_status(tmp_path / "out").done_blocks
     assert 0 < done < 10
-    report = run(model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, max_bad_rows=100))
+    report = run(
+        model, data, tmp_path / "out", tolerance=Tolerance(quarantine=True, bad_rows=BadRowLimit(100))
+    )
     assert report.scored_blocks == 10 - done
 
 

@@ -86,7 +86,7 @@ def samples(path: Path) -> dict[str, float]:
         assert match is not None, line
         assert match[1] in described
         job, _, labels = match[2].partition(",")
-        assert job == f'job="{path.stem}"'
+        assert job == f'dcpred_job="{path.stem}"'
         assert f"{match[1]} {labels}".strip() not in found
         found[f"{match[1]} {labels}".strip()] = float(match[3])
     return found
@@ -170,7 +170,7 @@ def test_the_whole_is_complete_when_the_last_shard_is(known: Path, tmp_path: Pat
     [
         (("--outputs", "none"), 3, "output 'none' was asked for"),
         (("--level", "full"), 2, "--level was given without --repair"),
-        (("--max-bad-rows", "1"), 4, "2 rows have no score so far, but at most 1"),
+        (("--max-bad-rows", "1"), 4, "2 rows have no score, but at most 1"),
     ],
 )
 def test_every_end_is_told(
@@ -261,7 +261,7 @@ def test_a_file_of_metrics_that_is_a_link_stays_one(known: Path, tmp_path: Path)
     (tmp_path / "nightly.prom").symlink_to(tmp_path / "real" / "other.prom")
     score(known, tmp_path)
     assert (tmp_path / "nightly.prom").is_symlink()
-    assert 'job="nightly"' in (tmp_path / "real" / "other.prom").read_text()
+    assert 'dcpred_job="nightly"' in (tmp_path / "real" / "other.prom").read_text()
 
 
 def test_an_endless_file_is_no_earlier_one_of_ours() -> None:
@@ -341,7 +341,7 @@ def test_a_file_that_is_no_earlier_one_of_ours(tmp_path: Path, rubbish: bytes) -
 
 def test_labels_are_escaped() -> None:
     found = Metrics('a"b\\c\nd', "score", "1", 0.0)
-    assert 'job="a\\"b\\\\c\\nd"' in found.text(1.0)
+    assert 'dcpred_job="a\\"b\\\\c\\nd"' in found.text(1.0)
 
 
 # -- events of workers and signals ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from dcpred.refresh.overview import root_status
 from dcpred.refresh.refresh import RefreshReport, publish, refresh
 from dcpred.refresh.root import open_root
 from dcpred.reports.report import report as report_of
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
 from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import Tolerance
@@ -238,10 +238,10 @@ def test_rows_that_were_given_up_are_tried_again(
     assert report.state == "kept"
     assert report.why_kept == "50 rows were given up"
     assert not (root / "latest").exists()
-    allowed = call(tolerance=Tolerance(quarantine=True), limits=Limits(max_bad_rows=0.5))
+    allowed = call(tolerance=Tolerance(quarantine=True), limits=Limits(BadRowLimit(fraction=0.5)))
     assert (allowed.state, allowed.run, allowed.scored_blocks) == ("published", report.run, 0)
     append(data, 100, 3)
-    again = call(tolerance=Tolerance(quarantine=True), limits=Limits(max_bad_rows=50))
+    again = call(tolerance=Tolerance(quarantine=True), limits=Limits(BadRowLimit(50)))
     assert (again.taken_blocks, again.scored_blocks) == (3, 3)
     chunk.write_bytes(kept)
     mended = call()
@@ -436,8 +436,9 @@ def test_blocks_that_nobody_published_are_judged_every_night(
 
 def test_bad_rows_beyond_a_limit(call: Callable[..., RefreshReport], data: Path) -> None:
     zarr.open_array(f"{data}/X", mode="r+")[:3, 0] = np.nan
-    for limit, state in ((2, "kept"), (0.005, "kept"), (3, "published")):
-        report = call(limits=Limits(max_bad_rows=limit))
+    limits = ((BadRowLimit(2), "kept"), (BadRowLimit(fraction=0.005), "kept"), (BadRowLimit(3), "published"))
+    for limit, state in limits:
+        report = call(limits=Limits(limit))
         assert report.state == state
         assert ("3 rows have no score" in report.why_kept) == (state == "kept")
 
@@ -476,7 +477,7 @@ def test_the_command(model: Path, data: Path, root: Path, tmp_path: Path) -> Non
     beyond = run_cli(*words, "--max-drift", 0, "--notify", f"cat > {told}; exit 3")
     assert beyond.exit_code == 4
     assert "is beyond its limits, so that" in beyond.stderr
-    assert "was to be told the result, but it ended with 3" in beyond.stderr
+    assert "the command of --notify ended with exit code 3" in beyond.stderr
     assert json.loads(told.read_text())["exit_code"] == 4
     status = run_cli("status", root).stdout.splitlines()
     assert [line.split()[:2] for line in status[-2:]] == [

@@ -72,6 +72,9 @@ def test_sources(path: Path) -> None:
     if imported & {"dask", "distributed"}:
         assert path.stem in DASK_MODULES
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "read_text":
+            read = ast.get_source_segment(text, node)
+            assert f'{read}(encoding="utf-8"' in text, "text is UTF-8, whatever the locale"
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0

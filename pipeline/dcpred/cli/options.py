@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,12 +21,13 @@ from dcpred.cli.told_errors import tell_error
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.progress import reporter
 from dcpred.execution.verbosity import Verbosity, verbosity
-from dcpred.execution.workers import Scheduler, pages_opened
+from dcpred.execution.workers import Scheduler, one_line, pages_opened
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, is_remote, local_path, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 
 F = TypeVar("F", bound=Callable[..., Any])
+NO_THREAD = "can't start new thread"  # what Python's RuntimeError states
 RESOURCE, INTERRUPTED = ResourceError.exit_code, InterruptedRunError.exit_code
 PATH = click.Path(path_type=Path)
 
@@ -244,7 +247,7 @@ def reports_errors(command: F) -> F:
     def run(*args: Any, **kwargs: Any) -> None:
         as_json = bool(kwargs.get("as_json"))
         try:
-            with signals_handled():
+            with signals_handled(), library_warnings():
                 if verbosity() >= Verbosity.MORE:
                     for line in surroundings():
                         reporter().detail(line)
@@ -253,9 +256,32 @@ def reports_errors(command: F) -> F:
             told = failure(error)
             if told is None:
                 raise
+            if verbosity() >= Verbosity.MORE:
+                traceback.print_exception(error)
             _fail(*told, as_json)
 
     return run  # type: ignore[return-value]
+
+
+@contextmanager
+def library_warnings() -> Iterator[None]:
+    """Print each warning of a library once, on one line; none with -q. With -v Python prints them."""
+    if verbosity() >= Verbosity.MORE:
+        yield
+        return
+    printed = set()
+
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        text = one_line(str(message))
+        if text not in printed:
+            printed.add(text)
+            reporter().say(f"warning: {text}")
+
+    with warnings.catch_warnings():
+        if verbosity() == Verbosity.QUIET:
+            warnings.simplefilter("ignore")
+        warnings.showwarning = show
+        yield
 
 
 def failure(error: BaseException) -> tuple[str, int] | None:
@@ -264,6 +290,12 @@ def failure(error: BaseException) -> tuple[str, int] | None:
         return "interrupted; run the same command again to go on", INTERRUPTED
     if isinstance(error, DcpredError):
         return str(error), error.exit_code
+    if isinstance(error, MemoryError) or NO_THREAD in str(error):
+        why = "threads" if NO_THREAD in str(error) else "memory"
+        return (
+            f"Cannot go on: this process may use no more {why}. Raise its limits (ulimit -v and -u, or those"
+            " of its container or job), then run the same command again."
+        ), RESOURCE
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename and error.errno not in OBSTACLES else ""
         return f"{place}{reason(error)}", RESOURCE

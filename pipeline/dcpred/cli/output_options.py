@@ -1,11 +1,13 @@
-"""Options of commands that write an output: what is written of each row."""
+"""Options of commands that write an output: its columns, and how many rows may have no score."""
 
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import click
 
 from dcpred.cli.options import F
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS
 
@@ -33,3 +35,48 @@ def outputs_options(command: F) -> F:
         command(*args, outputs=names, **kwargs)
 
     return run  # type: ignore[return-value]
+
+
+class RowCount(click.IntRange):
+    """A number of rows. A fraction is the value of another option."""
+
+    name = "rows"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value} is not a number of rows; use an integer of 0 or more, or --max-bad-fraction for a"
+                " fraction of all rows",
+                param,
+                ctx,
+            )
+
+
+def bad_row_options(effect: str) -> Callable[[F], F]:
+    """Limits of rows without a score, which come to the command as `bad_rows`.
+
+    effect  what the command does when a limit is exceeded
+    """
+
+    def options(command: F) -> F:
+        @click.option(
+            "--max-bad-rows",
+            metavar="N",
+            type=RowCount(0),
+            help=f"Maximum number of rows without a score; {effect} [default: no limit].",
+        )
+        @click.option(
+            "--max-bad-fraction",
+            metavar="F",
+            type=click.FloatRange(0, 1),
+            help="Maximum fraction of rows without a score, from 0 to 1 [default: no limit].",
+        )
+        @wraps(command)
+        def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
+            command(*args, bad_rows=BadRowLimit(max_bad_rows, max_bad_fraction), **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    return options

@@ -1,6 +1,8 @@
 """dcpred refresh"""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +23,13 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import outputs_options
+from dcpred.cli.output_options import bad_row_options, outputs_options
 from dcpred.execution.progress import counted, reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.refresh.limits import Limits
 from dcpred.refresh.parts import is_pattern
 from dcpred.refresh.refresh import check_published, publish, refresh
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import store_threads
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
@@ -44,12 +47,7 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
     "--keep", metavar="N", type=click.IntRange(1), help="Finished runs that stay, the newest [default: all]."
 )
 @click.option("--publish", "publish_run", metavar="RUN", help="Make this run of ROOT the latest, by hand.")
-@click.option(
-    "--max-bad-rows",
-    metavar="N",
-    type=float,
-    help="Rows without a score that a run may have to become the latest; below 1 a fraction.",
-)
+@bad_row_options("do not publish the run when exceeded")
 @click.option(
     "--max-drift", metavar="PSI", type=float, help="The same of the stability index of leaves; 0.25 is large."
 )
@@ -77,7 +75,7 @@ def refresh_command(
     full: bool,
     keep: int | None,
     publish_run: str | None,
-    max_bad_rows: float | None,
+    bad_rows: BadRowLimit,
     max_drift: float | None,
     max_shift: float | None,
     quarantine: bool,
@@ -105,7 +103,7 @@ def refresh_command(
         return
     model, data, root = _places(places, 3)
     with _notified(notify) as told:
-        limits = Limits(max_bad_rows, max_drift, max_shift)
+        limits = Limits(bad_rows, max_drift, max_shift)
         X = str(data) if is_pattern(str(data)) else find_array(data, x)
         asked_for = workers is not None or scheduler is not None
         pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None
@@ -165,13 +163,21 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _notify(command: str, text: str) -> None:
-    """Run a command, whose own output goes to standard error. That it fails is told, and changes nothing."""
+    """Run a command, whose own output goes to standard error. A failure is printed, and changes nothing. The
+    command itself is not printed: it may hold a token. It ends with all its children when its time is over.
+    """
+    why = ""
     try:
-        done = subprocess.run(
-            command, shell=True, input=text, text=True, timeout=NOTIFY_SECONDS, check=False, stdout=2
-        )
-        why = f"it ended with {done.returncode}" if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = f"it failed: {error}"
+        with subprocess.Popen(
+            command, shell=True, stdin=subprocess.PIPE, stdout=2, text=True, start_new_session=True
+        ) as child:
+            try:
+                child.communicate(text, timeout=NOTIFY_SECONDS)
+                why = f"ended with exit code {child.returncode}" if child.returncode else ""
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                why = f"did not end within {NOTIFY_SECONDS:.0f} s and was killed"
+    except OSError as error:
+        why = f"did not start: {error.strerror}"
     if why:
-        click.echo(f"dcpred: {command!r} was to be told the result, but {why}", err=True)
+        click.echo(f"dcpred: the command of --notify {why}", err=True)

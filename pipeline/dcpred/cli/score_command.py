@@ -21,9 +21,10 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.cli.output_options import outputs_options
+from dcpred.cli.output_options import bad_row_options, outputs_options
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
@@ -67,9 +68,7 @@ SHARD = ShardType()
     show_default=True,
     help="Blocks that may fail.",
 )
-@click.option(
-    "--max-bad-rows", metavar="N", type=float, help="Rows without a score to stop at; below 1 a fraction."
-)
+@bad_row_options("stop the run when exceeded")
 @click.option(
     "--repair",
     "mend",
@@ -98,7 +97,7 @@ def score_command(
     x: str,
     quarantine: bool,
     max_failures: int,
-    max_bad_rows: float | None,
+    bad_rows: BadRowLimit,
     mend: bool,
     level: str | None,
     shard: Shard | None,
@@ -122,7 +121,7 @@ def score_command(
         raise click.UsageError(
             f"--shard and {other} were both given, but one excludes the other; give one of them"
         )
-    tolerance = Tolerance(quarantine, max_failures, max_bad_rows)
+    tolerance = Tolerance(quarantine, max_failures, bad_rows)
     asked_for = workers is not None or scheduler is not None
     X = find_array(data, x)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None

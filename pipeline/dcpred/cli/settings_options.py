@@ -66,7 +66,7 @@ def setting_help(one: Description) -> str:
 
 def _read_toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(
             f"settings were to be read from {path}, but it does not exist; check the path"

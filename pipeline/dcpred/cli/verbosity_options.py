@@ -13,9 +13,12 @@ def verbosity_options() -> list[click.Parameter]:
     """The options; they reach the command as what `dcpred.execution.verbosity` says."""
     return [
         _option(
-            "-v", "--verbose", Verbosity.MORE, "Tell more: what each step took, versions, where things lie."
+            "-v",
+            "--verbose",
+            Verbosity.MORE,
+            "Print more: times, versions, places, tracebacks of errors.",
         ),
-        _option("-q", "--quiet", Verbosity.QUIET, "Tell nothing on standard error but errors."),
+        _option("-q", "--quiet", Verbosity.QUIET, "Print nothing on standard error but errors."),
     ]
 
 

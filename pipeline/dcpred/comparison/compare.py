@@ -167,7 +167,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
     before: dict[str, Any] = {}
     if file.exists():
         try:
-            before = json.loads(file.read_text())
+            before = json.loads(file.read_text(encoding="utf-8"))
             same = {key: before[key] for key in told} == told
         except (KeyError, ValueError):
             same = False
@@ -228,7 +228,7 @@ def read_comparison(folder: Path) -> CompareReport:
     """What a folder holds of a comparison, as far as it has come, in the order of systems. Raises DataError
     where nothing was tried.
     """
-    asked = json.loads((folder / ASKED).read_text())
+    asked = json.loads((folder / ASKED).read_text(encoding="utf-8"))
     points = [Point(**told) for told in asked["points"].values()]
     points = [point for point in points if (folder / POINTS / f"{point.name}.json").exists()]
     if not points or not (folder / ROWS).exists():
@@ -240,7 +240,7 @@ def read_comparison(folder: Path) -> CompareReport:
 
 def told_of(folder: Path, name: str) -> dict[str, Any]:
     """What came of a point, as it was written."""
-    found: dict[str, Any] = json.loads((folder / POINTS / f"{name}.json").read_text())
+    found: dict[str, Any] = json.loads((folder / POINTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 

@@ -57,7 +57,7 @@ def main(folder: Path, name: str, limit_seconds: float) -> None:
             told = {"errors": kernel_errors(rows)}
         told["seconds"] = time.seconds
     else:
-        point = Point(**json.loads((folder / "compare.json").read_text())["points"][name])
+        point = Point(**json.loads((folder / "compare.json").read_text(encoding="utf-8"))["points"][name])
         told = _tried(folder, point, rows, limit_seconds)
     replace_bytes(folder / POINTS / f"{name}.json", json.dumps({"status": "done"} | told).encode())
 
@@ -98,7 +98,7 @@ def _processor_seconds() -> float:
 
 
 def _shared(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / POINTS / f"{SHARED}.json").read_text())
+    found: dict[str, Any] = json.loads((folder / POINTS / f"{SHARED}.json").read_text(encoding="utf-8"))
     return found
 
 

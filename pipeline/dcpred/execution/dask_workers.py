@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import socket
@@ -25,8 +26,9 @@ from dcpred.execution.interrupts import SIGNALS, listening
 from dcpred.execution.resource_tracker import start_tracker
 from dcpred.execution.secure_connection import secured
 from dcpred.execution.task_window import Window, on_each_worker
-from dcpred.execution.workers import Scheduler, Task, Workers
-from dcpred_tasks.errors import SchedulerAwayError, SchedulerError, SettingsError
+from dcpred.execution.verbosity import Verbosity, verbosity
+from dcpred.execution.workers import Scheduler, Task, Workers, one_line
+from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
 from dcpred_tasks.process import versions
 from dcpred_tasks.storage.addresses import current_options, is_remote
@@ -206,16 +208,21 @@ def _local_cluster(
     # long.
     n_workers = n_workers or dask.system.CPU_COUNT
     with ExitStack() as stack:
+        stack.enter_context(_environment())
         with listening() as asked:
             try:
                 # Nothing interrupts the start: half a cluster cannot be closed in order.
                 with _signals_blocked():
                     cluster = stack.enter_context(_processes(n_workers, threads, pages))
                     client = stack.enter_context(Client(cluster, set_as_default=False))
-            except Exception:
+            except Exception as error:
                 if asked.is_set():
                     raise KeyboardInterrupt from None
-                raise
+                raise ResourceError(
+                    f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
+                    " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
+                    " valid Dask configuration. Check these, or name a running Dask cluster by --scheduler."
+                ) from error
         if asked.is_set():
             raise KeyboardInterrupt
         yield client, partial(cluster.scale, n_workers)
@@ -235,6 +242,36 @@ def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
         scheduler_kwargs={"dashboard": pages},  # else they are there wherever bokeh is
         silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
     )
+
+
+def _first_cause(error: BaseException) -> str:
+    """What the error states that a chain of errors began with."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return one_line(str(error)) or type(error).__name__
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Variables of the processes that start within a `with` statement, also of workers that replace others.
+
+    Python looks for modules in the current directory first, when it starts a worker: a file signal.py there
+    would run in place of Python's own. PYTHONSAFEPATH prevents that. Warnings of libraries, which each worker
+    would print once more, appear with -v.
+    """
+    ours = {"PYTHONSAFEPATH": "1"}
+    if verbosity() < Verbosity.MORE:
+        ours["PYTHONWARNINGS"] = "ignore"
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

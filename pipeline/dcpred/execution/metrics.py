@@ -177,7 +177,8 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _line(self, name: str, labels: dict[str, str], value: float) -> str:
-        told = ",".join(f'{key}="{escaped(text)}"' for key, text in ({"job": self.job} | labels).items())
+        pairs = {"dcpred_job": self.job} | labels  # Prometheus sets a label `job` of its own
+        told = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
         return f"{name}{{{told}}} {float(value)!r}"
 
 

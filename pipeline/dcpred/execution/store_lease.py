@@ -187,7 +187,7 @@ def _told(standing: Stored | None) -> dict[str, object]:
 def _machine() -> str:
     """What tells processes whose numbers can be compared: this boot of this machine, and these containers."""
     with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     return ""
 

@@ -1,5 +1,8 @@
 """Who does the work: processes on this machine, a running Dask cluster, or this process."""
 
+import os
+import resource
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -8,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.events import tell
 from dcpred.execution.interrupts import interrupted, listening
+from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.guard import Failure
 
 T = TypeVar("T")
@@ -63,6 +67,8 @@ Pool = Callable[[], AbstractContextManager[Workers]]
 # Threads of a local process that reads from stores or writes there, each with a task of its own: a task waits
 # for replies most of its time.
 STORE_THREADS = 4
+# A driver or a worker maps 1.2 to 1.8 GiB on two cores (2026-11-26). With less, LLVM and OpenBLAS fail.
+ADDRESS_BYTES = 2 * 2**30
 
 
 class InlineWorkers:
@@ -130,10 +136,57 @@ def connect(
     """
     if isinstance(scheduler, str):
         scheduler = Scheduler(scheduler)
-    # Dask takes half a second to import, and what one task does needs none of it.
-    dask_workers = import_module("dcpred.execution.dask_workers")
+    if scheduler is None:
+        check_process_limits(n_workers or os.cpu_count() or 1)
+    try:
+        # Dask takes half a second to import, and what one task does needs none of it.
+        dask_workers = import_module("dcpred.execution.dask_workers")
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # what its configuration raises
+        raise SettingsError(
+            f"Cannot load Dask with its configuration ({one_line(str(error))}). Correct or remove the file"
+            " in ~/.config/dask, /etc/dask or $DASK_CONFIG."
+        ) from error
     with dask_workers.connected(n_workers, scheduler, threads, _pages) as workers:
         yield workers
+
+
+def check_process_limits(n_workers: int) -> None:
+    """Raise ResourceError where this process may not start local workers: their threads, or their addresses.
+    Without this check some of their threads fail to start, and the others wait for these forever.
+    """
+    advice = "or name a running Dask cluster by --scheduler"
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < ADDRESS_BYTES:
+        raise ResourceError(
+            f"Cannot start local workers: a process may use {soft / 2**20:,.0f} MiB of address space, and"
+            f" needs {ADDRESS_BYTES / 2**20:,.0f} MiB. Raise the limit (ulimit -v), {advice}."
+        )
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait, daemon=True) for _ in range(20 + 8 * n_workers)]
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError as error:
+        raise ResourceError(
+            f"Cannot start {n_workers} local workers: only {started} of the {len(threads)} threads that they"
+            f" need can start. Raise the limit of processes (ulimit -u), start fewer by --workers, {advice}."
+        ) from error
+    finally:
+        end.set()
+        for thread in threads[:started]:
+            thread.join()
+
+
+def one_line(text: str) -> str:
+    """A message of another library on one line of at most 200 characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= 200 else text[:197] + "…"
 
 
 @contextmanager

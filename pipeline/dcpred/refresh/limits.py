@@ -6,6 +6,7 @@ from typing import Any
 
 from dcpred.execution.progress import counted
 from dcpred.refresh.root import Root
+from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.statistics import describe_run
 from dcpred.scoring.blocks import without_score
@@ -18,8 +19,7 @@ from dcpred_tasks.scoring.drift import LEAST_ROWS
 class Limits:
     """Of a run that is to become the latest. None: no limit.
 
-    max_bad_rows  rows without a score: a number, or below 1 a fraction of all rows. Without it no row may be
-                  given up
+    bad_rows      rows without a score. Without a limit no row may be given up
     max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
     max_shift     largest |standardised difference of means| of a feature or of its share of gaps; 0.8 is
                   large
@@ -28,12 +28,12 @@ class Limits:
     every night is little beside what is there. Fewer than 100 sampled rows are not judged.
     """
 
-    max_bad_rows: float | None = None
+    bad_rows: BadRowLimit = NO_LIMIT
     max_drift: float | None = None
     max_shift: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_bad_rows", "max_drift", "max_shift"):
+        for name in ("max_drift", "max_shift"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise SettingsError(f"{name} was set to {value}, but it is a limit; use 0 or more")
@@ -53,14 +53,11 @@ class Limits:
     def _bad_rows(self, manifest: dict[str, Any]) -> list[str]:
         status, n_rows = manifest["status"], manifest["n_rows"]
         n_bad = without_score(status)
-        if self.max_bad_rows is None:
+        if self.bad_rows == NO_LIMIT:
             given_up = sum(status.get(str(int(code)), 0) for code in GIVEN_UP)
             return [f"{counted(given_up, 'row was', 'rows were')} given up"] if given_up else []
-        most = self.max_bad_rows if self.max_bad_rows >= 1 else self.max_bad_rows * n_rows
-        if n_bad <= most:
-            return []
-        have = counted(n_bad, "row has", "rows have")
-        return [f"{have} no score, and at most {most:,.0f} of {n_rows:,} may have none (max_bad_rows)"]
+        exceeded = self.bad_rows.exceeded(n_bad, n_rows)
+        return [exceeded] if exceeded else []
 
     def _drift(self, drift: dict[str, Any], of: str) -> list[str]:
         found: list[str] = []

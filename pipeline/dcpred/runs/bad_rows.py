@@ -7,10 +7,46 @@ from pathlib import Path
 
 import numpy as np
 
+from dcpred.execution.progress import counted
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage import zarr_arrays
+
+
+@dataclass(frozen=True)
+class BadRowLimit:
+    """How many rows of a run may have no score. Raises SettingsError."""
+
+    rows: int | None = None
+    """The largest number of them; None: no limit."""
+    fraction: float | None = None
+    """The largest fraction of all rows, 0 to 1; None: no limit."""
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and (self.rows != int(self.rows) or self.rows < 0):
+            raise SettingsError(
+                f"max_bad_rows is {self.rows}, but it counts rows; use an integer of 0 or more, or"
+                " max_bad_fraction for a fraction of all rows"
+            )
+        if self.fraction is not None and not 0 <= self.fraction <= 1:
+            raise SettingsError(
+                f"max_bad_fraction is {self.fraction}, but it is a fraction of all rows; use 0 to 1, or"
+                " max_bad_rows for a number of rows"
+            )
+
+    def exceeded(self, n_bad: int, n_rows: int) -> str:
+        """The start of a sentence on the limit that n_bad rows exceed; "" if they exceed none."""
+        have = f"{counted(n_bad, 'row has', 'rows have')} no score"
+        if self.rows is not None and n_bad > self.rows:
+            return f"{have}, but at most {self.rows:,} of {n_rows:,} may have none (max_bad_rows)"
+        if self.fraction is not None and n_bad > self.fraction * n_rows:
+            return f"{have}, but at most {self.fraction:g} of {n_rows:,} may have none (max_bad_fraction)"
+        return ""
+
+
+NO_LIMIT = BadRowLimit()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dcpred.execution.events import by_name, tell
 from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import COMPILING, Reporter, counted
 from dcpred.execution.workers import Workers
+from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done
 from dcpred_tasks.artifacts.commit_records import CommitRecord
@@ -32,34 +33,24 @@ class Tolerance:
     quarantine    rows of damaged or missing input chunks, and blocks that no worker survives, are given up,
                   and the run goes on
     max_failures  blocks that may fail before the run stops
-    max_bad_rows  rows without a score before the run stops: a number, or below 1 a fraction of all rows
+    bad_rows      rows without a score before the run stops
     """
 
     quarantine: bool = False
     max_failures: int = 20
-    max_bad_rows: float | None = None
+    bad_rows: BadRowLimit = NO_LIMIT
 
     def __post_init__(self) -> None:
         if self.max_failures < 0:
             raise SettingsError(
                 f"max_failures was set to {self.max_failures}, but it is a number of blocks; use 0 or more"
             )
-        if self.max_bad_rows is not None and not self.max_bad_rows >= 0:
-            raise SettingsError(
-                f"max_bad_rows was set to {self.max_bad_rows}, but it is a number of rows or, below 1, a"
-                " fraction; use 0 or more"
-            )
 
     def check_bad_rows(self, n_bad: int, n_rows: int) -> None:
         """Raise IncompleteError where too many rows have no score."""
-        if self.max_bad_rows is None:
-            return
-        most = self.max_bad_rows if self.max_bad_rows >= 1 else self.max_bad_rows * n_rows
-        if n_bad > most:
+        if exceeded := self.bad_rows.exceeded(n_bad, n_rows):
             raise IncompleteError(
-                f"{counted(n_bad, 'row has', 'rows have')} no score so far, but at most {most:,.0f} of"
-                f" {n_rows:,} may have none (max_bad_rows); look at them with `dcpred errors`, or run again"
-                " with a higher limit to go on"
+                f"{exceeded}; list them with `dcpred errors`, or run again with a higher limit to go on"
             )
 
 

@@ -20,6 +20,7 @@ from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import SILENT, Reporter, counted, say_dashboard
 from dcpred.execution.workers import STORE_THREADS, Pool, Workers, connect, this_process
 from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
+from dcpred.runs.bad_rows import NO_LIMIT
 from dcpred.runs.identity import run_hash
 from dcpred.runs.ledger import Ledger, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
@@ -218,7 +219,7 @@ def score_pending(
     ledger: Ledger, lease: HeldPlace, workers: Workers, say: Reporter, tolerance: Tolerance
 ) -> Done:
     """Score this driver's blocks that are left."""
-    limited = tolerance.max_bad_rows is not None
+    limited = tolerance.bad_rows != NO_LIMIT
     n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
     return BlockRun(ledger, lease, workers, say, tolerance, n_bad).run(ledger.pending())
 

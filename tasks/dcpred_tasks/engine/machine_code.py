@@ -343,7 +343,7 @@ def made_of(of: Bitcode | None = None) -> Any:
 
 @lru_cache
 def _made_of(of: Bitcode) -> Any:
-    return json.loads((of.folder / f"{of.name}.json").read_text())
+    return json.loads((of.folder / f"{of.name}.json").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.

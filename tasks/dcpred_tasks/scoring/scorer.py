@@ -54,7 +54,7 @@ def compiled_ahead() -> Iterator[None]:
     if is_compiled():
         yield
         return
-    command = [sys.executable, "-m", "dcpred_tasks.engine.machine_code"]
+    command = [sys.executable, "-P", "-m", "dcpred_tasks.engine.machine_code"]
     with Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as compiler:
         try:
             yield

@@ -39,7 +39,7 @@ def open_store(scheme: str, bucket: str, options: Options) -> Any:
     if asked == "true" or scheme == "http":
         client["allow_http"] = True
     if "root_certificate" in given:
-        client["root_certificate"] = Path(given["root_certificate"]).read_text()
+        client["root_certificate"] = Path(given["root_certificate"]).read_text(encoding="utf-8")
     common = {
         "client_options": client,
         "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},

@@ -46,7 +46,7 @@ def try_system(
                 return done
             if why is not None:
                 replace_bytes(file, json.dumps(why | {"limit_seconds": limit_seconds}).encode())
-            found = json.loads(file.read_text())
+            found = json.loads(file.read_text(encoding="utf-8"))
         spent += limit_seconds if found["status"] == "time limit" else found.get("seconds") or 0.0
         done.append(point)
     return done
@@ -58,7 +58,7 @@ STOPPED: dict[str, Any] = {"status": "stopped"}
 def _standing(file: Path, limit_seconds: float) -> dict[str, Any] | None:
     """A result that another try would not better."""
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
     if found.get("status") == "time limit":
@@ -72,7 +72,7 @@ def _tried(folder: str, module: str, point: str, seconds: float, stop: str) -> d
         return {"status": "time limit"}
     with tempfile.TemporaryFile() as said:
         with subprocess.Popen(
-            [sys.executable, "-m", module, folder, point, str(seconds)],
+            [sys.executable, "-P", "-m", module, folder, point, str(seconds)],
             stdin=subprocess.PIPE,  # It ends with this process.
             stdout=subprocess.DEVNULL,
             stderr=said,
