@@ -146,6 +146,8 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
 
 
 def _as_arrow(values: NDArray[Any]) -> Any:
+    if isinstance(values, np.ma.MaskedArray):
+        return pa.array(np.ma.getdata(values), mask=np.ma.getmaskarray(values))
     if values.dtype.kind in "OT":
         return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
     text = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values

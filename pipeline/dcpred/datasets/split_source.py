@@ -38,6 +38,8 @@ class SplitSource:
     def column(self, name: str) -> Iterator[NDArray[Any]]:
         """The values of an array beside X, or of a feature."""
         feature = None if name in self.arrays else self._feature(name)
+        if feature is None:
+            zarr_arrays.check_plain(self.arrays[name])
         for start, stop in self.spans():
             if feature is None:
                 yield zarr_arrays.read_rows(self.arrays[name], start, stop)

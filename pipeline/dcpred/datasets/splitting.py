@@ -19,6 +19,7 @@ from dcpred.datasets.store_files import new_data_set
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable
+from dcpred_tasks.storage.array_attributes import portable
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Place, open_place
 
@@ -222,6 +223,13 @@ def _write(
                 writer.close()
 
 
+def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
+    """Those of an array, with the marker that is a fill value in Zarr format 2: parts are of format 3."""
+    found = zarr_arrays.value_attributes(like)
+    marker = found.get(zarr_arrays.MARKER)
+    return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})
+
+
 class _Writer:
     """One array of a part, written chunk by chunk."""
 
@@ -236,7 +244,7 @@ class _Writer:
             str if is_text else like.dtype,
             self.chunk_rows,
             fill_value="" if is_text else like.fill_value,
-            attributes=dict(like.attrs),
+            attributes=_attributes(like),
             dimensions=dimensions,
         )
         self.held: list[NDArray[Any]] = []

@@ -37,6 +37,7 @@ from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.array_attributes import class_labels
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
@@ -166,13 +167,13 @@ def check_training_data(
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
         stored_chunks.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
-    labels = target.attrs.get("labels")
-    if settings.task == "regression" and isinstance(labels, list):
+    labels = class_labels(target.attrs, f"y at {y}")
+    if settings.task == "regression" and labels is not None:
         raise DataError(
             "regression was asked for, but y holds class labels (its attribute `labels` names them); train"
             " classes"
         )
-    return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
+    return plan, labels
 
 
 def numbered_for(settings: Settings, x: str) -> Settings:
