@@ -101,7 +101,8 @@ def draw_rows(
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:
     """Raise DataError where targets look like numbers, as training does."""
-    y = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
+    y = zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])]
+    y = zarr_arrays.plain_text(np.asarray(y), address)
     survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
     different = len(np.unique(y))
     if y.dtype.kind == "f" and different > max(len(y) // 2, 2):
@@ -136,7 +137,7 @@ def _read(addresses: tuple[str, str], numbers: NDArray[np.int64]) -> tuple[Singl
             f" {X.shape} and {addresses[1]} {y.shape}; name others with --x and --y"
         )
     found = np.asarray(X.oindex[numbers], np.float32)
-    target = np.asarray(y.oindex[numbers])
+    target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), addresses[1])
     good = np.isfinite(found).all(axis=1)
     if target.dtype.kind == "f":
         good &= np.isfinite(target)

@@ -134,6 +134,10 @@ class _Hdf5Array(_Array):
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         try:
             return np.asarray(self.of[rows])
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Cannot read an array of text: {error.object[:60]!r} is not text in UTF-8. Write it as text."
+            ) from None
         except (RuntimeError, TypeError) as error:
             raise OSError(str(error)) from error
 
@@ -240,7 +244,10 @@ class NetCdf3File:
 class _ClassicArray(_Array):
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         values = np.array(self.of[rows])
-        return values.astype(values.dtype.newbyteorder("=")) if values.dtype.kind != "S" else _joined(values)
+        if values.dtype.kind != "S":
+            return values.astype(values.dtype.newbyteorder("="))
+        # Text is stored as single bytes along the last dimension.
+        return np.ascontiguousarray(values).view(f"S{values.shape[-1]}")[..., 0]
 
 
 def _classic(file: Any, name: str) -> NamedArray:
@@ -251,12 +258,6 @@ def _classic(file: Any, name: str) -> NamedArray:
     if dtype.kind == "S":
         shape, dtype = shape[:-1], TEXT_DTYPE
     return _ClassicArray(variable.data, shape, dtype, attributes, variable.dimensions == (name,))
-
-
-def _joined(letters: NDArray[Any]) -> NDArray[Any]:
-    """Text from single bytes along the last dimension."""
-    texts = np.ascontiguousarray(letters).view(f"S{letters.shape[-1]}")[..., 0]
-    return np.char.decode(texts, "utf-8").astype(object)
 
 
 def _decoded(value: Any) -> Any:

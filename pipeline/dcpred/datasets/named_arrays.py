@@ -22,7 +22,7 @@ from dcpred.datasets.table import no_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import as_date
 from dcpred_tasks.storage.array_attributes import encoding_of
-from dcpred_tasks.storage.zarr_arrays import SPARSE_PARTS, sparse_matrix
+from dcpred_tasks.storage.zarr_arrays import SPARSE_PARTS, plain_text, sparse_matrix
 
 SINCE = re.compile(r"\s*(\w+)\s+since\s+(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T ]+(\S.*?))?\s*", re.ASCII)
 CLOCK = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.0*)?)?\s*(Z|UTC)?", re.ASCII)
@@ -169,7 +169,7 @@ class DecodedTarget:
     """The values of a target, decoded as its attributes state, with a mask where some are missing."""
 
     def __init__(self, array: NamedArray, where: str) -> None:
-        self.array = array
+        self.array, self.where = array, where
         self.encoding = encoding_of(array.attributes, np.dtype(array.dtype), where)
         self.shape, self.dtype = array.shape, self.encoding.value_dtype
 
@@ -178,7 +178,7 @@ class DecodedTarget:
         if self.encoding.is_plain:
             return raw
         if raw.dtype.kind in "OTSU":
-            texts = [one.decode() if isinstance(one, bytes) else one for one in raw.astype(object).tolist()]
+            texts = plain_text(raw, self.where).tolist()
             return np.array([None if one in self.encoding.markers else one for one in texts], object)
         values, missing = self.encoding.decode(raw)
         return np.ma.MaskedArray(values, missing)
@@ -221,6 +221,7 @@ def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str)
 
 
 def _texts(values: NDArray[Any], where: str, markers: Sequence[str]) -> Any:
+    values = plain_text(values, where) if values.dtype.kind == "S" else values
     plain = [_text(value, where) for value in values.astype(object).tolist()]
     return pa.array([None if value in markers else value for value in plain], pa.string())
 
@@ -228,8 +229,6 @@ def _texts(values: NDArray[Any], where: str, markers: Sequence[str]) -> Any:
 def _text(value: Any, where: str) -> str | None:
     if value is None or value != value:
         return None
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
     if value == "":
         return None  # such arrays have no other way to say that there is nothing
     if not isinstance(value, str):

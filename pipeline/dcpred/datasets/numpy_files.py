@@ -15,6 +15,7 @@ from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, label_dty
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.storage.atomic_files import resource_errors
+from dcpred_tasks.storage.zarr_arrays import plain_text
 
 SURVEY_ROWS = 2**20  # rows of y surveyed at once
 Names = tuple[str, ...] | None
@@ -131,24 +132,24 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
         y_dtype = None if y is None or y.dtype.kind in "OT" else np.dtype(y.dtype).newbyteorder("=")
         survey = TargetSurvey(y_where)
         for start in range(0, shape[0], SURVEY_ROWS) if y is not None else ():
-            survey.add(_as_arrow(y[start : start + SURVEY_ROWS]))
+            survey.add(_as_arrow(y[start : start + SURVEY_ROWS], y_where))
     found = survey.labels
 
     def batches(rows: int) -> Iterator[Batch]:
         with opened() as (X, y):
             for start in range(0, shape[0], rows):
                 here = slice(start, start + rows)
-                target = None if y is None else target_values(_as_arrow(y[here]), found)
+                target = None if y is None else target_values(_as_arrow(y[here], y_where), found)
                 yield Batch(np.asarray(X[here]), target)
 
     target_dtype = label_dtype(found) if found else y_dtype
     return Table(shape[0], shape[1], dtype, target_dtype, found or labels, names, batches)
 
 
-def _as_arrow(values: NDArray[Any]) -> Any:
+def _as_arrow(values: NDArray[Any], where: str) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         return pa.array(np.ma.getdata(values), mask=np.ma.getmaskarray(values))
     if values.dtype.kind in "OT":
         return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
-    text = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    text = plain_text(values, where)
     return pa.array(np.asarray(text, text.dtype.newbyteorder("=")))

@@ -16,7 +16,7 @@ def known_targets(model: Model, target: zarr.Array[Any], start: int, stop: int) 
     """The targets of rows: class numbers int64, or values. Raises DataError for a class that is not in the
     model, and for a value that is not finite.
     """
-    raw = zarr_arrays.read_rows(target, start, stop)
+    raw = zarr_arrays.read_target(target, start, stop)
     if model.task == "classification":
         names = class_labels(target.attrs, f"y at {zarr_arrays.address_of(target)}")
         return _class_numbers(model, raw, names, start)
@@ -44,7 +44,7 @@ def _class_numbers(
         codes = raw.astype(np.int64)
         found = table[np.where((codes >= 0) & (codes < len(names)), codes, len(names))]
     else:
-        labels = raw.astype(str) if raw.dtype.kind in "OTSU" else raw
+        labels = raw
         classes = np.array(model.classes)
         if (labels.dtype.kind in "biuf") != (classes.dtype.kind in "biuf"):
             labels, classes = labels.astype(str), classes.astype(str)

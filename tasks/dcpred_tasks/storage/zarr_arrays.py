@@ -321,6 +321,28 @@ def read_rows(
         ) from error
 
 
+def read_target(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
+    """Rows of a target, its text as `plain_text` gives it."""
+    return plain_text(read_rows(array, start, stop), address_of(array))
+
+
+def plain_text(values: NDArray[Any], where: str) -> NDArray[Any]:
+    """Text of any kind that Zarr has as NumPy's of one width, which sorts and is saved without pickle; all
+    else as it is. Raises DataError for bytes that are not text.
+    """
+    if values.dtype.kind == "S":
+        try:
+            return np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Cannot read {where}: {error.object[:60]!r} is not text in UTF-8. Write it as text."
+            ) from None
+    if values.dtype.kind in "OT":
+        texts = ["" if one is None else str(one) for one in values.astype(object).ravel().tolist()]
+        return np.array(texts, str).reshape(values.shape)
+    return values
+
+
 def announce_rows(array: zarr.Array[Any], start: int, stop: int) -> None:
     """Tell the system that rows are read soon, where their chunks are files that it may fetch meanwhile."""
     files = chunk_files(array)
@@ -449,6 +471,8 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     store = node.store_path.store
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
+    if isinstance(store, zarr.storage.LocalStore):  # whose root may be a relative path
+        return os.path.abspath(store.root / node.store_path.path)
     return local_path(str(node.store_path))
 
 
