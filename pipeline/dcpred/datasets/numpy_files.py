@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense
+from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, label_dtype, target_values
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import check_matrix
-from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.storage.zarr_arrays import plain_text
 
 SURVEY_ROWS = 2**20  # rows of y surveyed at once
@@ -59,16 +58,11 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limi
             n_samples = X.shape[0] if is_sparse else shape
             with archive.open(f"{chosen['y']}.npy") as file:
                 check_target(where["y"], n_samples, *_header(where["y"], file))
-        with resource_errors(scratch):
-            files = [
-                None
-                if name is None or (is_sparse and option == "x")
-                else archive.extract(f"{name}.npy", scratch)
-                for option, name in chosen.items()
-            ]
+        wanted = [name for option, name in chosen.items() if name and not (is_sparse and option == "x")]
+        files = unpacked(path, archive, wanted, scratch)
     try:
-        X = X if is_sparse else np.load(str(files[0]), mmap_mode="r")
-        target = np.load(files[1], mmap_mode="r") if files[1] else None
+        X = X if is_sparse else np.load(files[str(chosen["x"])], mmap_mode="r")
+        target = None if chosen["y"] is None else np.load(files[chosen["y"]], mmap_mode="r")
     except ValueError as error:
         raise damaged(path, error) from None
     return matrix_table(lambda: nullcontext((X, target)), where["y"])
