@@ -300,9 +300,7 @@ def test_times_that_are_no_dates(
 def test_each_chunk_is_decoded_once_in_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, batch: int, in_memory: bool
 ) -> None:
-    """Whatever the length of chunks and of batches: a chunk of 10⁶ rows beside 100 columns would be decoded 48
-    times.
-    """
+    """Whatever the length of chunks: one of 10⁶ rows beside 100 columns would be decoded 48 times."""
     frame = {f"c{i}": np.arange(100) * (i + 1) % 53 for i in range(3)}
     if kind == "zarr":
         group = zarr.create_group(tmp_path / "in.zarr")
