@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 import zarr
 from tests.support.pools import inline
+from tests.support.reporters import Recorder
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dcpred import DCPredClassifier, import_data
+from dcpred import DCPredClassifier, import_data, storage_options
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation.evaluate import evaluate
+from dcpred.explanation import explain_stored
+from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import check_training_data, train
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.zarr_arrays import address_of, find_array
 from dcpred_tasks.training.settings import make_settings
 
@@ -167,3 +171,121 @@ def test_sparse_matrices_of_anndata_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=r"X.* is a sparse matrix, .*scipy.sparse.save_npz"):
             read()
+
+
+# -- Chunks that are not stored ------------------------------------------------------------------------------
+
+SORTED = np.sort(POSITIVE).astype("u1")
+BY_CLASS = X[np.argsort(X[:, 0])]
+
+
+def labelled(
+    path: Path, y: np.ndarray, *, chunk_rows: int = 20, rows: np.ndarray = BY_CLASS, **more: Any
+) -> Path:
+    group = zarr.create_group(path)
+    group.create_array("X", data=rows, chunks=(chunk_rows, 3))
+    group.create_array("y", data=y, chunks=(chunk_rows,), **more)
+    return path
+
+
+def stored(path: Path) -> int:
+    return sum(file.is_file() for file in (path / "y").rglob("*")) - 1
+
+
+SPARSE_CLASS = (np.arange(120) % 60 == 59).astype("u1")
+CLEAN = np.repeat([0, 0, 1, 2, 3, 4], 20)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        SORTED,
+        SORTED.astype(bool),
+        SORTED.astype("f4"),
+        CLEAN,
+        1 - SORTED.astype("i2"),
+        np.repeat(SPARSE_CLASS[:60], 2),
+    ],
+    ids=["sorted", "bool", "float", "one class a chunk", "descending", "a rare class"],
+)
+def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -> None:
+    path = labelled(tmp_path / "d.zarr", y)
+    assert stored(path) < 6
+    x, target = str(path / "X"), str(path / "y")
+    model = tmp_path / "model"
+    say = Recorder()
+    train(x, target, model, make_settings(FEW), inline, say=say)
+    note = f"{6 - stored(path)} of 6 chunks of {target} are not stored; they are read as the fill value"
+    assert any(one.startswith(note) for one in say.told)
+    assert open_artifact(model).provenance["report"]["n_rows"] == 120
+    assert evaluate(model, x, target, cost=False)["n_samples"] == 120
+    found = split_data(str(path))
+    parts = [zarr.open_group(one, mode="r")["y"][:] for one in (found.train, found.test)]
+    assert np.concatenate(parts).sum() == y.sum()
+
+
+LOST: dict[str, Callable[[Path], Path]] = {
+    "classes that change often": lambda p: labelled(p, np.arange(120) % 2),
+    "chunks of the fill value that are stored": lambda p: labelled(
+        p, SORTED, config={"write_empty_chunks": True}
+    ),
+    "a checksum": lambda p: labelled(p, SORTED, compressors=[ZstdCodec(), Crc32cCodec()]),
+    "a fill value that is no class": lambda p: labelled(
+        p, SORTED, fill_value=9, attributes={"labels": ["a", "b"]}
+    ),
+    "a fill value that is no number": lambda p: labelled(p, SORTED.astype("f4"), fill_value=np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_lost_chunk_of_labels_is_no_class(tmp_path: Path, kind: str) -> None:
+    path = LOST[kind](tmp_path / "d.zarr")
+    chunks = sorted(file for file in (path / "y").rglob("*") if file.is_file() and file.name.isdigit())
+    chunks[0].unlink()
+    with pytest.raises(DataError, match=r"chunk .* is missing.* --storage-option missing_chunks=fill"):
+        check_training_data(str(path / "X"), str(path / "y"), None, make_settings(FEW))
+
+
+def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
+    rows = np.where(np.arange(120)[:, None] < 20, 0.0, BY_CLASS)
+    path = labelled(tmp_path / "d.zarr", SORTED, rows=rows)
+    x, y = str(path / "X"), str(path / "y")
+    group = zarr.open_group(path, mode="r")
+    fitted = DCPredClassifier(**FEW, random_state=0).fit(rows, SORTED)
+    model = tmp_path / "model"
+    fitted.save(model)
+    due = plan_run(model, x, tmp_path / "o", may_lack_chunks=True)[0].run
+    refused: dict[str, Callable[[], Any]] = {
+        "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
+        "regression": lambda: check_training_data(x, y, None, make_settings({"task": "regression"})),
+        "score": lambda: plan_run(model, x, tmp_path / "o"),
+        "evaluate": lambda: evaluate(model, x, y, cost=False),
+        "explain": lambda: explain_stored(model, x, [5]),
+        "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
+        "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
+        "predict": lambda: fitted.predict(group["X"]),
+        "split": lambda: split_data(str(path)),
+        "import": lambda: import_data(path, tmp_path / "new.zarr"),
+    }
+    for name, read in refused.items():
+        with pytest.raises(DataError) as caught:
+            read()
+        assert "is missing" in str(caught.value), name
+    with storage_options(missing_chunks="fill"):
+        for name, read in refused.items():
+            assert read() is not None, name
+        assert plan_run(model, x, tmp_path / "o")[0].run != due
+        report = score(model, x, tmp_path / "o", inline)
+        np.testing.assert_array_equal(np.asarray(fitted.predict(group["X"])), fitted.predict(rows))
+    assert report.status == {"1": 120}
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["X"][:], rows)
+    with pytest.raises(DataError, match="is missing"):
+        score(model, x, tmp_path / "o", inline)
+
+
+def test_an_option_of_missing_chunks_has_one_value() -> None:
+    with (
+        pytest.raises(SettingsError, match="missing_chunks=zero is invalid"),
+        storage_options(missing_chunks="zero"),
+    ):
+        pass
