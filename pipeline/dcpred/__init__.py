@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dcpred.explanation import explain
     from dcpred.reports.report import report
     from dcpred.results.open_scores import open_scores
-    from dcpred.serving import ServedModel, load_model
+    from dcpred.serving import ServedModel, load_model, storage_options
 
 __all__ = [
     "DCPredClassifier",
@@ -27,6 +27,7 @@ __all__ = [
     "load_model",
     "open_scores",
     "report",
+    "storage_options",
 ]
 _HOMES = {
     "DCPredClassifier": "estimators",
@@ -37,6 +38,7 @@ _HOMES = {
     "load_model": "serving",
     "open_scores": "results.open_scores",
     "report": "reports.report",
+    "storage_options": "serving",
 }
 
 

@@ -1,6 +1,7 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,15 @@ from dcpred_tasks.task_bodies.predict_block import (
 )
 
 LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
+
+
+@contextmanager
+def storage_options(**options: str | bool | float) -> Iterator[None]:
+    """Options within a `with` statement, as --storage-option of the command line: for estimators, whose
+    arrays carry no options of their own.
+    """
+    with given_options(check_options(options)):
+        yield
 
 
 class ServedModel:

@@ -2,7 +2,10 @@
 refused in which words.
 """
 
+import errno
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,10 @@ import zarr
 from scipy.io import netcdf_file
 
 from dcpred import import_data
-from dcpred.datasets import containers
-from dcpred_tasks.errors import DataError
+from dcpred.datasets import containers, held_chunks, named_arrays, sparse
+from dcpred.datasets.containers import ZarrGroup
+from dcpred.datasets.named_arrays import read_columns
+from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import zarr_arrays
 
 RNG = np.random.default_rng(0)
@@ -286,6 +291,83 @@ def test_times_that_are_no_dates(
     refused(tmp_path / "g.zarr", tmp_path, "array 'v' of g.zarr", words)
 
 
+# -- Chunks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("batch", [3, 25, 1000])
+@pytest.mark.parametrize("kind", ["zarr", "hdf5"])
+def test_each_chunk_is_decoded_once_in_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, batch: int, in_memory: bool
+) -> None:
+    """Whatever the length of chunks: one of 10⁶ rows beside 100 columns would be decoded 48 times."""
+    frame = {f"c{i}": np.arange(100) * (i + 1) % 53 for i in range(3)}
+    if kind == "zarr":
+        group = zarr.create_group(tmp_path / "in.zarr")
+        for name, values in frame.items():
+            group.create_array(name, data=values, chunks=(40,), config={"write_empty_chunks": True})
+    else:
+        with h5py.File(tmp_path / "in.h5", "w") as file:
+            for name, values in frame.items():
+                file.create_dataset(name, data=values, chunks=(40,))
+    source = next(tmp_path.glob("in.*"))
+    due = bring(source, tmp_path)["X"][:]
+    reads: list[tuple[int, int]] = []
+
+    def counted(array: Any, rows: slice, real: Any) -> Any:
+        reads.append((rows.start, rows.stop))
+        return real(array, rows)
+
+    array_kind = containers._ZarrArray if kind == "zarr" else containers._Hdf5Array
+    real = array_kind.__getitem__
+    monkeypatch.setattr(array_kind, "__getitem__", lambda array, rows: counted(array, rows, real))
+    monkeypatch.setattr(named_arrays, "batch_rows", lambda _: batch)
+    if not in_memory:
+        monkeypatch.setattr(held_chunks, "HELD_BYTES", 0)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    rows = read_columns(
+        ZarrGroup("in", str(source)) if kind == "zarr" else containers.container(source), scratch
+    )
+    reads.clear()
+    found = [np.column_stack(list(columns.values())) for columns in rows.batches(list(frame))]
+    np.testing.assert_array_equal(np.concatenate(found), due)
+    chunks = [chunk for start, stop in reads for chunk in range(start // 40, -(-stop // 40))]
+    assert sorted(chunks) == sorted([0, 1, 2] * 3)
+    assert not list(scratch.iterdir())
+
+
+def test_rows_of_a_matrix_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = zarr.create_group(tmp_path / "in.zarr")
+    group.create_array("X", data=MATRIX, chunks=(20, 3))
+    group.create_array("y", data=np.arange(20) + 1, chunks=(20,))
+    spans: list[tuple[str, int, int]] = []
+    real = zarr_arrays.read_rows
+
+    def counted(array: Any, start: int, stop: int) -> Any:
+        spans.append((array.name, start, stop))
+        return real(array, start, stop)
+
+    monkeypatch.setattr(zarr_arrays, "read_rows", counted)
+    np.testing.assert_array_equal(bring(tmp_path / "in.zarr", tmp_path, chunk_rows=2)["X"][:], MATRIX)
+    assert sorted(spans) == [("/X", 0, 20), ("/y", 0, 20), ("/y", 0, 20)]
+
+
+def test_no_space_for_chunks_that_memory_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    group = zarr.create_group(tmp_path / "in.zarr")
+    group.create_array("a", data=np.arange(20), chunks=(7,), config={"write_empty_chunks": True})
+    monkeypatch.setattr(held_chunks, "HELD_BYTES", 0)
+    monkeypatch.setattr(held_chunks.os, "posix_fallocate", full)
+    with pytest.raises(ResourceError):
+        import_data(tmp_path / "in.zarr", tmp_path / "out.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.zarr"]
+
+
 # -- HDF5 and NetCDF -----------------------------------------------------------------------------------------
 
 
@@ -352,6 +434,55 @@ def test_matrices_of_netcdf_3_and_its_text(tmp_path: Path) -> None:
 def test_containers_that_are_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.nc").write_bytes(content)
     refused(tmp_path / "a.nc", tmp_path, "a.nc", "damaged or of another format")
+
+
+def test_links_of_hdf5_to_their_own_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group is visited once: six links, followed eight deep, would be 6⁸ groups."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["deep/below/X"] = MATRIX
+        for number in range(6):
+            file[f"deep/up{number}"] = file["/"]
+            file[f"deep/below/up{number}"] = file["deep"]
+        file["alias"] = file["deep/below"]
+    visits = []
+    monkeypatch.setattr(h5py.Group, "__iter__", lambda group, real=h5py.Group.__iter__: visited(group, real))
+
+    def visited(group: h5py.Group, real: Any) -> Any:
+        visits.append(group.name)
+        return real(group)
+
+    np.testing.assert_array_equal(bring(tmp_path / "a.h5", tmp_path, x="alias/X")["X"][:], MATRIX)
+    assert set(visits) == {"/", "/alias", "/deep"}
+    assert len(visits) <= 15, "three for each time that the file is opened"
+
+
+def test_arrays_that_unpack_to_more_than_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 1000)), y=np.zeros(1000))
+    sp.save_npz(tmp_path / "b.npz", sp.csr_array(np.ones((1000, 100))))
+    usage = sparse.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(sparse.shutil, "disk_usage", lambda _: usage._replace(free=sparse.LEFT_FREE + 2**20))
+    for name, words in (
+        ("a", "arrays X, y take 7.6 MiB"),
+        ("b", "arrays data, indices, indptr take 1.1 MiB"),
+    ):
+        with pytest.raises(
+            ResourceError, match=f"Cannot import {name}.npz: its {words} when they are unpacked"
+        ):
+            import_data(tmp_path / f"{name}.npz", tmp_path / "out.zarr")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz"]
+
+
+def test_arrays_that_are_not_as_long_as_they_declare(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (4, 3)})
+    for name, more in (("a", 8 * 11), ("b", 8 * 2**20)):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("X.npy", header.getvalue() + bytes(more))
+        refused(tmp_path / f"{name}.npz", tmp_path, "array X declares 224 bytes and has")
+    with zipfile.ZipFile(tmp_path / "c.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("format", "shape", "data", "indices", "indptr"):
+            archive.writestr(f"{name}.npy", bytes(2**20))
+    refused(tmp_path / "c.npz", tmp_path, "its array format has thousands of values")
 
 
 # -- Sparse matrices -----------------------------------------------------------------------------------------

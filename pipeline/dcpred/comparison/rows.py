@@ -11,7 +11,7 @@ from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.coding import coded_columns
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.survey import survey_rows
 
@@ -72,8 +72,8 @@ def draw_rows(
     if test is not None:
         there = int(zarr_arrays.open_array(test[0]).shape[0])
         test_numbers = np.sort(rng.permutation(there)[:n_test])
-    X, y = _read(train, numbers)
-    X_test, y_test = _read(test or train, test_numbers)
+    X, y = _read(train, numbers, task)
+    X_test, y_test = _read(test or train, test_numbers, task)
     bad = len(numbers) + len(test_numbers) - len(X) - len(X_test)
     if task == "classification":
         _check_classes(train[1], order)
@@ -101,7 +101,8 @@ def draw_rows(
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:
     """Raise DataError where targets look like numbers, as training does."""
-    y = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
+    raw = np.asarray(zarr_arrays.open_array(address).oindex[np.sort(order[:LOOKED_AT])])
+    y = zarr_arrays.plain_text(raw, address)
     survey_rows(np.zeros((len(y), 1)), y, None, 0, "classification")
     different = len(np.unique(y))
     if y.dtype.kind == "f" and different > max(len(y) // 2, 2):
@@ -127,7 +128,9 @@ def write_rows(folder: Path, rows: Rows) -> None:
     write_arrays(folder / ROWS, {**vars(rows)} | {name: np.array(getattr(rows, name)) for name in NUMBERS})
 
 
-def _read(addresses: tuple[str, str], numbers: NDArray[np.int64]) -> tuple[SingleArray, NDArray[Any]]:
+def _read(
+    addresses: tuple[str, str], numbers: NDArray[np.int64], task: str
+) -> tuple[SingleArray, NDArray[Any]]:
     """Rows by number, those that are finite."""
     X, y = (zarr_arrays.open_array(address) for address in addresses)
     if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
@@ -135,8 +138,13 @@ def _read(addresses: tuple[str, str], numbers: NDArray[np.int64]) -> tuple[Singl
             f"features (rows, features) and a target for each row were asked for, but {addresses[0]} is"
             f" {X.shape} and {addresses[1]} {y.shape}; name others with --x and --y"
         )
+    stored_chunks.check_complete(addresses[0], X)
+    if task == "classification":
+        stored_chunks.check_labels(addresses[1], y)
+    else:
+        stored_chunks.check_complete(addresses[1], y)
     found = np.asarray(X.oindex[numbers], np.float32)
-    target = np.asarray(y.oindex[numbers])
+    target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), addresses[1])
     good = np.isfinite(found).all(axis=1)
     if target.dtype.kind == "f":
         good &= np.isfinite(target)

@@ -5,6 +5,7 @@ followed that leads to another file.
 """
 
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,10 +21,16 @@ from scipy.io import netcdf_file
 from dcpred.datasets.table import damaged
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
+from dcpred_tasks.storage.array_attributes import MARKERS
 
-HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
+HDF5, NETCDF = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"), (".nc", ".nc4", ".cdf", ".netcdf")
 HDF5_MAGIC, NETCDF_3_MAGIC = b"\x89HDF\r\n\x1a\n", b"CDF"
 TEXT_DTYPE: np.dtype[Any] = np.dtypes.StringDType()
+DEFAULT_MARKERS = {  # NC_FILL_FLOAT and its like
+    **dict.fromkeys(("f4", "f8"), 9.969209968386869e36),
+    "i4": -2147483647,
+    "i8": -9223372036854775806,
+}
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -45,6 +52,10 @@ class NamedArray(Protocol):
     @property
     def is_index(self) -> bool:
         """Whether it only numbers or labels the rows of the others."""
+
+    @property
+    def chunk_rows(self) -> int | None:
+        """Rows that are decoded together; None where any rows can be read alone."""
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """Rows in memory."""
@@ -70,6 +81,7 @@ class _Array:
     dtype: np.dtype[Any]
     attributes: Mapping[str, Any]
     is_index: bool
+    chunk_rows: int | None = None
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         return np.asarray(self.of[rows])
@@ -88,7 +100,10 @@ class ZarrGroup:
     @contextmanager
     def opened(self) -> Iterator[dict[str, NamedArray]]:
         node = zarr_arrays.open_any(self.address)
-        arrays = [("X", node)] if isinstance(node, zarr.Array) else zarr_arrays.arrays_of(node)
+        if isinstance(node, zarr.Array):
+            arrays = [("X", node)]
+        else:
+            arrays = [*zarr_arrays.arrays_of(node), *zarr_arrays.sparse_parts(node)]
         yield {name: _ZarrArray(array, *_zarr_dimensions(array, name)) for name, array in arrays}
 
     def attributes(self) -> dict[str, Any]:
@@ -97,7 +112,8 @@ class ZarrGroup:
 
 class _ZarrArray(_Array):
     def __init__(self, array: zarr.Array[Any], attributes: Mapping[str, Any], is_index: bool) -> None:
-        super().__init__(array, array.shape, np.dtype(array.dtype), attributes, is_index)
+        rows = zarr_arrays.chunk_rows(array) if array.ndim else None
+        super().__init__(array, array.shape, np.dtype(array.dtype), attributes, is_index, rows)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         if rows.start == 0:  # once for each pass
@@ -106,8 +122,8 @@ class _ZarrArray(_Array):
 
 
 def _zarr_dimensions(array: zarr.Array[Any], name: str) -> tuple[dict[str, Any], bool]:
-    attributes = dict(array.attrs)
-    named = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
+    attributes = zarr_arrays.value_attributes(array)
+    named = getattr(array.metadata, "dimension_names", None) or attributes.get(zarr_arrays.DIMENSIONS_2)
     return attributes, isinstance(named, list | tuple) and list(named) == [name]
 
 
@@ -118,6 +134,10 @@ class _Hdf5Array(_Array):
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         try:
             return np.asarray(self.of[rows])
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Cannot read an array of text: {error.object[:60]!r} is not text in UTF-8. Write it as text."
+            ) from None
         except (RuntimeError, TypeError) as error:
             raise OSError(str(error)) from error
 
@@ -142,25 +162,33 @@ class Hdf5File:
             raise damaged(self.path, error) from error
         with file:
             try:
-                arrays = dict(self._arrays(h5py, file, ""))
+                arrays = dict(self._arrays(h5py, file))
             except DataError:
                 raise
             except (RuntimeError, OSError, KeyError, ValueError, TypeError) as error:
                 raise damaged(self.path, error) from error
             yield arrays
 
-    def _arrays(self, h5py: Any, group: Any, above: str) -> Iterator[tuple[str, NamedArray]]:
-        for name in group:
-            # Links may lead to other files, and in circles.
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                continue
-            node = group[name]
-            if isinstance(node, h5py.Group) and above.count("/") < 8:
-                yield from self._arrays(h5py, node, f"{above}{name}/")
-            elif isinstance(node, h5py.Dataset) and node.shape is not None:
-                yield f"{above}{name}", self._array(h5py, node, f"{above}{name}")
+    def _arrays(self, h5py: Any, file: Any) -> Iterator[tuple[str, NamedArray]]:
+        """Breadth first, so that a group with several links has its shortest name."""
+        is_netcdf = self.path.suffix.lower() in NETCDF or "_NCProperties" in file.attrs
+        waiting, visited = deque([("", file)]), {h5py.h5o.get_info(file["/"].id).addr}
+        while waiting:
+            above, group = waiting.popleft()
+            for name in group:
+                # Soft and external links may lead to other files, and hard ones in circles.
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                    continue
+                node, path = group[name], f"{above}{name}"
+                if isinstance(node, h5py.Group):
+                    place = h5py.h5o.get_info(node.id).addr
+                    if place not in visited:
+                        visited.add(place)
+                        waiting.append((f"{path}/", node))
+                elif isinstance(node, h5py.Dataset) and node.shape is not None:
+                    yield path, self._array(h5py, node, path, is_netcdf=is_netcdf)
 
-    def _array(self, h5py: Any, node: Any, name: str) -> NamedArray:
+    def _array(self, h5py: Any, node: Any, name: str, *, is_netcdf: bool) -> NamedArray:
         if node.is_virtual or node.external:
             raise DataError(
                 f"array {name!r} of {self.name} lies in other files, which are not followed; write it into"
@@ -170,7 +198,20 @@ class Hdf5File:
         text = h5py.check_string_dtype(node.dtype) is not None
         is_index = bool(node.is_scale) or DIMENSION_ONLY in str(attributes.get("NAME", ""))
         of = node.asstr(errors="strict") if text else node
-        return _Hdf5Array(of, node.shape, TEXT_DTYPE if text else node.dtype, attributes, is_index)
+        dtype = TEXT_DTYPE if text else node.dtype
+        attributes = _with_default_marker(attributes, dtype) if is_netcdf else attributes
+        chunk_rows = node.chunks[0] if node.chunks else None
+        return _Hdf5Array(of, node.shape, dtype, attributes, is_index, chunk_rows)
+
+
+def _with_default_marker(attributes: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """netCDF4 writes masked values as a default where no attribute names a marker. Every integer of 8 or 16
+    bits may be data.
+    """
+    default = DEFAULT_MARKERS.get(f"{dtype.kind}{dtype.itemsize}")
+    if default is None or any(name in attributes for name in MARKERS):
+        return attributes
+    return {**attributes, MARKERS[0]: default}
 
 
 # -- NetCDF 3 ------------------------------------------------------------------------------------------------
@@ -203,22 +244,20 @@ class NetCdf3File:
 class _ClassicArray(_Array):
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         values = np.array(self.of[rows])
-        return values.astype(values.dtype.newbyteorder("=")) if values.dtype.kind != "S" else _joined(values)
+        if values.dtype.kind != "S":
+            return values.astype(values.dtype.newbyteorder("="))
+        # Text is stored as single bytes along the last dimension.
+        return np.ascontiguousarray(values).view(f"S{values.shape[-1]}")[..., 0]
 
 
 def _classic(file: Any, name: str) -> NamedArray:
     variable = file.variables[name]
     shape, dtype = tuple(variable.shape), np.dtype(variable.data.dtype).newbyteorder("=")
     attributes = {key: _decoded(value) for key, value in variable._attributes.items()}
+    attributes = _with_default_marker(attributes, dtype)
     if dtype.kind == "S":
         shape, dtype = shape[:-1], TEXT_DTYPE
     return _ClassicArray(variable.data, shape, dtype, attributes, variable.dimensions == (name,))
-
-
-def _joined(letters: NDArray[Any]) -> NDArray[Any]:
-    """Text from single bytes along the last dimension."""
-    texts = np.ascontiguousarray(letters).view(f"S{letters.shape[-1]}")[..., 0]
-    return np.char.decode(texts, "utf-8").astype(object)
 
 
 def _decoded(value: Any) -> Any:

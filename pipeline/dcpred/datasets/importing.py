@@ -162,7 +162,7 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
         yield frame_table(source, reading), f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
     elif is_remote(str(source)) and str(source).rstrip("/").endswith(".zarr"):
         name = str(source).rstrip("/").rpartition("/")[2]
-        yield container_table(ZarrGroup(name, str(source)), reading), name
+        yield container_table(ZarrGroup(name, str(source)), reading, scratch), name
     else:
         with local_source(str(source)) as path, reading_errors(path):
             yield open_table(path, reading, scratch), path.name

@@ -1,14 +1,13 @@
 """Named arrays (containers.py) as a matrix with a target, or as a table whose columns they are.
 
 An array of one dimension, or of one column, is a column. Values are decoded as the conventions of climate and
-forecast metadata (CF) say, by which xarray writes them: times since a date, packed numbers, gaps.
+forecast metadata (CF) say, by which xarray writes them: times since a date, packed numbers, missing values.
 """
 
-import base64
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,13 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.arrow_files import batch_rows
 from dcpred.datasets.containers import Container, NamedArray
+from dcpred.datasets.held_chunks import held
 from dcpred.datasets.source import Columns
 from dcpred.datasets.table import no_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import as_date
+from dcpred_tasks.storage.array_attributes import encoding_of
+from dcpred_tasks.storage.zarr_arrays import SPARSE_PARTS, plain_text, sparse_matrix
 
 SINCE = re.compile(r"\s*(\w+)\s+since\s+(\d{1,4})-(\d{1,2})-(\d{1,2})(?:[T ]+(\S.*?))?\s*", re.ASCII)
 CLOCK = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.0*)?)?\s*(Z|UTC)?", re.ASCII)
@@ -38,7 +40,6 @@ SHORT |= {"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "ns":
 NO_TIME = np.iinfo(np.int64).min  # how NumPy, and xarray after it, write that there is none
 LARGEST_STEP = 2**62  # microseconds that can be added to a date
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-GAPS = ("_FillValue", "missing_value")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class ArrayRows:
     container: Container
     types: Mapping[str, Any]
     n_rows: int
+    scratch: Path
 
     @property
     def name(self) -> str:
@@ -55,10 +57,13 @@ class ArrayRows:
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         step = batch_rows(len(names))
-        with self.container.opened() as arrays:
+        with (
+            self.container.opened() as arrays,
+            held({name: arrays[name] for name in names}, self.scratch) as columns,
+        ):
             for start in range(0, self.n_rows, step):
-                rows = slice(start, start + step)
-                yield {name: _column(arrays[name], name, self.name, rows) for name in names}
+                rows = slice(start, min(start + step, self.n_rows))
+                yield {name: _column(columns[name], name, self.name, rows) for name in names}
 
 
 def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str, str | None] | None:
@@ -67,11 +72,14 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
     """
     with container.opened() as arrays:
         for option, name in (("x", x), ("y", y)):
-            if name is not None and name not in arrays:
+            if name is not None and name not in arrays and name not in _sparse(arrays):
                 raise DataError(
                     f"array {name!r} was to become {option}, but {container.name} holds"
                     f" {_listed(list(arrays))}; pass --{option} with the name of one of them"
                 )
+        sparse = _sparse(arrays)
+        if x in sparse or (x is None and "X" in sparse):
+            raise DataError(sparse_matrix(f"{x or 'X'} of {container.name}"))
         wide = [name for name, array in _own(arrays).items() if len(array.shape) == 2 and array.shape[1] > 1]
         chosen = x or ("X" if "X" in arrays and len(arrays["X"].shape) == 2 else None)
         if chosen is None and wide:
@@ -81,13 +89,18 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
                     " name it with --x, and the target with --y"
                 )
             chosen = wide[0]
+        if chosen is None and sparse and all("/" not in name for name in sparse):
+            raise DataError(sparse_matrix(f"{sparse[0]} of {container.name}"))
         if chosen is None:
             return None
         return chosen, y or ("y" if "y" in arrays and not arrays["y"].is_index else None)
 
 
-def read_columns(container: Container) -> ArrayRows:
-    """The table whose columns are the arrays of a container. Raises DataError where they are none."""
+def read_columns(container: Container, scratch: Path) -> ArrayRows:
+    """The table whose columns are the arrays of a container. Raises DataError where they are none.
+
+    scratch  a folder for chunks that memory does not hold
+    """
     with container.opened() as arrays:
         own = _own(arrays)
         columns = {name: array for name, array in own.items() if _is_column(array)}
@@ -113,12 +126,18 @@ def read_columns(container: Container) -> ArrayRows:
         if n_rows == 0:
             raise no_rows(container.name)
         types = {n: _column(array, n, container.name, slice(0, 1)).type for n, array in columns.items()}
-    return ArrayRows(container, types, n_rows)
+    return ArrayRows(container, types, n_rows, scratch)
 
 
 def _own(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
     """Those that lie in no group below: others are taken only by name."""
     return {name: array for name, array in arrays.items() if "/" not in name}
+
+
+def _sparse(arrays: Mapping[str, NamedArray]) -> list[str]:
+    """Groups that hold a sparse matrix."""
+    above = {name.rpartition("/")[0] for name in arrays if "/" in name}
+    return sorted(g for g in above if all(f"{g}/{part}" in arrays for part in SPARSE_PARTS))
 
 
 def _is_column(array: NamedArray) -> bool:
@@ -128,6 +147,41 @@ def _is_column(array: NamedArray) -> bool:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
     return shown or "no arrays"
+
+
+# -- Matrices and targets ------------------------------------------------------------------------------------
+
+
+class DecodedMatrix:
+    """The rows of a matrix, decoded as its attributes state; NaN stands for a missing value."""
+
+    def __init__(self, array: NamedArray, where: str) -> None:
+        self.array, self.where = array, where
+        self.encoding = encoding_of(array.attributes, np.dtype(array.dtype), where)
+        self.shape, self.dtype = array.shape, self.encoding.filled_dtype
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        raw = self.array[rows]
+        return raw if self.encoding.is_plain else self.encoding.filled(raw, self.where)
+
+
+class DecodedTarget:
+    """The values of a target, decoded as its attributes state, with a mask where some are missing."""
+
+    def __init__(self, array: NamedArray, where: str) -> None:
+        self.array, self.where = array, where
+        self.encoding = encoding_of(array.attributes, np.dtype(array.dtype), where)
+        self.shape, self.dtype = array.shape, self.encoding.value_dtype
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        raw = self.array[rows]
+        if self.encoding.is_plain:
+            return raw
+        if raw.dtype.kind in "OTSU":
+            texts = plain_text(raw, self.where).tolist()
+            return np.array([None if one in self.encoding.markers else one for one in texts], object)
+        values, missing = self.encoding.decode(raw)
+        return np.ma.MaskedArray(values, missing)
 
 
 # -- Values --------------------------------------------------------------------------------------------------
@@ -142,8 +196,9 @@ def _column(array: NamedArray, name: str, source: str, rows: slice) -> Any:
 def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str) -> Any:
     """Values as an Arrow array, decoded as their attributes say. Raises DataError for what they cannot be."""
     kind = values.dtype.kind
+    encoding = encoding_of(attributes, values.dtype, where)
     if kind in "OTSU":
-        return _texts(values, where)
+        return _texts(values, where, encoding.markers)
     if kind in "Mm":
         return pa.array(values)
     if kind not in "biuf" or (kind == "f" and values.dtype.itemsize > 8):
@@ -151,31 +206,29 @@ def arrow_array(values: NDArray[Any], attributes: Mapping[str, Any], where: str)
             f"{where} was to be a column, but its dtype is {values.dtype}; convert it to numbers, text,"
             " dates or booleans"
         )
-    values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("=")))
-    gap = _gaps(values, attributes)
+    stored = values.dtype
+    values, gap = encoding.decode(values)
     units = attributes.get("units")
     if isinstance(units, bytes):
         units = units.decode("utf-8", "replace")
     if isinstance(units, str) and SINCE.fullmatch(units):
+        if stored.newbyteorder("=") == np.int64 and not encoding.is_packed:
+            gap |= values == NO_TIME
         return pa.array(_times(values, gap, units, attributes, where))
-    if str(attributes.get("dtype")) == "bool" and kind in "iu":
+    if str(attributes.get("dtype")) == "bool" and values.dtype.kind in "iu":
         return pa.array(values != 0, mask=gap)
-    factor, offset = (_number(attributes.get(key)) for key in ("scale_factor", "add_offset"))
-    if factor is not None or offset is not None:
-        values = values.astype(np.float64) * (1.0 if factor is None else factor) + (offset or 0.0)
     return pa.array(values, mask=gap)
 
 
-def _texts(values: NDArray[Any], where: str) -> Any:
+def _texts(values: NDArray[Any], where: str, markers: Sequence[str]) -> Any:
+    values = plain_text(values, where) if values.dtype.kind == "S" else values
     plain = [_text(value, where) for value in values.astype(object).tolist()]
-    return pa.array(plain, pa.string())
+    return pa.array([None if value in markers else value for value in plain], pa.string())
 
 
 def _text(value: Any, where: str) -> str | None:
     if value is None or value != value:
         return None
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
     if value == "":
         return None  # such arrays have no other way to say that there is nothing
     if not isinstance(value, str):
@@ -186,35 +239,10 @@ def _text(value: Any, where: str) -> str | None:
     return value
 
 
-def _gaps(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.bool_]:
-    gap = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
-    for key in GAPS:
-        marker = _number(attributes.get(key))
-        if marker is not None:
-            gap |= values == marker
-    return gap
-
-
-def _number(value: Any) -> Any:
-    """A number among attributes, whatever form it is kept in; None for none. xarray keeps floats in Zarr 3 as
-    their eight bytes in base 64.
-    """
-    if isinstance(value, str):
-        try:
-            found = base64.b64decode(value, validate=True)
-        except ValueError:
-            return None
-        return struct.unpack("<d", found)[0] if len(found) == 8 else None
-    number = np.asarray(value).ravel() if value is not None else np.empty(0)
-    return number[0] if number.size == 1 and number.dtype.kind in "iuf" else None
-
-
 def _times(
     values: NDArray[Any], gap: NDArray[np.bool_], units: str, attributes: Mapping[str, Any], where: str
 ) -> NDArray[Any]:
     """datetime64[us] of times since a date."""
-    if values.dtype == np.int64:
-        gap |= values == NO_TIME
     calendar = attributes.get("calendar", CALENDARS[0])
     calendar = calendar.decode() if isinstance(calendar, bytes) else str(calendar)
     unit, since = _unit(units), _since(units)

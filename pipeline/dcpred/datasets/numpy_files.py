@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense
+from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, label_dtype, target_values
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import check_matrix
-from dcpred_tasks.storage.atomic_files import resource_errors
+from dcpred_tasks.storage.zarr_arrays import plain_text
 
 SURVEY_ROWS = 2**20  # rows of y surveyed at once
 Names = tuple[str, ...] | None
@@ -58,16 +58,11 @@ def read_npz(path: Path, x: str | None, y: str | None, scratch: Path, dense_limi
             n_samples = X.shape[0] if is_sparse else shape
             with archive.open(f"{chosen['y']}.npy") as file:
                 check_target(where["y"], n_samples, *_header(where["y"], file))
-        with resource_errors(scratch):
-            files = [
-                None
-                if name is None or (is_sparse and option == "x")
-                else archive.extract(f"{name}.npy", scratch)
-                for option, name in chosen.items()
-            ]
+        wanted = [name for option, name in chosen.items() if name and not (is_sparse and option == "x")]
+        files = unpacked(path, archive, wanted, scratch)
     try:
-        X = X if is_sparse else np.load(str(files[0]), mmap_mode="r")
-        target = np.load(files[1], mmap_mode="r") if files[1] else None
+        X = X if is_sparse else np.load(files[str(chosen["x"])], mmap_mode="r")
+        target = None if chosen["y"] is None else np.load(files[chosen["y"]], mmap_mode="r")
     except ValueError as error:
         raise damaged(path, error) from None
     return matrix_table(lambda: nullcontext((X, target)), where["y"])
@@ -131,22 +126,24 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
         y_dtype = None if y is None or y.dtype.kind in "OT" else np.dtype(y.dtype).newbyteorder("=")
         survey = TargetSurvey(y_where)
         for start in range(0, shape[0], SURVEY_ROWS) if y is not None else ():
-            survey.add(_as_arrow(y[start : start + SURVEY_ROWS]))
+            survey.add(_as_arrow(y[start : start + SURVEY_ROWS], y_where))
     found = survey.labels
 
     def batches(rows: int) -> Iterator[Batch]:
         with opened() as (X, y):
             for start in range(0, shape[0], rows):
                 here = slice(start, start + rows)
-                target = None if y is None else target_values(_as_arrow(y[here]), found)
+                target = None if y is None else target_values(_as_arrow(y[here], y_where), found)
                 yield Batch(np.asarray(X[here]), target)
 
     target_dtype = label_dtype(found) if found else y_dtype
     return Table(shape[0], shape[1], dtype, target_dtype, found or labels, names, batches)
 
 
-def _as_arrow(values: NDArray[Any]) -> Any:
+def _as_arrow(values: NDArray[Any], where: str) -> Any:
+    if isinstance(values, np.ma.MaskedArray):
+        return pa.array(np.ma.getdata(values), mask=np.ma.getmaskarray(values))
     if values.dtype.kind in "OT":
         return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
-    text = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    text = plain_text(values, where)
     return pa.array(np.asarray(text, text.dtype.newbyteorder("=")))

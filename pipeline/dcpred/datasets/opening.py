@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dcpred.datasets.arrow_files import FEATHER, PARQUET, read_ipc, read_parquet
@@ -16,7 +17,8 @@ from dcpred.datasets.containers import HDF5, NETCDF, Container, ZarrGroup, conta
 from dcpred.datasets.csv_reader import csv_file
 from dcpred.datasets.encoded_table import encoded_table, table_like
 from dcpred.datasets.frame_source import read_frame
-from dcpred.datasets.named_arrays import find_matrix, read_columns
+from dcpred.datasets.held_chunks import held as held_chunks
+from dcpred.datasets.named_arrays import DecodedMatrix, DecodedTarget, find_matrix, read_columns
 from dcpred.datasets.numpy_files import (
     check_features,
     check_target,
@@ -32,6 +34,7 @@ from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.schema.column import Column
 from dcpred_tasks.schema.inference import wishes
 from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.storage.array_attributes import class_labels
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
@@ -119,7 +122,7 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         return read_npz(path, reading.x, reading.y, scratch, reading.dense_limit or DENSE_LIMIT)
     if suffix in CONTAINERS:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
-        return container_table(held, reading)
+        return container_table(held, reading, scratch)
     if suffix in CSV:
         return _encoded(csv_file(path, None if reading.like else reading.columns), reading)
     rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
@@ -144,11 +147,11 @@ def _encoded(source: Source, reading: Reading) -> Table:
     return encoded_table(source, asked)
 
 
-def container_table(held: Container, reading: Reading) -> Table:
+def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
     """Named arrays: a matrix with its target, or a table whose columns they are."""
     matrix = find_matrix(held, reading.x, reading.y)
     if matrix is None:
-        return _encoded(read_columns(held), reading)
+        return _encoded(read_columns(held, scratch), reading)
     own = {name: v for name, v in reading.named.items() if name not in ("x", "y")}
     if own:
         name, value = next(iter(own.items()))
@@ -163,17 +166,20 @@ def container_table(held: Container, reading: Reading) -> Table:
         labels = None
         if y is not None:
             check_target(f"array {y!r} of {held.name}", n_samples, arrays[y].shape, arrays[y].dtype)
-            labels = _strings(arrays[y].attributes.get("labels"))
+            labels = class_labels(arrays[y].attributes, f"array {y!r} of {held.name}")
 
     @contextmanager
     def opened() -> Iterator[tuple[Any, Any]]:
-        with held.opened() as arrays:
-            yield arrays[x], None if y is None else arrays[y]
+        named = [x] if y is None else [x, y]
+        with held.opened() as arrays, held_chunks({name: arrays[name] for name in named}, scratch) as found:
+            X = DecodedMatrix(found[x], f"array {x!r} of {held.name}")
+            yield X, None if y is None else DecodedTarget(found[y], f"array {y!r} of {held.name}")
 
     return matrix_table(opened, f"array {y!r} of {held.name}", names, labels)
 
 
 def _strings(value: object) -> tuple[str, ...] | None:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     return tuple(map(str, value)) if isinstance(value, list) else None
 
 

@@ -2,21 +2,26 @@
 features. What that takes is told before it is spent.
 """
 
+import math
+import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dcpred.datasets.table import damaged
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage.atomic_files import resource_errors
 
 SPARSE = {"format", "shape", "data"}  # arrays of every file that scipy.sparse.save_npz writes
 DENSE_LIMIT = 2**30  # bytes
 SPARSE_SHARE = 0.1  # share of values from which on rows are as good as dense
+LARGEST_SMALL = 2**16  # bytes of the arrays that hold a format and a shape
+LEFT_FREE = 2**28  # bytes of a disk that unpacked arrays leave
 GIB, MIB = 2**30, 2**20
 
 
@@ -37,6 +42,45 @@ def check_dense(name: str, shape: tuple[int, int], n_values: int, itemsize: int,
         )
 
 
+def unpacked(path: Path, archive: zipfile.ZipFile, names: Sequence[str], scratch: Path) -> dict[str, str]:
+    """The files that arrays of an .npz file become in a folder, by name. Raises DataError where an array has
+    other bytes than it declares, ResourceError where the disk does not hold them: some kilobytes may unpack
+    to terabytes.
+    """
+    sizes = {}
+    for name in names:
+        sizes[name] = archive.getinfo(f"{name}.npy").file_size
+        with archive.open(f"{name}.npy") as file:
+            declared = _declared_bytes(file)
+        if declared not in (None, sizes[name]):
+            raise damaged(
+                path, ValueError(f"array {name} declares {declared:,} bytes and has {sizes[name]:,}")
+            )
+    free = max(shutil.disk_usage(scratch).free - LEFT_FREE, 0)
+    if sum(sizes.values()) > free:
+        raise ResourceError(
+            f"Cannot import {path.name}: its arrays {', '.join(sizes)} take {_bytes(sum(sizes.values()))}"
+            f" when they are unpacked, but {_bytes(free)} are free at {scratch.parent}. Free some space, or"
+            " import to another disk."
+        )
+    with resource_errors(scratch):
+        return {name: archive.extract(f"{name}.npy", scratch) for name in names}
+
+
+def _declared_bytes(file: IO[bytes]) -> int | None:
+    """Bytes of an .npy file by its own header; None where that is of another kind."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            return None
+        is_first = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except ValueError:
+        return None
+    return None if dtype.hasobject else file.tell() + math.prod(shape) * dtype.itemsize
+
+
 def _bytes(size: int) -> str:
     return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / MIB:,.1f} MiB"
 
@@ -48,7 +92,7 @@ class SparseFile:
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
         held = {name.removesuffix(".npy") for name in archive.namelist()}
-        self.path, self.archive, self.scratch = path, archive, scratch
+        self.path, self.archive = path, archive
         kind = self._small("format").item()
         told = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
         if told != "csr" or not {"indices", "indptr"} <= held:
@@ -60,17 +104,18 @@ class SparseFile:
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 1).any():
             raise DataError(f"{path.name} was to become X, but its shape is {shape.tolist()}; write it again")
         self.shape = int(shape[0]), int(shape[1])
-        self.data, self.indices, self.indptr = (self._array(name) for name in ("data", "indices", "indptr"))
+        files = unpacked(path, archive, ("data", "indices", "indptr"), scratch)
+        self.data, self.indices, self.indptr = map(self._mapped, files.values())
         self.dtype, self.n_values = self.data.dtype, len(self.data)
         self._check()
 
     def _small(self, name: str) -> NDArray[Any]:
+        if self.archive.getinfo(f"{name}.npy").file_size > LARGEST_SMALL:
+            raise damaged(self.path, ValueError(f"its array {name} has thousands of values"))
         with self.archive.open(f"{name}.npy") as file:
             return np.atleast_1d(np.lib.format.read_array(file, allow_pickle=False))
 
-    def _array(self, name: str) -> NDArray[Any]:
-        with resource_errors(self.scratch):
-            file = Path(self.archive.extract(f"{name}.npy", self.scratch))
+    def _mapped(self, file: str) -> NDArray[Any]:
         try:
             array: NDArray[Any] = np.load(file, mmap_mode="r")
         except ValueError as error:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.training.sampling import row_hash
 
 BoolArray = NDArray[np.bool_]
@@ -180,13 +181,6 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above:
     return Above(chances, np.uint64(order[int(np.abs(held - share * n_rows).argmin())]), below=True)
 
 
-def plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Text of any kind as NumPy's of one width, which is sorted and parsed; all else as it is."""
-    if values.dtype.kind in "OT":
-        values = values.astype(object)
-    return values.astype(str) if values.dtype.kind in "OSU" else values
-
-
 def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
     """A 64-bit key of each value: equal values have equal ones."""
     if values.dtype.kind in "biu":
@@ -195,7 +189,7 @@ def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
         )
     if values.dtype.kind == "f":
         return (values.astype(np.float64) + 0.0).view(np.uint64)  # −0 is 0
-    found, which = np.unique(plain(values), return_inverse=True)
+    found, which = np.unique(plain_text(values, "the groups"), return_inverse=True)
     digests = [
         blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in found.tolist()
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, plain, whole_groups
+from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.storage import zarr_arrays
@@ -38,6 +38,8 @@ class SplitSource:
     def column(self, name: str) -> Iterator[NDArray[Any]]:
         """The values of an array beside X, or of a feature."""
         feature = None if name in self.arrays else self._feature(name)
+        if feature is None:
+            zarr_arrays.check_plain(self.arrays[name])
         for start, stop in self.spans():
             if feature is None:
                 yield zarr_arrays.read_rows(self.arrays[name], start, stop)
@@ -59,7 +61,7 @@ class SplitSource:
         """All different values of the target; None where they are too many to be classes."""
         found: NDArray[Any] | None = None
         for values in self.column(y):
-            own = np.unique(plain(values))
+            own = np.unique(zarr_arrays.plain_text(values, y))
             found = own if found is None else np.unique(np.concatenate([found, own]))
             if len(found) > MAX_CLASSES:
                 return None
@@ -74,7 +76,7 @@ class SplitSource:
                     yield np.zeros(stop - start, np.int64)
                 return
             for values in self.column(y):
-                yield np.searchsorted(classes, plain(values))
+                yield np.searchsorted(classes, zarr_arrays.plain_text(values, y))
 
         return parts
 
@@ -118,7 +120,11 @@ def _as_instants(values: NDArray[Any], name: str) -> NDArray[np.float64]:
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     try:
-        text = np.char.rstrip(plain(values), "Z") if values.dtype.kind in "OTSU" else values
+        text = (
+            np.char.rstrip(zarr_arrays.plain_text(values, name), "Z")
+            if values.dtype.kind in "OTSU"
+            else values
+        )
         dates = text.astype("datetime64[us]")
     except ValueError:
         raise DataError(

@@ -19,6 +19,7 @@ from dcpred.datasets.store_files import new_data_set
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable
+from dcpred_tasks.storage.array_attributes import portable
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Place, open_place
 
@@ -91,8 +92,9 @@ def split_data(
         raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
     every = dict(zarr_arrays.arrays_of(group))
     arrays = {name: array for name, array in every.items() if array.shape[:1] == (n_rows,)}
-    for array in arrays.values():
-        stored_chunks.check_complete(zarr_arrays.address_of(array), array)
+    for name, array in arrays.items():
+        check = stored_chunks.check_labels if name == y else stored_chunks.check_complete
+        check(zarr_arrays.address_of(array), array)
     source = SplitSource(data, X, arrays)
     name = by_time if by_time is not None else by_group
     how = "time" if by_time is not None else "group" if by_group is not None else "rows"
@@ -222,6 +224,13 @@ def _write(
                 writer.close()
 
 
+def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
+    """Those of an array, with the marker that is a fill value in Zarr format 2: parts are of format 3."""
+    found = zarr_arrays.value_attributes(like)
+    marker = found.get(zarr_arrays.MARKER)
+    return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})
+
+
 class _Writer:
     """One array of a part, written chunk by chunk."""
 
@@ -236,7 +245,7 @@ class _Writer:
             str if is_text else like.dtype,
             self.chunk_rows,
             fill_value="" if is_text else like.fill_value,
-            attributes=dict(like.attrs),
+            attributes=_attributes(like),
             dimensions=dimensions,
         )
         self.held: list[NDArray[Any]] = []

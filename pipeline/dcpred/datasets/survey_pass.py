@@ -11,7 +11,6 @@ from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
 from dcpred.datasets.id_columns import IdColumn, id_columns
 from dcpred.datasets.source import Columns, Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
 from dcpred.datasets.table import (
-    EXACT_LIMIT,
     Spread,
     TargetSurvey,
     arrow_values,
@@ -26,6 +25,7 @@ from dcpred_tasks.schema.column import Boolean, Codes, Column, Date, Dropped, Id
 from dcpred_tasks.schema.inference import Wishes, find_column
 from dcpred_tasks.schema.schema import Asked
 from dcpred_tasks.schema.survey import ColumnSurvey
+from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
 LARGEST_SINGLE = 2**24  # float32 holds every whole number up to it
 SECONDS_OF_DAY = 86_400

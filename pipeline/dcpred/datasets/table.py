@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
-EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
 MAX_LABELS = 2**16  # most different strings that can be classes
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for sign in ("u", ""))
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import is_a
+from dcpred_tasks.storage.array_attributes import class_labels
 
-ATTRIBUTE = "labels"
 Names = tuple[str, ...]
 
 
@@ -23,8 +23,7 @@ def class_names(y: Any) -> Names | None:
     """The names of classes that an array of numbers carries, None where it has none."""
     if not (is_a(y, "xarray.DataArray") or is_a(y, "zarr.Array")) or np.dtype(y.dtype).kind not in "biuf":
         return None
-    names = y.attrs.get(ATTRIBUTE)
-    return tuple(str(name) for name in names) if isinstance(names, list) else None
+    return class_labels(y.attrs, "y")
 
 
 def named(y: Any, names: Names | None) -> Any:

@@ -44,7 +44,8 @@ def evaluate(
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
-    check_targets(X, target, x, y)
+    if remark := check_targets(X, target, x, y, model.task):
+        say.say(remark)
     plan = plan_scoring(
         X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
     )
@@ -106,8 +107,10 @@ def trained_remark(result: dict[str, Any]) -> str:
     )
 
 
-def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str) -> None:
-    """Raise DataError unless there is a target, stored whole, for each row of X."""
+def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, task: str) -> str:
+    """Raise DataError unless there is a target for each row of X; returns a remark on chunks of the target
+    that are not stored, "" where all are.
+    """
     if X.shape[0] == 0:
         raise DataError(f"X at {x} has no rows, so that there is nothing to evaluate; pass data with rows")
     if target.shape != (X.shape[0],):
@@ -115,5 +118,8 @@ def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str) -
             f"y must hold one value for each row of X, shape ({X.shape[0]},), but y at {y} has shape"
             f" {target.shape}; correct the one that is wrong"
         )
-    for address, array in ((x, X), (y, target)):
-        stored_chunks.check_complete(address, array)
+    stored_chunks.check_complete(x, X)
+    if task == "classification":
+        return stored_chunks.check_labels(y, target)
+    stored_chunks.check_complete(y, target)
+    return ""

@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.array_attributes import class_labels
 
 
 def known_targets(model: Model, target: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
     """The targets of rows: class numbers int64, or values. Raises DataError for a class that is not in the
     model, and for a value that is not finite.
     """
-    raw = zarr_arrays.read_rows(target, start, stop)
+    raw = zarr_arrays.read_target(target, start, stop)
     if model.task == "classification":
-        return _class_numbers(model, raw, target.attrs.get("labels"), start)
+        names = class_labels(target.attrs, f"y at {zarr_arrays.address_of(target)}")
+        return _class_numbers(model, raw, names, start)
     if raw.dtype.kind not in "biuf":
         raise DataError(
             f"the model predicts numbers, but targets of {zarr_arrays.address_of(target)} are {raw.dtype};"
@@ -32,15 +34,17 @@ def known_targets(model: Model, target: zarr.Array[Any], start: int, stop: int) 
     return raw
 
 
-def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) -> NDArray[np.int64]:
+def _class_numbers(
+    model: Model, raw: NDArray[Any], names: tuple[str, ...] | None, first_row: int
+) -> NDArray[np.int64]:
     """Class numbers of labels as a data set holds them. Raises DataError for one that is not in the model."""
-    if isinstance(names, list):
+    if names is not None and raw.dtype.kind in "biuf":
         number = {name: i for i, name in enumerate(model.classes)}
-        table = np.array([number.get(str(name), -1) for name in names] + [-1], np.int64)
+        table = np.array([number.get(name, -1) for name in names] + [-1], np.int64)
         codes = raw.astype(np.int64)
         found = table[np.where((codes >= 0) & (codes < len(names)), codes, len(names))]
     else:
-        labels = raw.astype(str) if raw.dtype.kind in "OTSU" else raw
+        labels = raw
         classes = np.array(model.classes)
         if (labels.dtype.kind in "biuf") != (classes.dtype.kind in "biuf"):
             labels, classes = labels.astype(str), classes.astype(str)
@@ -51,7 +55,9 @@ def _class_numbers(model: Model, raw: NDArray[Any], names: Any, first_row: int) 
     if len(unseen):
         row = int(unseen[0])
         label = (
-            names[int(raw[row])] if isinstance(names, list) and 0 <= int(raw[row]) < len(names) else raw[row]
+            names[int(raw[row])]
+            if names is not None and raw.dtype.kind in "biuf" and 0 <= int(raw[row]) < len(names)
+            else raw[row]
         )
         raise DataError(
             f"row {first_row + row} has the label {label!s}, which the model was not trained on (it knows "

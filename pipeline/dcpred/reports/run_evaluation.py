@@ -39,7 +39,10 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
             f"the scores of {run.run.output} were to be held against {y}, but that has shape {target.shape}"
             f" and the run {run.run.n_rows:,} rows; name the data that were scored"
         )
-    stored_chunks.check_complete(y, target)
+    if run.model.task != "classification":
+        stored_chunks.check_complete(y, target)
+    elif remark := stored_chunks.check_labels(y, target):
+        say.say(remark)
     scores = open_stored(run.run.output, partial=True)
     found, n = Measures(run.model), 0
     with say.step("evaluating", run.run.n_rows, "rows") as advance:

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.results.fields import as_arrow, texts
+from dcpred.results.fields import as_arrow
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.array_attributes import class_labels
 
 IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
 HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features
@@ -69,7 +71,12 @@ def _values(array: zarr.Array[Any], values: NDArray[Any], name: str) -> pa.Array
     """Values of an array of a data set: class numbers that have names, as those of a target, are told by
     them.
     """
-    names = texts(array.attrs.get("labels"))
+    encoding = zarr_arrays.encoding(array)
+    if values.dtype.kind in "iuf" and not encoding.is_plain:
+        values, missing = encoding.decode(values)
+        found = as_arrow(values, name)
+        return pc.if_else(pa.array(missing), pa.scalar(None, found.type), found)
+    names = class_labels(array.attrs, f"array {name}")
     if names is None or values.dtype.kind not in "iu":
         return as_arrow(values, name)
     return pa.array(

@@ -6,6 +6,7 @@ import zarr
 
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.input_chunks import filled
 
 
 def run_hash(
@@ -28,5 +29,6 @@ def run_hash(
         "chunk_rows": chunk_rows,
         "block_rows": block_rows,
         **({} if alpha is None else {"alpha": alpha}),
+        **filled(),
     }
     return digest_json(identity)

@@ -37,7 +37,9 @@ from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.array_attributes import class_labels
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
 
@@ -94,6 +96,10 @@ def train(
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
         with claimed(scratch, run, model):
             say.say(f"training on {plan}{workers.where}")
+            if settings.task == "classification" and (
+                remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
+            ):
+                say.say(remark)
             say_dashboard(say, workers)
             say.detail(
                 f"the largest leaf that settings allow takes up to {largest_leaf_bytes / MIB:,.0f} MiB"
@@ -164,15 +170,18 @@ def check_training_data(
             f"regression needs a numeric target, but y has dtype {target.dtype}; use --task classification"
         )
     for address, array in ((x, X), *((a, column) for a, column, _ in columns.values())):
-        stored_chunks.check_complete(address, array)
+        if array is target and settings.task == "classification":
+            stored_chunks.check_labels(address, array)
+        else:
+            stored_chunks.check_complete(address, array)
     plan = plan_routing(X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
-    labels = target.attrs.get("labels")
-    if settings.task == "regression" and isinstance(labels, list):
+    labels = class_labels(target.attrs, f"y at {y}")
+    if settings.task == "regression" and labels is not None:
         raise DataError(
             "regression was asked for, but y holds class labels (its attribute `labels` names them); train"
             " classes"
         )
-    return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
+    return plan, labels
 
 
 def numbered_for(settings: Settings, x: str) -> Settings:
@@ -229,6 +238,7 @@ def training_hash(
         {
             **contents,
             **given,
+            **filled(),
             "block_rows": plan.block_rows,
             "settings": settings_dict(settings),
             "version": __version__,

@@ -37,7 +37,9 @@ OPTIONS = {
     "account_name": "account of Azure",
     "root_certificate": "path of a file of PEM certificates to trust, too",
     "timeout": "seconds that a request may take",
+    "missing_chunks": "fill: chunks that are not stored hold the fill value, on disks, too",
 }
+MISSING_CHUNKS, FILL = "missing_chunks", "fill"
 FLAGS = ("allow_http", "virtual_hosted_style_request", "request_payer", "skip_signature")
 # What other libraries call these options.
 OTHER_NAMES = {
@@ -211,6 +213,11 @@ def check_options(given: Mapping[str, str | bool | float]) -> Options:
             raise SettingsError(
                 f"storage option {name}={value} was given, but it is true or false; write one"
             )
+        if name == MISSING_CHUNKS and value != FILL:
+            raise SettingsError(
+                f"Storage option {name}={value} is invalid. Write {name}={FILL} where chunks that are not"
+                " stored hold the fill value, or leave it out."
+            )
         if name == "timeout" and not _is_positive(value):
             raise SettingsError(
                 f"storage option timeout={value} was given, but it is seconds above 0, at most a day;"
@@ -241,9 +248,15 @@ def current_options() -> Options:
     return _options.get()
 
 
+def fills_missing_chunks() -> bool:
+    """Whether the user declared that input chunks that are not stored hold the fill value."""
+    return (MISSING_CHUNKS, FILL) in _options.get()
+
+
 def as_arguments(address: str | Path) -> str:
     """The words that name an address on a command line: itself, and the options of this thread's stores."""
-    options = _options.get() if is_remote(address) else ()
+    of_disks = ((MISSING_CHUNKS, FILL),) if fills_missing_chunks() else ()
+    options = _options.get() if is_remote(address) else of_disks
     return shlex.join([str(address), *(f"--storage-option={name}={value}" for name, value in options)])
 
 

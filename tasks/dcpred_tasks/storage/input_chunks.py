@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.storage.object_arrays import BucketArrays
 from dcpred_tasks.storage.place import Entry, open_place
@@ -86,12 +87,17 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
         n_features=int(array.shape[1]),
         dtype=str(np.dtype(array.dtype)),
         mark_rows=rows,
-        form=digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str)}),
+        form=digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **filled()}),
         marks=tuple(
             "" if number in young else digest("\n".join(sorted(each)).encode()) if each else MISSING
             for number, each in enumerate(lines)
         ),
     )
+
+
+def filled() -> dict[str, str]:
+    """What distinguishes a run that reads chunks that are not stored as the fill value."""
+    return {MISSING_CHUNKS: FILL} if fills_missing_chunks() else {}
 
 
 def open_input(address: str, now: float) -> InputState:

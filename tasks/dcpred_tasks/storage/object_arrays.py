@@ -12,7 +12,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
 from dcpred_tasks.errors import MissingChunkError
-from dcpred_tasks.storage.addresses import Options, current_options, parse
+from dcpred_tasks.storage.addresses import Options, current_options, fills_missing_chunks, parse
 from dcpred_tasks.storage.bucket import IN_MEMORY, PART_BYTES, Bucket, open_bucket
 from dcpred_tasks.storage.opened_stores import open_store
 from dcpred_tasks.storage.store_requests import ATTEMPTS, WAIT_SECONDS, BrokenReplyError, obstore, told
@@ -34,6 +34,7 @@ class BucketArrays(ObjectStore[Any]):
 
     def __init__(self, store: Any, *, read_only: bool = False, bucket: Bucket | None = None) -> None:
         super().__init__(store, read_only=read_only)
+        self.fills = read_only and fills_missing_chunks()
         logging.getLogger("asyncio").addFilter(_is_news)
         self.bucket = bucket
         self.written: dict[str, tuple[int, str]] = {}
@@ -47,7 +48,9 @@ class BucketArrays(ObjectStore[Any]):
         return f"BucketArrays({str(self)!r})"
 
     def with_read_only(self, read_only: bool = False) -> "BucketArrays":
-        return BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
+        found = BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
+        found.fills = self.fills and read_only
+        return found
 
     def __getstate__(self) -> dict[Any, Any]:
         raise TypeError("stores are not sent to other processes: addresses are")
@@ -58,7 +61,7 @@ class BucketArrays(ObjectStore[Any]):
         found = await self._looked(partial(super().get, key, prototype, byte_range), key)
         if found is None:
             await self._check_there(key)
-            if key.rpartition("/")[2] not in METADATA:
+            if key.rpartition("/")[2] not in METADATA and not self.fills:
                 raise MissingChunkError(
                     f"chunk {self._at(key)} was to be read, but it is missing, which would read as fill"
                     " values; restore it and run again"

@@ -17,22 +17,32 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.addresses import fills_missing_chunks
+from dcpred_tasks.storage.array_attributes import LABELS
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.object_arrays import METADATA, BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16
+IMPLAUSIBLE = 1e-6  # the chance of a chunk of one class, below which it is taken for lost
+REMEDY = (
+    "restore it, or pass --storage-option missing_chunks=fill (in Python: with"
+    " dcpred.storage_options(missing_chunks='fill')) if chunks that are not stored hold the fill value"
+)
 MOST_LOOKED_AT = 1_000_000  # chunks by their names; others are counted
 
 
 def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Names of chunks, and of inner chunks of shards, that have no bytes in the store and would read as fill
-    values.
+    values; none where the user declared that these are meant.
 
     All chunks are looked up in one listing of the store; those of some rows (start, stop) one by one. Of a
     server that lists nothing a few are looked up, and the others when they are read.
     """
+    if fills_missing_chunks():
+        return
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
     listed = stop is None and not lists_nothing(array)
     stored = sync(_keys(array, prefix)) if listed else None
@@ -99,10 +109,63 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
     """Raise DataError where a chunk is missing."""
     missing = next(missing_chunks(array), None)
     if missing is not None:
-        raise DataError(
-            f"chunk {missing} of {address} is missing, and would read as fill values; restore it, or write"
-            " the array again with write_empty_chunks=True if its rows are meant to be empty"
-        )
+        raise DataError(f"chunk {missing} of {address} is missing, and would read as fill values; {REMEDY}")
+
+
+def check_labels(address: str, array: zarr.Array[Any]) -> str:
+    """A remark where chunks of class labels are read as the fill value, "" where all are stored.
+
+    By default Zarr does not store a chunk that holds nothing but the fill value, so that a target that is
+    sorted by class, or one with rare other classes, lacks chunks. These are read as the fill value where the
+    chunks beside them do not contradict it: one that holds only the fill value shows that Zarr stores such
+    chunks here, and frequent changes of class make a whole chunk of one class implausible. Raises DataError
+    where a chunk must be lost.
+    """
+    missing = list(missing_chunks(array))
+    if not missing:
+        return ""
+    n_chunks, fill = -(-array.shape[0] // array.chunks[0]), array.fill_value
+    if not _may_lack_chunks(array) or len(missing) >= n_chunks:
+        check_complete(address, array)
+    prefix = f"{array.store_path.path}/" if array.store_path.path else ""
+    lacking = {prefix + array.metadata.encode_chunk_key((n,)) for n in range(n_chunks)} & set(missing)
+    numbers = [n for n in range(n_chunks) if prefix + array.metadata.encode_chunk_key((n,)) not in lacking]
+    gone = set(range(n_chunks)) - set(numbers)
+    beside = [n for n in numbers if n - 1 in gone or n + 1 in gone]
+    changes = pairs = 0
+    for at in _a_few(len(beside)):
+        start = beside[at] * array.chunks[0]
+        values = zarr_arrays.read_rows(array, start, min(start + array.chunks[0], array.shape[0]))
+        if (values == fill).all():
+            raise DataError(
+                f"chunk {missing[0]} of {address} is missing, though its chunks are stored where they hold"
+                f" nothing but the fill value {fill}; {REMEDY}"
+            )
+        changes, pairs = changes + int((values[1:] != values[:-1]).sum()), pairs + len(values) - 1
+    if (1 - changes / max(pairs, 1)) ** array.chunks[0] < IMPLAUSIBLE:
+        check_complete(address, array)
+    return (
+        f"{len(missing):,} of {n_chunks:,} chunks of {address} are not stored; they are read as the fill"
+        f" value {fill}, since Zarr leaves out chunks that hold nothing else"
+    )
+
+
+def _may_lack_chunks(array: zarr.Array[Any]) -> bool:
+    """Whether the array is one of labels on a disk that was written by Zarr's defaults: dcpred adds checksums
+    and writes every chunk.
+    """
+    codecs = () if array.metadata.zarr_format == 2 else array.metadata.codecs
+    fill, labels = array.fill_value, array.attrs.get(LABELS)
+    return (
+        isinstance(array.store_path.store, LocalStore)
+        and array.ndim == 1
+        and array.shards is None
+        and not any(isinstance(codec, Crc32cCodec) for codec in codecs)
+        and array.dtype.kind in "biuf"
+        and fill is not None
+        and bool(np.isfinite(fill))
+        and (not isinstance(labels, list) or 0 <= fill < len(labels))
+    )
 
 
 def fingerprint(array: zarr.Array[Any]) -> str:

@@ -9,9 +9,10 @@ it may be. Here such a copy is written and not read.
 import json
 import logging
 import os
+import shlex
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -27,7 +28,16 @@ from zarr.errors import BaseZarrError
 from zarr.storage import StorePath
 
 from dcpred_tasks.errors import DamagedChunkError, DataError, DcpredError, MissingChunkError
-from dcpred_tasks.storage.addresses import Options, absolute, below, current_options, is_remote, local_path
+from dcpred_tasks.storage.addresses import (
+    Options,
+    absolute,
+    as_arguments,
+    below,
+    current_options,
+    is_remote,
+    local_path,
+)
+from dcpred_tasks.storage.array_attributes import Encoding, encoding_of, names_of_encoding
 from dcpred_tasks.storage.chunk_files import chunk_files
 from dcpred_tasks.storage.decoding_errors import DECODING_ERRORS
 from dcpred_tasks.storage.object_arrays import BucketArrays, arrays_store, lists_nothing
@@ -43,6 +53,9 @@ NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
 LONGEST_REASON = 120  # letters of what Zarr says of metadata
+SPARSE_PARTS = ("data", "indices", "indptr")
+DIMENSIONS_2 = "_ARRAY_DIMENSIONS"  # attribute in which xarray keeps the names of dimensions in format 2
+MARKER = "_FillValue"
 WRITE_ALL: ArrayConfigParams = {"write_empty_chunks": True}
 
 
@@ -77,7 +90,7 @@ def open_group(address: str | Path) -> zarr.Group:
 
 
 def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
-    """An existing array, read-only.
+    """An existing array, read-only, whose stored values are its values. Raises DataError for packed ones.
 
     of  the run whose task opens it: its arrays do not change, and a process asks a store for them but once
     """
@@ -86,7 +99,9 @@ def open_array(address: str | Path, of: str = "") -> zarr.Array[Any]:
         if of and is_remote(path):
             return _opened_once(path, of, current_options(), read_only=True)
         known = _known(path, read_only=True)
-        return _sound(zarr.open_array(_source(path), mode="r")) if known is None else known
+        found = _sound(zarr.open_array(_source(path), mode="r")) if known is None else known
+        check_plain(found)
+        return found
 
 
 def _source(path: str, *, read_only: bool = True) -> StorePath:
@@ -133,6 +148,41 @@ def _sound(node: Node) -> Node:
             raise ValueError("chunks hold nothing")
         safe(node, address_of(node))
     return node
+
+
+def value_attributes(array: zarr.Array[Any]) -> dict[str, Any]:
+    """The attributes of an array. In Zarr format 2 xarray keeps the marker of missing values as the fill
+    value, and reads it as one where it finds the names of dimensions.
+    """
+    attributes = dict(array.attrs)
+    named = DIMENSIONS_2 in attributes or any(name.lower().startswith("_nc") for name in attributes)
+    if array.metadata.zarr_format == 2 and named and array.fill_value is not None:
+        attributes[MARKER] = array.fill_value
+    return attributes
+
+
+def encoding(array: zarr.Array[Any]) -> Encoding:
+    """How stored values become values. Raises DataError."""
+    return encoding_of(value_attributes(array), np.dtype(array.dtype), address_of(array))
+
+
+def check_plain(array: zarr.Array[Any]) -> None:
+    """Raise DataError where stored values are not the values: a model would take packed numbers and markers
+    of missing values for data.
+    """
+    if array.dtype.kind not in "iuf" or encoding(array).is_plain:
+        return
+    address = address_of(array)
+    above, _, name = address.rpartition("/")
+    in_group = is_remote(address) or any((Path(above) / file).exists() for file in ("zarr.json", ".zgroup"))
+    option = f" --{'x' if array.ndim > 1 else 'y'} {shlex.quote(name)}"
+    source, wanted = (above, option) if in_group else (address, "")
+    copy = " on a local copy of it" if is_remote(source) and not source.endswith(".zarr") else ""
+    raise DataError(
+        f"Cannot use {address} directly: it stores encoded values"
+        f" ({names_of_encoding(value_attributes(array))}). Run `dcpred import {as_arguments(source)}"
+        f" NEW.zarr{wanted}`{copy}, which decodes them, and use NEW.zarr."
+    )
 
 
 def member(group: zarr.Group, name: str) -> zarr.Array[Any]:
@@ -191,6 +241,32 @@ def _known_arrays(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     return [(name, array) for name, array in found if isinstance(array, zarr.Array)]
 
 
+def sparse_parts(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
+    """The arrays of sparse matrices in groups of a group, as anndata writes them, by `group/array`."""
+    if lists_nothing(group):
+        return []
+    with warnings.catch_warnings(), suppress(*READ_ERRORS):
+        warnings.simplefilter("ignore")
+        return [
+            (f"{name}/{part}", member(below, part))
+            for name, below in group.groups()
+            if is_sparse(below)
+            for part in SPARSE_PARTS
+        ]
+    return []
+
+
+def sparse_matrix(where: str) -> str:
+    return (
+        f"Cannot read {where}: it is a sparse matrix, stored as {', '.join(SPARSE_PARTS)}. Save it by"
+        " scipy.sparse.save_npz('X.npz', X.tocsr()) and import X.npz, or write it dense."
+    )
+
+
+def is_sparse(group: zarr.Group) -> bool:
+    return all(isinstance(group.get(part), zarr.Array) for part in SPARSE_PARTS)
+
+
 def find_array(address: str | Path, name: str) -> str:
     """The address of array `name` of a data set. For X, `address` may also be that of the array itself."""
     path, node = local_path(address), open_any(address)
@@ -203,6 +279,8 @@ def find_array(address: str | Path, name: str) -> str:
         )
     found = f"{path.rstrip('/')}/{name}"
     with _opening(found, "array"):
+        if isinstance(sparse := node.get(name), zarr.Group) and is_sparse(sparse):
+            raise DataError(sparse_matrix(found))
         if name not in node or not isinstance(node[name], zarr.Array):
             known = [key for key, _ in _known_arrays(node)] if lists_nothing(node) else node.array_keys()
             held = ", ".join(sorted(known)) or "nothing"
@@ -241,6 +319,28 @@ def read_rows(
             f"rows {where[0]:,} to {where[1]:,} of {address_of(array)} were to be read, but"
             f" their chunk is damaged ({error}); restore it and run again"
         ) from error
+
+
+def read_target(array: zarr.Array[Any], start: int, stop: int) -> NDArray[Any]:
+    """Rows of a target, its text as `plain_text` gives it."""
+    return plain_text(read_rows(array, start, stop), address_of(array))
+
+
+def plain_text(values: NDArray[Any], where: str) -> NDArray[Any]:
+    """Text of any kind that Zarr has as NumPy's of one width, which sorts and is saved without pickle; all
+    else as it is. Raises DataError for bytes that are not text.
+    """
+    if values.dtype.kind == "S":
+        try:
+            return np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Cannot read {where}: {error.object[:60]!r} is not text in UTF-8. Write it as text."
+            ) from None
+    if values.dtype.kind in "OT":
+        texts = ["" if one is None else str(one) for one in values.astype(object).ravel().tolist()]
+        return np.array(texts, str).reshape(values.shape)
+    return values
 
 
 def announce_rows(array: zarr.Array[Any], start: int, stop: int) -> None:
@@ -371,6 +471,8 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     store = node.store_path.store
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
+    if isinstance(store, zarr.storage.LocalStore):  # whose root may be a relative path
+        return os.path.abspath(store.root / node.store_path.path)
     return local_path(str(node.store_path))
 
 

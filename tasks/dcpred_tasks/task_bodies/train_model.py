@@ -170,18 +170,13 @@ def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
 
 def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
     X = zarr_arrays.read_rows(zarr_arrays.open_array(job.x), start, stop)
-    y = zarr_arrays.read_rows(zarr_arrays.open_array(job.y), start, stop)
+    y = zarr_arrays.read_target(zarr_arrays.open_array(job.y), start, stop)
     weight = (
         None
         if job.weight is None
         else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
     )
-    return X, _plain(y), weight
-
-
-def _plain(y: NDArray[Any]) -> NDArray[Any]:
-    """Strings of any Zarr kind as NumPy's fixed-width strings, which sort and save without pickle."""
-    return y.astype(str) if y.dtype.kind in "OTSU" else y
+    return X, y, weight
 
 
 def _grouped(job: TrainJob, source: Source) -> Iterator[Rows]:

@@ -56,6 +56,11 @@ def survey_rows(
             f"training needs finite targets, but y has {y[row]} (NaN or infinity) in row {first_row + row};"
             " remove it"
         )
+    if y.dtype.kind == "U" and (y == "").any():
+        raise DataError(
+            f"training needs a class for each row, but the text of y is empty in row"
+            f" {first_row + int(np.flatnonzero(y == '')[0])}; fill it in, or remove the row"
+        )
     if task == "regression" and y.dtype.kind in "iuf" and len(y) and np.abs(y).max() > LARGEST_TARGET:
         row = int(np.abs(y).argmax())
         raise DataError(

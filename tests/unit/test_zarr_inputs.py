@@ -1,0 +1,291 @@
+"""Zarr arrays as others write them, where commands and estimators read them directly: text of any kind as the
+target, names of classes, arrays that were opened by a relative path.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from tests.support.pools import inline
+from tests.support.reporters import Recorder
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from dcpred import DCPredClassifier, import_data, storage_options
+from dcpred.comparison.rows import draw_rows
+from dcpred.datasets.splitting import split_data
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.explanation import explain_stored
+from dcpred.scoring.score import plan_run, score
+from dcpred.training.train import check_training_data, train
+from dcpred_tasks.artifacts.model_artifact import open_artifact
+from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.storage.zarr_arrays import address_of, find_array
+from dcpred_tasks.training.settings import make_settings
+
+# Zarr warns that other tools may not know text of one length.
+pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+X = np.random.default_rng(0).normal(size=(120, 3))
+POSITIVE = X[:, 0] > 0
+WORDS = np.where(POSITIVE, "ja", "nö")
+FEW: dict[str, Any] = {"n_leaves": 1, "landmarks": 4}
+TEXTS: dict[str, Callable[[zarr.Group], Any]] = {
+    "string": lambda group: group.create_array("y", data=WORDS.astype(np.dtypes.StringDType())),
+    "fixed length": lambda group: group.create_array("y", data=WORDS),
+    "bytes": lambda group: group.create_array("y", data=np.char.encode(WORDS, "utf-8")),
+}
+
+
+def data_set(path: Path, y: np.ndarray | None = None, **attributes: Any) -> Path:
+    group = zarr.create_group(path)
+    group.create_array("X", data=X, chunks=(50, 3))
+    if y is not None:
+        group.create_array("y", data=y, attributes=attributes)
+    return path
+
+
+# -- Targets that are text -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[*TEXTS, "string of format 2"])
+def words(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "d.zarr"
+    if request.param in TEXTS:
+        TEXTS[request.param](zarr.open_group(data_set(path)))
+        return path
+    group = zarr.create_group(path, zarr_format=2)
+    group.create_array("X", data=X)
+    group.create_array("y", shape=(len(X),), dtype=str)[...] = WORDS.astype(np.dtypes.StringDType())
+    return path
+
+
+def test_text_of_every_kind_is_a_target(words: Path, tmp_path: Path) -> None:
+    x, y = str(words / "X"), str(words / "y")
+    model = tmp_path / "model"
+    train(x, y, model, make_settings({**FEW, "task": "classification"}), inline)
+    assert open_artifact(model).model().classes == ("ja", "nö")
+    assert evaluate(model, x, y, cost=False)["accuracy"] > 0.9
+    rows = draw_rows((x, y), None, "classification", 1000, 100, 0)
+    assert (rows.n_classes, rows.n_unseen) == (2, 0)
+    split = split_data(str(words))
+    assert split.n_classes == 2
+    import_data(words, tmp_path / "new.zarr")
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["y"][:], ~POSITIVE)
+
+
+def test_text_of_every_kind_is_a_target_of_estimators(words: Path) -> None:
+    group = zarr.open_group(words, mode="r")
+    fitted = DCPredClassifier(**FEW, random_state=0).fit(group["X"], group["y"])
+    assert fitted.classes_.tolist() == ["ja", "nö"]
+    assert (np.asarray(fitted.predict(X)) == WORDS).mean() > 0.9
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "split"])
+def test_bytes_that_are_no_text(tmp_path: Path, command: str) -> None:
+    path = data_set(tmp_path / "d.zarr", np.char.encode(WORDS, "latin-1"))
+    x, y = str(path / "X"), str(path / "y")
+    run = {
+        "train": lambda: train(x, y, tmp_path / "m", make_settings(FEW), inline),
+        "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
+        "split": lambda: split_data(str(path)),
+    }[command]
+    with pytest.raises(DataError, match=r"Cannot read .*y: b'n\\xf6' is not text in UTF-8"):
+        run()
+    assert sorted(tmp_path.iterdir()) == [path]
+    with pytest.raises(DataError, match=r"Cannot read array 'y' of d.zarr: b'n\\xf6' is not text in UTF-8"):
+        import_data(path, tmp_path / "new.zarr")
+
+
+def test_empty_text_is_no_class(tmp_path: Path) -> None:
+    some = np.where(np.arange(len(X)) == 7, "", WORDS).astype(np.dtypes.StringDType())
+    path = data_set(tmp_path / "d.zarr", some)
+    with pytest.raises(DataError, match="the text of y is empty in row 7"):
+        train(str(path / "X"), str(path / "y"), tmp_path / "m", make_settings(FEW), inline)
+
+
+# -- Names of classes ----------------------------------------------------------------------------------------
+
+
+def test_two_classes_of_one_name_are_refused_by_every_reader(tmp_path: Path) -> None:
+    good = data_set(tmp_path / "good.zarr", POSITIVE.astype("u1"), labels=["oak", "elm"])
+    path = data_set(tmp_path / "d.zarr", POSITIVE.astype("u1"), labels=["oak", "oak"])
+    x, y = str(path / "X"), str(path / "y")
+    model = tmp_path / "model"
+    train(str(good / "X"), str(good / "y"), model, make_settings(FEW), inline)
+    group = zarr.open_group(path, mode="r")
+    fitted = DCPredClassifier(**FEW).fit(X, np.array(["oak", "elm"])[POSITIVE.astype(int)])
+    readers: dict[str, Callable[[], Any]] = {
+        "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
+        "evaluate": lambda: evaluate(model, x, y, cost=False),
+        "import": lambda: import_data(path, tmp_path / "new.zarr"),
+        "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
+        "fit in memory": lambda: DCPredClassifier(**FEW).fit(X, group["y"]),
+        "score": lambda: fitted.score(X, group["y"]),
+    }
+    before = sorted(tmp_path.iterdir())
+    for name, read in readers.items():
+        with pytest.raises(DataError) as caught:
+            read()
+        assert "gives the name 'oak' to the classes 0 and 1" in str(caught.value), name
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# -- Addresses -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.zarr", "./below/x.zarr", "below/../x.zarr"])
+def test_arrays_that_were_opened_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    data_set(tmp_path / name, POSITIVE.astype("u1"))
+    group = zarr.open_group(name, mode="r")
+    assert address_of(group["X"]) == str((tmp_path / name).resolve() / "X")
+    alone = zarr.open(f"{name}/X", mode="r")
+    due = DCPredClassifier(**FEW, random_state=0).fit(X, POSITIVE).decision_function(X)
+    for rows, y in (
+        (group["X"], group["y"]),
+        (alone, POSITIVE.astype("u1")),
+        (alone, zarr.open_array(f"{name}/y", mode="r")),
+        (da.from_zarr(alone), da.from_zarr(group["y"])),
+    ):
+        fitted = DCPredClassifier(**FEW, random_state=0).fit(rows, y)
+        for found in (fitted.decision_function(rows), fitted.decision_function(X)):
+            assert ((np.asarray(found) > 0) == (due > 0)).mean() > 0.95
+
+
+def test_sparse_matrices_of_anndata_are_named(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "cells.zarr")
+    group.create_array("y", data=np.arange(2))
+    sparse = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": [2, 3]})
+    for name, values in (("data", np.ones(2)), ("indices", np.array([0, 2])), ("indptr", np.arange(3))):
+        sparse.create_array(name, data=values)
+    for read in (
+        lambda: import_data(tmp_path / "cells.zarr", tmp_path / "new.zarr"),
+        lambda: import_data(tmp_path / "cells.zarr", tmp_path / "new.zarr", x="X"),
+        lambda: find_array(tmp_path / "cells.zarr", "X"),
+    ):
+        with pytest.raises(DataError, match=r"X.* is a sparse matrix, .*scipy.sparse.save_npz"):
+            read()
+
+
+# -- Chunks that are not stored ------------------------------------------------------------------------------
+
+SORTED = np.sort(POSITIVE).astype("u1")
+BY_CLASS = X[np.argsort(X[:, 0])]
+
+
+def labelled(
+    path: Path, y: np.ndarray, *, chunk_rows: int = 20, rows: np.ndarray = BY_CLASS, **more: Any
+) -> Path:
+    group = zarr.create_group(path)
+    group.create_array("X", data=rows, chunks=(chunk_rows, 3))
+    group.create_array("y", data=y, chunks=(chunk_rows,), **more)
+    return path
+
+
+def stored(path: Path) -> int:
+    return sum(file.is_file() for file in (path / "y").rglob("*")) - 1
+
+
+SPARSE_CLASS = (np.arange(120) % 60 == 59).astype("u1")
+CLEAN = np.repeat([0, 0, 1, 2, 3, 4], 20)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        SORTED,
+        SORTED.astype(bool),
+        SORTED.astype("f4"),
+        CLEAN,
+        1 - SORTED.astype("i2"),
+        np.repeat(SPARSE_CLASS[:60], 2),
+    ],
+    ids=["sorted", "bool", "float", "one class a chunk", "descending", "a rare class"],
+)
+def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -> None:
+    path = labelled(tmp_path / "d.zarr", y)
+    assert stored(path) < 6
+    x, target = str(path / "X"), str(path / "y")
+    model = tmp_path / "model"
+    say = Recorder()
+    train(x, target, model, make_settings(FEW), inline, say=say)
+    note = f"{6 - stored(path)} of 6 chunks of {target} are not stored; they are read as the fill value"
+    assert any(one.startswith(note) for one in say.told)
+    assert open_artifact(model).provenance["report"]["n_rows"] == 120
+    assert evaluate(model, x, target, cost=False)["n_samples"] == 120
+    found = split_data(str(path))
+    parts = [zarr.open_group(one, mode="r")["y"][:] for one in (found.train, found.test)]
+    assert np.concatenate(parts).sum() == y.sum()
+
+
+LOST: dict[str, Callable[[Path], Path]] = {
+    "classes that change often": lambda p: labelled(p, np.arange(120) % 2),
+    "chunks of the fill value that are stored": lambda p: labelled(
+        p, SORTED, config={"write_empty_chunks": True}
+    ),
+    "a checksum": lambda p: labelled(p, SORTED, compressors=[ZstdCodec(), Crc32cCodec()]),
+    "a fill value that is no class": lambda p: labelled(
+        p, SORTED, fill_value=9, attributes={"labels": ["a", "b"]}
+    ),
+    "a fill value that is no number": lambda p: labelled(p, SORTED.astype("f4"), fill_value=np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_lost_chunk_of_labels_is_no_class(tmp_path: Path, kind: str) -> None:
+    path = LOST[kind](tmp_path / "d.zarr")
+    chunks = sorted(file for file in (path / "y").rglob("*") if file.is_file() and file.name.isdigit())
+    chunks[0].unlink()
+    with pytest.raises(DataError, match=r"chunk .* is missing.* --storage-option missing_chunks=fill"):
+        check_training_data(str(path / "X"), str(path / "y"), None, make_settings(FEW))
+
+
+def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
+    rows = np.where(np.arange(120)[:, None] < 20, 0.0, BY_CLASS)
+    path = labelled(tmp_path / "d.zarr", SORTED, rows=rows)
+    x, y = str(path / "X"), str(path / "y")
+    group = zarr.open_group(path, mode="r")
+    fitted = DCPredClassifier(**FEW, random_state=0).fit(rows, SORTED)
+    model = tmp_path / "model"
+    fitted.save(model)
+    due = plan_run(model, x, tmp_path / "o", may_lack_chunks=True)[0].run
+    refused: dict[str, Callable[[], Any]] = {
+        "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
+        "regression": lambda: check_training_data(x, y, None, make_settings({"task": "regression"})),
+        "score": lambda: plan_run(model, x, tmp_path / "o"),
+        "evaluate": lambda: evaluate(model, x, y, cost=False),
+        "explain": lambda: explain_stored(model, x, [5]),
+        "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
+        "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
+        "predict": lambda: fitted.predict(group["X"]),
+        "split": lambda: split_data(str(path)),
+        "import": lambda: import_data(path, tmp_path / "new.zarr"),
+    }
+    for name, read in refused.items():
+        with pytest.raises(DataError) as caught:
+            read()
+        assert "is missing" in str(caught.value), name
+    with storage_options(missing_chunks="fill"):
+        for name, read in refused.items():
+            assert read() is not None, name
+        assert plan_run(model, x, tmp_path / "o")[0].run != due
+        report = score(model, x, tmp_path / "o", inline)
+        np.testing.assert_array_equal(np.asarray(fitted.predict(group["X"])), fitted.predict(rows))
+    assert report.status == {"1": 120}
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["X"][:], rows)
+    with pytest.raises(DataError, match="is missing"):
+        score(model, x, tmp_path / "o", inline)
+
+
+def test_an_option_of_missing_chunks_has_one_value() -> None:
+    with (
+        pytest.raises(SettingsError, match="missing_chunks=zero is invalid"),
+        storage_options(missing_chunks="zero"),
+    ):
+        pass
