@@ -89,7 +89,7 @@ def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> Non
     """Raise DataError for infinity, and for NaN where no row may have a gap."""
     if X.dtype.kind != "f":
         return
-    # The largest float32 is the limit: scaled rows are kept in single precision.
+    # Whether scaled rows fit single precision is known once there is a scaling (`division.check_scaled`).
     bad = ~np.isfinite(X)
     if missing != "refuse":
         bad &= ~np.isnan(X)
