@@ -195,8 +195,11 @@ def test_a_share_of_the_rows_trains_and_the_same_are_judged() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kernel": "laplacian"}, {"degree": 3}, {"coef0": 0.1}, {"seed": 5}, {"C": 0.01}, {"refine": False}]
-    + [{"overlap": 2}, {"halo_weight": 1.0}, {"landmarks": 2}, {"landmark_floor": 1.0}, {"products": 3}],
+    [
+        *({"kernel": "laplacian"}, {"degree": 3}, {"coef0": 0.1}, {"seed": 5}, {"C": 0.01}),
+        *({"refine": False}, {"overlap": 2}, {"halo_weight": 1.0}, {"landmarks": 2}, {"products": 3}),
+        {"landmark_floor": 1.0},
+    ],
     ids=str,
 )
 def test_settings_share_only_what_none_of_them_changes(changes: dict[str, Any]) -> None:

@@ -8,7 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.events import tell
 from dcpred.execution.interrupts import interrupted, listening
+from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.guard import Failure
+from dcpred_tasks.process import memory_bytes
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -63,6 +65,7 @@ Pool = Callable[[], AbstractContextManager[Workers]]
 # Threads of a local process that reads from stores or writes there, each with a task of its own: a task waits
 # for replies most of its time.
 STORE_THREADS = 4
+DRIVER_BYTES = 300 * 2**20  # memory of a driver that has imported everything
 
 
 class InlineWorkers:
@@ -93,6 +96,16 @@ class InlineWorkers:
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
         """There is no limit."""
+
+
+def check_driver_memory(needed: int, advice: str) -> None:
+    """Raise SchedulerError if this process may use less memory than its part of the work needs."""
+    limit = memory_bytes()
+    if needed + DRIVER_BYTES > limit:
+        raise SchedulerError(
+            f"the driver needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory, but it may use"
+            f" {limit / 2**20:,.0f} MiB; {advice}, or start it where there is more memory"
+        )
 
 
 def run_all(

@@ -5,7 +5,6 @@ so that each is looked at here. What is wrong is told by ValueError.
 """
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import known
 from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty
+from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
@@ -25,7 +25,7 @@ MOST_ROWS = 2**53  # A double counts so far.
 MOST_CENTRES = 16  # The engine looks at no more in a node.
 LARGEST_DEGREE = 10
 # No process could work with more than that beside its rows.
-LARGEST_MODEL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+LARGEST_MODEL = memory_bytes() // 4
 
 
 def check_body(body: Mapping[str, Any]) -> None:

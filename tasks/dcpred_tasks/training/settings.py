@@ -80,7 +80,12 @@ class Settings:
     )
     min_leaf_rows: int = setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
     sample_rows: int = setting(
-        100_000, "Rows that the scaling and the tree are learned from.", low=16, high=10**8, unit="rows"
+        100_000,
+        "Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they"
+        " take 1 GiB as float32.",
+        low=16,
+        high=10**8,
+        unit="rows",
     )
     # local kernel machines
     local_rows: int = setting(

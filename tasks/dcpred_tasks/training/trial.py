@@ -82,9 +82,11 @@ def try_leaf(
 # Settings that neither `local_machine` nor, beside it, `pick_landmarks` reads, and that decide nothing about
 # the rows of a trial. Whatever is not listed here is part of a key, so that a new setting is, too.
 NOT_OF_LANDMARKS = frozenset(
-    ("products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma", "head_C", "head_ridge")
-    + ("refine_steps", "refine_epochs", "loss", "refine_ridge", "guide", "leaf_scaling")
-    + ("keep_support_vectors", "calibrate")
+    (
+        *("products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma", "head_C", "head_ridge"),
+        *("refine_steps", "refine_epochs", "loss", "refine_ridge", "guide", "leaf_scaling"),
+        *("keep_support_vectors", "calibrate"),
+    )
 )
 NOT_OF_MACHINES = NOT_OF_LANDMARKS | {"landmarks", "landmark_floor", "halo_weight", "refine"}
 
