@@ -2,6 +2,7 @@
 written.
 """
 
+import json
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
+from dcpred.execution.progress import Silent
 from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.steps import TrainReport
-from dcpred.training.train import train
+from dcpred.training.train import check_training_data, fingerprints, train, training_hashes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
@@ -445,6 +447,65 @@ def test_finished_is_finished(tmp_path: Path, blobs_zarr: Path) -> None:
     assert again.hash == first.hash
     with pytest.raises(PlanConflictError, match="other data or settings"):
         run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
+
+
+def edited(path: Path, **changes: object) -> None:
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | changes))
+
+
+def test_a_new_version_is_no_other_training(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that an earlier version trained, whose hash of the training the version was part of."""
+    first = run(blobs_zarr, tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    X, y = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
+    plan, _ = check_training_data(X, y, None, SETTINGS)
+    today, *earlier = training_hashes(fingerprints(X, y, None), SETTINGS, plan)
+    assert document["provenance"]["run"] == today
+    monkeypatch.setattr("dcpred.version.__version__", "99.0")
+    assert run(blobs_zarr, tmp_path / "model", pool=None).already_trained
+    edited(tmp_path / "model" / "model.json", provenance=document["provenance"] | {"run": earlier[0]})
+    again = run(blobs_zarr, tmp_path / "model", pool=None)
+    assert again.already_trained
+    assert again.hash == first.hash
+
+
+@pytest.mark.parametrize("mark", ["of an earlier version", "of other code"])
+def test_work_in_progress_of_other_code_is_not_gone_on_with(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """Its files would be taken for whole: here one that only this code could have written."""
+    expected = run(blobs_zarr, tmp_path / "expected").hash
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.steps.fit_leaves", None)
+        with pytest.raises(TypeError):
+            run(blobs_zarr, tmp_path / "model")
+    scratch = tmp_path / "model.scratch"
+    X, y = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
+    plan, _ = check_training_data(X, y, None, SETTINGS)
+    today, *earlier = training_hashes(fingerprints(X, y, None), SETTINGS, plan)
+    marks = {"of an earlier version": {"run": earlier[0]}, "of other code": {"run": today, "code": "another"}}
+    (scratch / "job.json").write_text(json.dumps(marks[mark]))
+    (scratch / "leaves" / "000000.npz").write_bytes((scratch / "division.npz").read_bytes())
+    said: list[str] = []
+    say = Silent()
+    monkeypatch.setattr(say, "say", said.append)
+    assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
+    assert any("another version of dcpred; it begins anew" in line for line in said)
+    assert not scratch.exists()
+
+
+def test_a_driver_with_too_little_memory_writes_nothing(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.execution.workers.memory_bytes", lambda: 2**20)
+    with pytest.raises(
+        SchedulerError, match=r"the driver needs about .* MiB of memory, but it may use 1 MiB"
+    ):
+        run(blobs_zarr, tmp_path / "model", pool=None)
+    assert not list(tmp_path.glob("model*"))
 
 
 def test_scratch_of_another_plan_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:

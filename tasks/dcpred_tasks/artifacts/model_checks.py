@@ -24,6 +24,7 @@ MOST_CLASSES = 2**16
 MOST_ROWS = 2**53  # A double counts so far.
 MOST_CENTRES = 16  # The engine looks at no more in a node.
 LARGEST_DEGREE = 10
+ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
 # No process could work with more than that beside its rows.
 LARGEST_MODEL = memory_bytes() // 4
 
@@ -72,7 +73,7 @@ def check_declared(arrays: object) -> None:
         shape = declared["shape"]
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"the shape of array {name[:40]} is none")
-        total += 8 * math.prod(shape)
+        total += ITEM_BYTES.get(str(declared["dtype"]), 8) * math.prod(shape)
     if total > LARGEST_MODEL:
         raise ValueError(f"its arrays have {total:,} bytes, more than a quarter of this machine's memory")
 
