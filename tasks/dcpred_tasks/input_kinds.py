@@ -2,7 +2,6 @@
 come from.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.process import memory_bytes
 
 GIB = 2**30
 STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
@@ -69,7 +69,7 @@ def check_dense(X: Any) -> None:
     made dense: training keeps several such matrices.
     """
     size = X.shape[0] * X.shape[1] * max(X.dtype.itemsize, 8)
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    most = memory_bytes() // 4
     if size > most:
         raise DataError(
             f"X is sparse, and its {X.shape[0]:,} rows of {X.shape[1]:,} features take {size / GIB:,.1f} GiB"

@@ -1,5 +1,5 @@
-"""This process: its name, its processor, the versions that it runs, its threads, and how much memory it has
-used.
+"""This process: its name, its processor, the versions that it runs, its threads, how much memory it has used,
+and how much it may use.
 """
 
 import os
@@ -8,7 +8,8 @@ import resource
 import socket
 import sys
 import threading
-from functools import lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,36 @@ def peak_memory_bytes() -> int:
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@cache
+def memory_bytes() -> int:
+    """Memory that this process may use: that of the machine, or less where a control group has less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *group_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def group_limits(groups: Path, mounted: Path) -> list[int]:
+    """Limits of memory of the control groups of a process, of both versions, and of all groups above them:
+    what Slurm, Kubernetes, systemd and containers set.
+
+    groups   the file that lists the groups of a process
+    mounted  where their file system lies
+    """
+    limits = []
+    lines = groups.read_text().splitlines() if groups.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
+        own = top / path.strip("/")
+        # Within a container the path may be that outside, which is not there; the top is there.
+        for folder in (own, *own.parents):
+            with suppress(OSError, ValueError):  # "max" is no limit
+                limits.append(int((folder / name).read_text()))
+            if folder == top:
+                break
+    return [limit for limit in limits if limit > 0]
 
 
 class KeptRoom(threading.local):

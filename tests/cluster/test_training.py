@@ -2,6 +2,7 @@
 written.
 """
 
+import json
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
+from dcpred.execution.progress import Silent
 from dcpred.execution.workers import InlineWorkers, Pool, connect
 from dcpred.training.steps import TrainReport
-from dcpred.training.train import train
+from dcpred.training.train import check_training_data, fingerprints, train, training_hashes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
@@ -288,14 +290,14 @@ def some() -> Classes:
     return make_blobs(900, n_features=6, n_classes=3, seed=1)
 
 
-@pytest.mark.parametrize("where", ["between blocks", "within a block"])
+@pytest.mark.parametrize("where", ["between tasks", "within a task"])
 def test_resume_in_the_midst_of_finding_neighbours(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=150)
     expected = run(data, tmp_path / "expected", settings=NEW).hash
-    halo_block, write_piece = train_model.halo_block, train_model.write_piece
+    halo_leaves, write_piece = train_model.halo_leaves, train_model.write_piece
     done: list[int] = []
     written: list[Path] = []
 
@@ -305,31 +307,32 @@ def test_resume_in_the_midst_of_finding_neighbours(
         written.append(path)
         return write_piece(path, *rest)
 
-    def stop_at_third(job, block, generations):
+    def stop_at_third(job, first, group, generations):
         if len(done) == 2:
-            if where == "between blocks":
+            if where == "between tasks":
                 raise KeyboardInterrupt
             monkeypatch.setattr(train_model, "write_piece", first_generation_only)
-        receipt = halo_block(job, block, generations)
-        done.append(block)
+        receipt = halo_leaves(job, first, group, generations)
+        done.append(first)
         return receipt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.training.steps.halo_block", stop_at_third)
+        patch.setattr("dcpred.training.steps.halo_leaves", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
     monkeypatch.setattr(train_model, "write_piece", write_piece)
     assert len(done) == 2
-    assert len(written) == (where == "within a block")
+    assert len(written) == (where == "within a task")
     assert not (tmp_path / "model").exists()
     again: list[int] = []
     monkeypatch.setattr(
-        "dcpred.training.steps.halo_block",
-        lambda job, block, generations: (again.append(block), halo_block(job, block, generations))[1],
+        "dcpred.training.steps.halo_leaves",
+        lambda job, first, *rest: (again.append(first), halo_leaves(job, first, *rest))[1],
     )
     monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
-    assert done + again == list(range(6))
+    assert done + again == sorted({*done, *again}), "each once, in the order of leaves"
+    assert len(again) > 2
 
 
 def test_a_finished_halo_is_not_looked_for_again(
@@ -345,7 +348,7 @@ def test_a_finished_halo_is_not_looked_for_again(
         patch.setattr("dcpred.training.steps.fit_leaves", stop)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "model", settings=NEW)
-    monkeypatch.setattr("dcpred.training.steps.halo_block", None)  # would fail if it were called
+    monkeypatch.setattr("dcpred.training.steps.halo_leaves", None)  # would fail if it were called
     assert run(data, tmp_path / "model", settings=NEW).hash == expected
 
 
@@ -444,6 +447,65 @@ def test_finished_is_finished(tmp_path: Path, blobs_zarr: Path) -> None:
     assert again.hash == first.hash
     with pytest.raises(PlanConflictError, match="other data or settings"):
         run(blobs_zarr, tmp_path / "model", settings=make_settings({"landmarks": 3}))
+
+
+def edited(path: Path, **changes: object) -> None:
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | changes))
+
+
+def test_a_new_version_is_no_other_training(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that an earlier version trained, whose hash of the training the version was part of."""
+    first = run(blobs_zarr, tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    X, y = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
+    plan, _ = check_training_data(X, y, None, SETTINGS)
+    today, *earlier = training_hashes(fingerprints(X, y, None), SETTINGS, plan)
+    assert document["provenance"]["run"] == today
+    monkeypatch.setattr("dcpred.version.__version__", "99.0")
+    assert run(blobs_zarr, tmp_path / "model", pool=None).already_trained
+    edited(tmp_path / "model" / "model.json", provenance=document["provenance"] | {"run": earlier[0]})
+    again = run(blobs_zarr, tmp_path / "model", pool=None)
+    assert again.already_trained
+    assert again.hash == first.hash
+
+
+@pytest.mark.parametrize("mark", ["of an earlier version", "of other code"])
+def test_work_in_progress_of_other_code_is_not_gone_on_with(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """Its files would be taken for whole: here one that only this code could have written."""
+    expected = run(blobs_zarr, tmp_path / "expected").hash
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.training.steps.fit_leaves", None)
+        with pytest.raises(TypeError):
+            run(blobs_zarr, tmp_path / "model")
+    scratch = tmp_path / "model.scratch"
+    X, y = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
+    plan, _ = check_training_data(X, y, None, SETTINGS)
+    today, *earlier = training_hashes(fingerprints(X, y, None), SETTINGS, plan)
+    marks = {"of an earlier version": {"run": earlier[0]}, "of other code": {"run": today, "code": "another"}}
+    (scratch / "job.json").write_text(json.dumps(marks[mark]))
+    (scratch / "leaves" / "000000.npz").write_bytes((scratch / "division.npz").read_bytes())
+    said: list[str] = []
+    say = Silent()
+    monkeypatch.setattr(say, "say", said.append)
+    assert run(blobs_zarr, tmp_path / "model", say=say).hash == expected
+    assert any("another version of dcpred; it begins anew" in line for line in said)
+    assert not scratch.exists()
+
+
+def test_a_driver_with_too_little_memory_writes_nothing(
+    tmp_path: Path, blobs_zarr: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dcpred.execution.workers.memory_bytes", lambda: 2**20)
+    with pytest.raises(
+        SchedulerError, match=r"the driver needs about .* MiB of memory, but it may use 1 MiB"
+    ):
+        run(blobs_zarr, tmp_path / "model", pool=None)
+    assert not list(tmp_path.glob("model*"))
 
 
 def test_scratch_of_another_plan_is_refused(tmp_path: Path, blobs_zarr: Path) -> None:

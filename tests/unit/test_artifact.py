@@ -7,6 +7,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +17,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from dcpred_tasks.artifacts import model_artifact, model_layout
+from dcpred_tasks.artifacts import model_artifact, model_checks, model_layout
 from dcpred_tasks.artifacts.model_artifact import (
     open_artifact,
     read_model,
@@ -32,6 +33,7 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_blobs
+from support.models import random_model
 
 SETTINGS = make_settings(
     {
@@ -165,6 +167,77 @@ def test_arrays_of_several_chunks(model: Model, tmp_path: Path, monkeypatch: pyt
     check_equal(read_model(tmp_path / "m", support=True), model)
 
 
+def lacking_classes(seed: int, n_outputs: int = 12) -> Model:
+    """A model whose leaves know few classes each; one of them has a weight of −0."""
+    model = random_model(seed, n_outputs=n_outputs, depth=3)
+    beta = model.beta.copy()
+    for leaf, (first, last) in enumerate(pairwise(model.beta_at)):
+        beta[first:last, [k for k in range(n_outputs) if (k + leaf) % 4]] = 0.0
+    beta[np.flatnonzero(np.diff(model.beta_at))[0] and model.beta_at[1], 1] = -0.0
+    return replace(model, beta=beta)
+
+
+def test_weights_of_classes_that_a_leaf_lacks_are_not_stored(tmp_path: Path) -> None:
+    model = lacking_classes(1)
+    write_model(tmp_path / "m", model, {}, {})
+    found = read_model(tmp_path / "m")
+    check_equal(found, model)
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    check_equal(score_rows(found, X), score_rows(model, X))
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    stored = document["model"]["arrays"]
+    assert document["version"] == 7
+    assert "beta" not in stored
+    assert stored["weights"]["shape"][0] < 0.4 * model.beta.size
+
+
+def test_a_model_whose_leaves_know_all_classes_is_written_as_before(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", random_model(1, n_outputs=12, depth=3), {}, {})
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert document["version"] < 7
+    assert not model_layout.PRESENT.keys() & document["model"]["arrays"].keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "told"),
+    [
+        ("outputs", lambda a: a - 1, "array outputs does not name"),
+        ("outputs", lambda a: a + 12, "array outputs does not name"),
+        ("outputs", lambda a: a[::-1], "array outputs does not name"),
+        ("output_at", lambda a: a + 1, "array output_at is not ascending"),
+        ("beta_at", lambda a: a[:-1], "array beta_at is not ascending"),
+        ("beta_at", lambda a: a * 2**40, "at most 1,000,000 fit in memory|more than the 1,000,000"),
+        ("weights", lambda a: a[:-1], "array weights has not one"),
+    ],
+)
+def test_weights_that_fit_no_leaf_are_refused(name: str, wrong: Any, told: str) -> None:
+    model = lacking_classes(1)
+    arrays = model_layout.arrays_of(model)
+    check_equal(model_layout.every_weight(arrays, 10**6), model.beta)
+    with pytest.raises(ValueError, match=told):
+        model_layout.every_weight(arrays | {name: wrong(arrays[name])}, 10**6)
+
+
+@pytest.mark.parametrize("make", [lacking_classes, lambda seed: random_model(seed, n_outputs=3)])
+def test_what_is_written_can_be_read_and_what_cannot_be_read_is_not_written(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(1)
+    arrays = {"beta": model.beta} | model_layout.arrays_of(model)
+    for limit in (sum(a.nbytes for a in arrays.values()), sum(a.nbytes for a in arrays.values()) - 1):
+        monkeypatch.setattr(model_artifact, "LARGEST_MODEL", limit)
+        monkeypatch.setattr(model_checks, "LARGEST_MODEL", limit)
+        path = tmp_path / str(limit)
+        try:
+            write_model(path, model, {}, {})
+        except DataError as error:
+            assert "a quarter of the memory of this machine" in str(error)
+            assert not path.exists()
+        else:
+            check_equal(read_model(path), model)
+    assert [entry.name for entry in tmp_path.iterdir()] == [str(limit + 1)]
+
+
 def test_gamma_of_each_leaf_comes_back_for_early_prediction(tmp_path: Path) -> None:
     settings = make_settings(
         {"n_leaves": 4, "landmarks": 5, "gamma": "median", "overlap": 2, "keep_support_vectors": True}
@@ -259,6 +332,7 @@ ABSENT = (
     | model_layout.SYMLOG
     | model_layout.MACHINES
     | model_layout.INTERVALS
+    | model_layout.PRESENT
 )
 SINCE_2 = tuple(name for name, array in model_artifact.ARRAYS.items() if array.since == 2)
 

@@ -3,6 +3,7 @@ replaces.
 """
 
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -378,3 +379,19 @@ def test_a_feature_near_the_limit_of_doubles_leaves_the_others_their_factors() -
     unit = np.array([1e-300, 1.0])
     one = Metric("learned", np.zeros(2), np.array([2e-300, 3.0]), {"learned": 0.5})
     assert mean_metric([one, one], unit).factor[1] == 3.0
+
+
+def test_factors_are_learned_without_many_copies_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the sample: its scaled rows, those that learn, and those of one neighbour search."""
+    monkeypatch.setattr("dcpred_tasks.model.scaling.STRIP_NUMBERS", 2**14)
+    monkeypatch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", 1)
+    monkeypatch.setattr("dcpred_tasks.training.learned_scaling.ANCHORS", 50)
+    monkeypatch.setattr("dcpred_tasks.training.learned_scaling.HELD_OUT_ROWS", 50)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30_000, 60)).astype(np.float32), rng.integers(0, 2, 30_000)
+    limits = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+    tracemalloc.start()
+    learn_metric(X, y, np.ones(len(X)), *limits, CLASSES, 0)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4.5 * X.nbytes

@@ -7,7 +7,7 @@ from sklearn.svm import SVC
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.machine import BASES, MACHINES, packed, unpacked
+from dcpred_tasks.model.machine import BASES, HEADER_BYTES, MACHINES, packed, unpacked
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.machines import check_drawn_basis, check_machine, fitted, kernel_error, rows_of, share_explained
 
@@ -92,6 +92,13 @@ def test_packed_arrays_are_what_they_were() -> None:
     for wrong in (data[:-1], data[:5], np.concatenate([data, data[:1]]), np.zeros(0, np.uint8), data[::-1]):
         with pytest.raises(ValueError, match=r"packed arrays|Expecting|buffer|codec"):
             unpacked(wrong)
+
+
+def test_packed_arrays_with_a_deeply_nested_header_are_refused() -> None:
+    header = b"[" * 500_000
+    data = np.frombuffer(len(header).to_bytes(HEADER_BYTES, "little") + header, np.uint8)
+    with pytest.raises(ValueError, match="nested too deep"):
+        unpacked(data)
 
 
 def test_more_functions_explain_more() -> None:

@@ -1,5 +1,6 @@
 """Plans: arithmetic that holds for any data."""
 
+import math
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 
 from dcpred.cli import evaluation_rendering
 from dcpred.cost import measured
+from dcpred.execution import workers
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, plan_routing, plan_scoring
-from dcpred.training.leaf_plan import GROUP_ROWS, leaf_groups
+from dcpred.training.leaf_plan import GROUP_ROWS, driver_bytes, halo_groups, leaf_groups
+from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.scratch.training_job import LeafWork, Source
+from dcpred_tasks.training.settings import make_settings
 from support.models import random_model
 
 rows = st.integers(1, 10**11)
@@ -156,3 +160,34 @@ def test_measuring_the_cost_keeps_to_its_budget(
     found = measured.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)
     assert found.us_per_row == pytest.approx(100, rel=0.02)
+
+
+@given(st.lists(st.integers(1, 9_000), min_size=1, max_size=300), st.integers(1, 5_000))
+def test_pieces_of_a_halo_have_numbers_of_their_own(sizes: list[int], piece_rows: int) -> None:
+    work = [LeafWork(leaf, (Source(0, leaf),), n) for leaf, n in enumerate(sizes)]
+    groups = halo_groups(work, piece_rows)
+    assert [w for _, group in groups for w in group] == work
+    numbers = [first for first, _ in groups]
+    for (first, group), after in zip(groups, [*numbers[1:], math.inf], strict=True):
+        rows = sum(w.n_rows for w in group)
+        most = 1 if rows <= piece_rows else 2 * rows // piece_rows + (2 * rows % piece_rows > 0)
+        assert first + most <= after, "of n pieces each two in a row hold more than piece_rows"
+
+
+def test_memory_of_a_driver_does_not_grow_with_blocks_times_leaves() -> None:
+    """A table of blocks × leaves would take 34 GiB at 10⁹ rows, and a terabyte at ten times as many."""
+    for n_rows, most in ((10**7, 1.0), (10**9, 4.0), (10**10, 40.0)):
+        plan = plan_routing(n_rows, 50, 4, 1)
+        for overlap in (1, 3):
+            settings = make_settings({"overlap": overlap})
+            assert driver_bytes(plan, 50, 4, settings) < most * overlap * 2**30
+    assert driver_bytes(plan_routing(10**6, 10_000, 4, 1), 10_000, 4, make_settings({})) < 6 * 2**30
+
+
+def test_a_driver_with_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "memory_bytes", lambda: 2**30)
+    workers.check_driver_memory(2**20, "nothing")
+    with pytest.raises(
+        SchedulerError, match=r"^the driver needs about 2,348 MiB .* may use 1,024 MiB; do it, or"
+    ):
+        workers.check_driver_memory(2**31, "do it")

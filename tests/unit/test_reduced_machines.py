@@ -292,6 +292,19 @@ def test_extreme_points_give_a_smaller_machine_that_is_as_right() -> None:
         assert known.weight[known.target == one].sum() == pytest.approx((rows.target == one).sum())
 
 
+def test_extreme_points_that_are_left_out_leave_their_weight_to_others() -> None:
+    """Of more of them than local_rows a part trains the machine, as heavy as all of them: at a small C each
+    dual is C times the weight of its row, so that the duals of a class sum to C times its rows.
+    """
+    rows, C = overlapping(600, 3), 1e-4
+    few = aesvm.fit(rows, RBF, settings_of("aesvm", rows.task, "rbf", C=C, size=100, local_rows=60), 0)
+    assert len(few.support) == 60
+    for one, sign in ((1, 1.0), (0, -1.0)):
+        of_class = few.dual[few.dual * sign > 0]
+        expected = C * min((rows.target == 0).sum(), (rows.target == 1).sum())
+        assert abs(of_class.sum()) == pytest.approx(expected, rel=1e-3), one
+
+
 def test_the_objective_is_bounded_as_convexity_says() -> None:
     """After Nandan et al. (2014), derived again: hinge(x_i) ≤ Σ_t μ_it hinge(z_t) + ‖w‖ · distance of x_i, so
     that the objective over all rows is above that of the extreme points by at most C ‖w‖ Σ_i distance.

@@ -180,6 +180,13 @@ def test_stochastic_steps_that_go_astray_leave_everything_as_it_was(monkeypatch:
     assert stochastic(objective, 2, [0]) is objective.origin
 
 
+def test_stochastic_steps_that_lead_up_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = problem("rbf", 6, 3, 0.0)
+    down = Objective.some
+    monkeypatch.setattr(Objective, "some", lambda self, theta, rows: -down(self, theta, rows))
+    assert stochastic(objective, 2, [0]) is objective.origin
+
+
 def test_a_search_that_goes_astray_leaves_everything_as_it_was() -> None:
     """Every step leads to NaN."""
     start = np.array([1.0, 2.0])

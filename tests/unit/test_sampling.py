@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred_tasks.training.sampling import drawn, row_hash, thinned
+from dcpred_tasks.training.sampling import drawn, row_hash, sampled_rows, thinned
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -100,3 +100,9 @@ def test_thinning_on_the_way_changes_nothing(
     assert set(joined[thinned(joined, size, seed)].tolist()) == set(
         numbers[thinned(numbers, size, seed)].tolist()
     )
+
+
+def test_a_sample_of_wide_rows_is_bounded_by_its_numbers() -> None:
+    assert sampled_rows(100_000, 8) == sampled_rows(100_000, 2_684) == 100_000
+    assert sampled_rows(10**8, 10_000) * 10_000 * 4 <= 2**30
+    assert sampled_rows(100, 10**9) == 16

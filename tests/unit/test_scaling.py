@@ -1,11 +1,16 @@
 """Feature scaling: what it makes of columns, and columns that have no spread."""
 
+import tracemalloc
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dcpred_tasks.model import scaling as scaling_module
+from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 
 
@@ -94,3 +99,41 @@ def test_any_real_dtype_and_memory_order(name: str, dtype: type, order: str, n: 
         [(float(v) - m) * s for v, m, s in zip(x, scaling.shift, scaling.factor, strict=True)] for x in X
     ]
     np.testing.assert_array_equal(scaled, np.array(expected).astype(np.float32))
+
+
+def peak(function: Callable[[], object]) -> int:
+    """Most bytes that NumPy holds at once, beside what there was."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 5, 40])
+def test_strips_change_no_bit(n_columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(3_000, n_columns)) * 10.0 ** rng.integers(-3, 3, n_columns)).astype(np.float32)
+    weight = rng.random(3_000)
+    origin = X[0].astype(float)
+    moved = X.astype(float) - origin
+    largest = np.abs(moved).max(axis=0)
+    mean = np.average(moved / largest, axis=0, weights=weight)
+    spread = np.sqrt(np.average((moved / largest - mean) ** 2, axis=0, weights=weight))
+    monkeypatch.setattr(scaling_module, "STRIP_NUMBERS", 1_000)
+    found = fit("standard", X, weight)
+    np.testing.assert_array_equal(found.shift, origin + largest * mean)
+    np.testing.assert_allclose(found.factor, 1 / (largest * spread), rtol=1e-15)
+    np.testing.assert_array_equal(found(X), ((X - found.shift) * found.factor).astype(np.float32))
+
+
+def test_a_scaling_takes_no_copies_of_all_rows_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_module, "STRIP_NUMBERS", 2**14)
+    X, weight = np.random.default_rng(0).normal(size=(20_000, 50)).astype(np.float32), np.ones(20_000)
+    assert peak(lambda: fit("standard", X, weight)) < 0.5 * X.nbytes
+    scaling = fit("standard", X, weight)
+    assert peak(lambda: scaling(X)) < 1.5 * X.nbytes
+    coding = coded_columns(50, {3: np.arange(5)})
+    limits = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
+    assert peak(lambda: fit_scaling("standard", X, weight, *limits, coding)) < 0.5 * X.nbytes

@@ -1,7 +1,7 @@
 """Settings: types from text, ranges, names that are nearly right."""
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -276,6 +276,17 @@ def test_there_are_no_products_near_the_local_machine() -> None:
     assert make_settings(NEAR) == make_settings(NEAR | {"products": 0})
     assert make_settings(NEAR).products == 0
     assert make_settings({"loss": "hinge"}).products == 64
+    for products in (64, "64", 63):  # the default is as wrong as any other number, where it is named
+        with pytest.raises(SettingsError, match="needs products 0; set products to that"):
+            make_settings(NEAR | {"products": products})
+
+
+def test_a_check_changes_no_setting() -> None:
+    """Settings(…) and `replace` keep what they are given, or raise."""
+    with pytest.raises(SettingsError, match="needs products 0"):
+        Settings(loss="distance", products=64)
+    with pytest.raises(SettingsError, match="needs products 0"):
+        replace(Settings(), loss="distance")
 
 
 def test_landmarks_near_the_local_machine_have_its_gamma() -> None:

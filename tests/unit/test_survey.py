@@ -1,6 +1,8 @@
 """What is known of all rows, from blocks of any shape, and what is refused with its row and column."""
 
 import itertools
+import weakref
+from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
@@ -19,6 +21,24 @@ Y3 = np.array([0, 1, 1])
 def check_equal(one: Survey, other: Survey) -> None:
     for f in fields(Survey):
         np.testing.assert_array_equal(getattr(one, f.name), getattr(other, f.name), err_msg=f.name)
+
+
+def test_surveys_of_blocks_are_merged_one_by_one() -> None:
+    """Of wide rows each is as large as many rows of a sample."""
+    alive: list[weakref.ref[Survey]] = []
+
+    def parts() -> Iterator[Survey]:
+        for block in range(20):
+            part = survey_rows(
+                np.full((3, 4), float(block)), np.array([0, 1, block]), None, 3 * block, "classification"
+            )
+            alive.append(weakref.ref(part))
+            yield part
+            assert sum(one() is not None for one in alive) <= 3
+
+    found = merge_surveys(parts())
+    assert (found.n_rows, found.minimum[0], found.maximum[0], len(found.classes)) == (60, 0.0, 19.0, 20)
+    assert found.class_weights.tolist() == [21.0, 21.0] + [1.0] * 18
 
 
 def test_what_it_holds() -> None:

@@ -1,13 +1,23 @@
 """Trials of settings in one leaf."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dcpred_tasks.training.sampling import drawn
-from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, folds_of, rare_folds, try_leaf
+from dcpred_tasks.training.settings import SETTING_NAMES, Settings
+from dcpred_tasks.training.trial import (
+    FOLDS,
+    NOT_OF_LANDMARKS,
+    NOT_OF_MACHINES,
+    TrialRows,
+    Verdict,
+    folds_of,
+    rare_folds,
+    try_leaf,
+)
 
 SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 
@@ -181,3 +191,26 @@ def test_a_share_of_the_rows_trains_and_the_same_are_judged() -> None:
     assert tenth != full
     few = np.flatnonzero(held_out(rows.number, SETTINGS.seed) | drawn(rows.number, 1, 0.1, SETTINGS.seed + 3))
     assert tenth == try_leaf(rows.take(few), [SETTINGS], 1, 5)[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"kernel": "laplacian"}, {"degree": 3}, {"coef0": 0.1}, {"seed": 5}, {"C": 0.01}),
+        *({"refine": False}, {"overlap": 2}, {"halo_weight": 1.0}, {"landmarks": 2}, {"products": 3}),
+        {"landmark_floor": 1.0},
+    ],
+    ids=str,
+)
+def test_settings_share_only_what_none_of_them_changes(changes: dict[str, Any]) -> None:
+    """Whatever differs between two tries: each gets the errors that it gets alone."""
+    polynomial = {"degree", "coef0"} & changes.keys()
+    first = replace(SETTINGS, kernel="polynomial", products=0, local_rows=60) if polynomial else SETTINGS
+    first = replace(first, local_rows=60, landmarks=4)
+    tries = [first, replace(first, **changes)]
+    rows = join(moons(160, 0), moons(80, 1, rank=1))
+    assert try_leaf(rows, tries, 1, 0) == [try_leaf(rows, [one], 1, 0)[0] for one in tries]
+
+
+def test_a_setting_that_nobody_has_looked_at_is_part_of_every_key() -> None:
+    assert set(SETTING_NAMES) > NOT_OF_MACHINES > NOT_OF_LANDMARKS

@@ -71,7 +71,7 @@ def _read_toml(path: Path) -> dict[str, object]:
         raise SettingsError(
             f"settings were to be read from {path}, but it does not exist; check the path"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(
             f"settings were to be read from {path}, but it is no valid TOML ({error}); correct it"
         ) from None

@@ -5,7 +5,7 @@ import tempfile
 from contextlib import suppress
 from importlib import import_module
 
-from dcpred_tasks.process import cpu_name, process_name, versions
+from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
 
 GIB = 2**30
 
@@ -33,7 +33,7 @@ def _cores() -> str:
 
 def _memory() -> str:
     try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        total = memory_bytes()
     except (ValueError, OSError):
         return "memory unknown"
     return f"{total / GIB:.0f} GiB of memory"

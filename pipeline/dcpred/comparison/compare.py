@@ -169,7 +169,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
             same = {key: before[key] for key in told} == told
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, RecursionError):
             same = False
         if not same:
             raise PlanConflictError(

@@ -48,7 +48,7 @@ from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
 
 DASK_FRAME = "dask.dataframe.DataFrame"
@@ -104,12 +104,13 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
         given = {
-            k: v
+            self._renamed.get(k, k): v
             for k, v in self.get_params(deep=False).items()
             if v is not None and k not in self._not_settings
         }
+        # A parameter at its default is not given: some defaults depend on other settings.
         values: dict[str, object] = {"task": self._task} | {
-            self._renamed.get(name, name): v for name, v in given.items()
+            k: v for k, v in given.items() if not isinstance(v, int | float | str) or v != DEFAULTS.get(k)
         }
         if self.budget is not None:
             out_of_core.check_budget(self)

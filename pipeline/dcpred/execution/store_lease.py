@@ -178,7 +178,7 @@ def _told(standing: Stored | None) -> dict[str, object]:
     """What a lease says; nothing where it is damaged, so that it is free once it is silent."""
     try:
         value = json.loads(standing.data) if standing is not None else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"holder": "another process"}
     return value if isinstance(value, dict) else {"holder": "another process"}
 

@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 from dcpred.execution.events import tell
 from dcpred.execution.interrupts import interrupted, listening
-from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.errors import ResourceError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
+from dcpred_tasks.process import memory_bytes
 
 T = TypeVar("T")
 Task = tuple[Any, ...]
@@ -69,6 +70,7 @@ Pool = Callable[[], AbstractContextManager[Workers]]
 STORE_THREADS = 4
 # A driver or a worker maps 1.2 to 1.8 GiB on two cores (2026-11-26). With less, LLVM and OpenBLAS fail.
 ADDRESS_BYTES = 2 * 2**30
+DRIVER_BYTES = 300 * 2**20  # memory of a driver that has imported everything
 
 
 class InlineWorkers:
@@ -99,6 +101,16 @@ class InlineWorkers:
 
     def check_memory(self, task_bytes: int, advice: str) -> None:
         """There is no limit."""
+
+
+def check_driver_memory(needed: int, advice: str) -> None:
+    """Raise SchedulerError if this process may use less memory than its part of the work needs."""
+    limit = memory_bytes()
+    if needed + DRIVER_BYTES > limit:
+        raise SchedulerError(
+            f"the driver needs about {(needed + DRIVER_BYTES) / 2**20:,.0f} MiB of memory, but it may use"
+            f" {limit / 2**20:,.0f} MiB; {advice}, or start it where there is more memory"
+        )
 
 
 def run_all(

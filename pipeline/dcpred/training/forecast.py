@@ -13,6 +13,7 @@ from dcpred.execution.progress import Step, reporter
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.training.division import ROWS_PER_LEAF
 from dcpred_tasks.training.in_memory import Watch
+from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import Settings
 
 START_SECONDS = 2.5  # until processes run and have imported what the first step needs
@@ -43,7 +44,10 @@ def forecast_training(
     surveyed  whether a search has looked at all rows before
     learns    whether a scaling that settings ask for is still to be learned
     """
-    numbers, sample = n_rows * n_features, min(n_rows, settings.sample_rows) * n_features
+    numbers, sample = (
+        n_rows * n_features,
+        min(n_rows, sampled_rows(settings.sample_rows, n_features)) * n_features,
+    )
     leaf_rows = n_rows / settings.n_leaves if settings.n_leaves else ROWS_PER_LEAF
     leaves = n_rows * settings.overlap * row_seconds(n_features, leaf_rows, settings)
     return Shares(

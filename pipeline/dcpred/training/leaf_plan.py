@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 
-from dcpred.plan import BLOCKS
+from dcpred.plan import BLOCKS, BlockPlan
+from dcpred_tasks.model.scaling import STRIP_NUMBERS
+from dcpred_tasks.scratch.leaf_shards import INDEX_ENTRIES
 from dcpred_tasks.scratch.training_job import LeafWork
+from dcpred_tasks.training.division import first_leaves
+from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import Settings
 
 GROUP_ROWS = 2**12  # most rows of small leaves that one task gathers and fits
 ROW_COPIES = (
     4  # arrays as long as the rows, in float64: rows read, scaled, centred; kernel values or gradients
 )
+SAMPLE_COPIES = (
+    4  # of the sample, scaled: all rows, those that learn, and two of a neighbour search or k-means
+)
+STRIP_COPIES = 4  # arrays of STRIP_NUMBERS in double precision
+INDEX_BYTES = 100  # of an entry of an index while it is sorted
+BLOCK_BYTES = 2_000  # of a block in the driver: its tasks, paths and replies
+LEAF_BYTES = 6_000  # of a leaf: its task, and the arrays of a fitted leaf beside their numbers
 GRAM_COPIES = 3  # a Gram matrix, its regularised copy, and its factor or the part that LIBSVM keeps
 
 
@@ -22,10 +33,41 @@ def leaf_bytes(n_rows: int, n_features: int, settings: Settings) -> int:
     )
 
 
+def driver_bytes(plan: BlockPlan, n_features: int, itemsize: int, settings: Settings) -> int:
+    """Memory that the driver of a training may take: the sample with its scaled copies, or the leaves and a
+    model that a reader takes for sound, which is a quarter of its memory at most.
+    """
+    numbers = min(plan.n_rows, sampled_rows(settings.sample_rows, n_features)) * n_features
+    sample = numbers * (itemsize + SAMPLE_COPIES * 4) + STRIP_COPIES * 8 * STRIP_NUMBERS
+    n_leaves = max(first_leaves(plan.n_rows, settings), -(-plan.n_rows // settings.own_leaf_rows))
+    index = INDEX_BYTES * max(INDEX_ENTRIES, n_leaves)
+    basis = settings.landmarks + settings.products + settings.triangle
+    model = 4 * n_leaves * (settings.landmarks * (n_features + 1) + basis + 2 * n_features)
+    return plan.n_blocks * BLOCK_BYTES + max(sample, index, n_leaves * LEAF_BYTES + 4 * model)
+
+
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
     """Leaves for one task each, the largest first, for they set the wall time; small neighbours together."""
     total = sum(w.n_rows for w in work)
-    room = min(GROUP_ROWS, -(-total // BLOCKS))
+    groups = _neighbours(work, min(GROUP_ROWS, -(-total // BLOCKS)))
+    return sorted(groups, key=lambda group: -max(w.n_rows for w in group))
+
+
+def halo_groups(work: Sequence[LeafWork], piece_rows: int) -> list[tuple[int, tuple[LeafWork, ...]]]:
+    """Neighbouring leaves whose rows one task reads once more, with the number of the first piece that it
+    writes. Rows that a task may hold at once make one piece; of more rows, each two pieces hold more than so
+    many.
+    """
+    groups, first = [], 0
+    for group in _neighbours(work, piece_rows):
+        groups.append((first, group))
+        rows = sum(w.n_rows for w in group)
+        first += 1 if rows <= piece_rows else 2 * -(-rows // piece_rows)
+    return groups
+
+
+def _neighbours(work: Sequence[LeafWork], room: int) -> list[tuple[LeafWork, ...]]:
+    """Successive leaves with at most so many rows together, where one alone has not more."""
     groups: list[list[LeafWork]] = []
     filled = room
     for w in work:
@@ -34,4 +76,4 @@ def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
             filled = 0
         groups[-1].append(w)
         filled += w.n_rows
-    return sorted((tuple(group) for group in groups), key=lambda group: -max(w.n_rows for w in group))
+    return [tuple(group) for group in groups]

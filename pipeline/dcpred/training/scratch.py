@@ -1,12 +1,14 @@
 """The directory for the work in progress of a training job: made, checked and held."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dcpred.execution.lease import hold
+from dcpred.execution.progress import SILENT, Reporter
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
+from dcpred_tasks.scratch.training_job import scratch_code
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
 
 
@@ -27,13 +29,13 @@ def make_scratch(scratch: Path, model: Path) -> None:
             ) from None
 
 
-def check_scratch(scratch: Path, run: str, model: Path) -> None:
-    """Raise PlanConflictError unless the scratch directory is free, or was left by this run."""
+def check_scratch(scratch: Path, runs: Collection[str], model: Path) -> None:
+    """Raise PlanConflictError unless the scratch directory is free, or was left by one of these runs."""
     path = scratch / "job.json"
     if not scratch.exists():
         return
     if path.exists():
-        if read_own_json(path).get("run") != run:
+        if read_own_json(path).get("run") not in runs:
             raise PlanConflictError(
                 f"{scratch} holds an unfinished training of {model} with other data or settings; finish that"
                 " one, or remove the directory"
@@ -56,23 +58,42 @@ def drop_scratch(scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def drop_leftovers(scratch: Path, run: str) -> None:
+def drop_leftovers(scratch: Path, runs: Collection[str]) -> None:
     """Remove the directory of a training that is finished, where it was killed before it did so."""
     path = scratch / "job.json"
-    if path.exists() and read_own_json(path).get("run") == run:
+    if path.exists() and read_own_json(path).get("run") in runs:
         with hold(scratch):
             drop_scratch(scratch)
 
 
+def own_mark(run: str) -> dict[str, str]:
+    """What a scratch directory holds of its owner: the run, and the code that writes what lies there."""
+    return {"run": run, "code": scratch_code()}
+
+
 @contextmanager
-def claimed(scratch: Path, run: str, model: Path) -> Iterator[None]:
-    """Make the scratch directory, or take up the one that this run left, and hold it."""
+def claimed(
+    scratch: Path, run: str, model: Path, say: Reporter = SILENT, earlier: Collection[str] = ()
+) -> Iterator[None]:
+    """Make the scratch directory, or take up the one that this run left, and hold it. What other code left
+    of the same run is removed.
+
+    earlier  what earlier versions called the run
+    """
     make_scratch(scratch, model)
     with hold(scratch):
-        check_scratch(scratch, run, model)
-        goes_on = (scratch / "job.json").exists()
+        check_scratch(scratch, (run, *earlier), model)
+        mark = scratch / "job.json"
+        goes_on = mark.exists() and read_own_json(mark) == own_mark(run)
+        if mark.exists() and not goes_on:
+            say.say(f"{scratch} holds the work in progress of another version of dcpred; it begins anew")
+            for entry in scratch.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name not in ("lock", "job.json"):
+                    entry.unlink()
         if not goes_on:
-            write_json(scratch / "job.json", {"run": run})
+            write_json(mark, own_mark(run))
         for folder in ("survey", "leaves", "rows-0"):
             (scratch / folder).mkdir(exist_ok=True)
         with distrusted(scratch, goes_on):

@@ -1,7 +1,7 @@
 """The steps of training, each a set of independent tasks: see train.py."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_log_scale
 from dcpred.training.forecast import forecast_training
-from dcpred.training.leaf_plan import leaf_groups
+from dcpred.training.leaf_plan import halo_groups, leaf_groups
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
@@ -24,7 +24,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
 from dcpred_tasks.scoring.labels import Label
-from dcpred_tasks.scratch.leaf_shards import read_counts, write_offsets
+from dcpred_tasks.scratch.leaf_shards import write_index
 from dcpred_tasks.scratch.training_job import (
     LeafWork,
     Sample,
@@ -32,6 +32,7 @@ from dcpred_tasks.scratch.training_job import (
     StoredDivision,
     TrainJob,
     is_done,
+    join_samples,
     read_fitted_leaf,
     read_split,
     read_survey,
@@ -39,10 +40,11 @@ from dcpred_tasks.scratch.training_job import (
     write_tree,
 )
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import read_arrays
 from dcpred_tasks.task_bodies.train_model import (
     Receipt,
     fit_leaves,
-    halo_block,
+    halo_leaves,
     route_block,
     split_leaf,
     survey_block,
@@ -51,6 +53,7 @@ from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling, n_outputs
 from dcpred_tasks.training.held_out import folds_of_leaves, joined, measured
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
+from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
 from dcpred_tasks.training.tree_fitting import flatten
@@ -126,7 +129,8 @@ class Training:
         self.seconds: dict[str, float] = {}
         self.worker_peaks: dict[str, int] = {}
         self.n_generations = 1
-        self.sample_rows = job.settings.sample_rows
+        self.sample_rows = sampled_rows(job.settings.sample_rows, features)
+        self.n_sampled = 0
 
     def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
         survey = self._timed("survey", lambda: self.survey(names))
@@ -134,9 +138,13 @@ class Training:
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
-        halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root)))
-        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings)
-        self._timed("leaves", lambda: self._leaves(sources, rows, folds, halo))
+        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings).tolist()
+        work = [
+            LeafWork(leaf, tuple(own), n, (), k)
+            for leaf, (own, n, k) in enumerate(zip(sources, rows.tolist(), folds, strict=True))
+        ]
+        halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
+        self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
         begin = time.perf_counter()
         leaves, held, folded = zip(
             *(read_fitted_leaf(self.job, leaf) for leaf in range(len(sources))), strict=True
@@ -231,15 +239,22 @@ class Training:
         tasks = [(self.job, *span, sample_rows) for span in spans]
         outputs = [self.job.survey_file(block, sample_rows) for block, _, _ in spans]
         self.work("looking at rows", survey_block, tasks, self.plan.n_rows, outputs)
-        return merge_surveys(read_survey(self.job, block, sample_rows)[0] for block, _, _ in spans)
+        self.n_sampled = 0
+
+        def surveys() -> Iterator[Survey]:
+            for block, _, _ in spans:
+                survey, sample = read_survey(self.job, block, sample_rows)
+                self.n_sampled += len(sample.number)
+                yield survey
+
+        return merge_surveys(surveys())
 
     def sample(self, survey: Survey) -> Sample:
         """Sampled rows; their targets are class numbers or values."""
         if self.known is not None:
             return self.known.sample
-        parts = [read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans()]
-        joined = zip(*(vars(part).values() for part in parts), strict=True)
-        sample = Sample(*map(np.concatenate, joined))
+        parts = (read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans())
+        sample = join_samples(parts, self.n_sampled)
         if len(survey.classes):
             return replace(sample, target=np.searchsorted(survey.classes, sample.target))
         return sample
@@ -282,11 +297,9 @@ class Training:
         self.work(
             "sorting rows by leaf", route_block, [(self.job, *s) for s in spans], self.plan.n_rows, pieces
         )
-        counts = [read_counts(piece) for piece in pieces]
-        write_offsets(self.job, 0, counts)
-        total = np.sum(counts, axis=0)
-        self._conserved("routing", int(total.sum()), survey.n_used)
-        return np.asarray(total)
+        counts = write_index(self.job, 0, range(len(spans)), flatten(division.root).n_leaves)
+        self._conserved("routing", int(counts.sum()), survey.n_used)
+        return counts
 
     def _balance(self, division: Division, counts: IntArray) -> tuple[Balanced, list[list[Source]], IntArray]:
         settings = self.job.settings
@@ -328,27 +341,27 @@ class Training:
         self._conserved("balancing", int(rows.sum()), int(counts.sum()))
         return balanced, sources, rows
 
-    def _halo(self, tree: Tree) -> range:
+    def _halo(self, tree: Tree, work: Sequence[LeafWork]) -> tuple[int, ...]:
         """The generations that hold rows by the leaves nearest to them after their own."""
-        generations = range(self.n_generations, self.n_generations + self.job.settings.overlap - 1)
+        generations = tuple(range(self.n_generations, self.n_generations + self.job.settings.overlap - 1))
         if generations:
             write_tree(self.job, tree)
             for generation in generations:
                 self.job.rows(generation).mkdir(exist_ok=True)
-            spans = list(self.plan.spans())
-            outputs = [self.job.piece(generations[-1], block) for block, _, _ in spans]
-            tasks = [(self.job, block, generations) for block, _, _ in spans]
-            self.work("finding neighbouring leaves", halo_block, tasks, self.plan.n_rows, outputs)
+            groups = halo_groups(work, self.job.piece_rows)
+            outputs = [self.job.halo_file(generations[0], first) for first, _ in groups]
+            tasks = [(self.job, first, group, generations) for first, group in groups]
+            self.work("finding neighbouring leaves", halo_leaves, tasks, self.plan.n_rows, outputs)
+            pieces = [
+                piece
+                for (first, _), output in zip(groups, outputs, strict=True)
+                for piece in range(first, first + int(read_arrays(output)["pieces"]))
+            ]
             for generation in generations:
-                pieces = [self.job.piece(generation, block) for block, _, _ in spans]
-                write_offsets(self.job, generation, [read_counts(piece) for piece in pieces])
+                write_index(self.job, generation, pieces, tree.n_leaves)
         return generations
 
-    def _leaves(self, sources: list[list[Source]], rows: IntArray, folds: IntArray, halo: range) -> None:
-        work = [
-            LeafWork(leaf, tuple(own), n, tuple(Source(generation, leaf) for generation in halo), k)
-            for leaf, (own, n, k) in enumerate(zip(sources, rows.tolist(), folds.tolist(), strict=True))
-        ]
+    def _leaves(self, work: Sequence[LeafWork]) -> None:
         missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
         with self.say.step(
             f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"

@@ -13,7 +13,7 @@ goes on where it stopped.
     model     here: concatenate, write, rename
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,11 @@ import numpy as np
 from dcpred.execution.events import tell
 from dcpred.execution.lease import check_free
 from dcpred.execution.progress import SILENT, Reporter, say_at_work, say_dashboard
-from dcpred.execution.workers import Pool
+from dcpred.execution.workers import Pool, check_driver_memory
 from dcpred.plan import MIB, BlockPlan, plan_routing
-from dcpred.training.leaf_plan import leaf_bytes
+from dcpred.training.leaf_plan import driver_bytes, leaf_bytes
 from dcpred.training.scratch import check_scratch, claimed, drop_leftovers, drop_scratch, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
-from dcpred.version import __version__
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
@@ -42,6 +41,9 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
+
+# Versions that were part of the hash of a training. A new version is no other training.
+HASHED_VERSIONS = ("0.1.0",)
 
 
 def train(
@@ -76,17 +78,22 @@ def train(
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
-    run = training_hash(contents, settings, plan, scaling)
+    run, *earlier = training_hashes(contents, settings, plan, scaling)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
-    done = _finished(model, run)
+    done = _finished(model, (run, *earlier))
     if done is not None:
-        drop_leftovers(scratch, run)
+        drop_leftovers(scratch, (run, *earlier))
         _tell_trained(done)
         return done
-    check_scratch(scratch, run, model)
+    check_scratch(scratch, (run, *earlier), model)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)
+    itemsize = np.dtype(zarr_arrays.open_array(x).dtype).itemsize
+    check_driver_memory(
+        driver_bytes(plan, n_features, itemsize, settings),
+        "set sample_rows or landmarks lower, or max_leaf_rows higher",
+    )
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with say.job("training"), pool() as workers:
@@ -94,7 +101,7 @@ def train(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
         workers.check_memory(largest_leaf_bytes, "set local_rows or max_leaf_rows lower")
-        with claimed(scratch, run, model):
+        with claimed(scratch, run, model, say, earlier):
             say.say(f"training on {plan}{workers.where}")
             if settings.task == "classification" and (
                 remark := stored_chunks.check_labels(y, zarr_arrays.open_array(y))
@@ -227,26 +234,25 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
     }
 
 
-def training_hash(
+def training_hashes(
     contents: Mapping[str, str], settings: Settings, plan: BlockPlan, scaling: Scaling | None = None
-) -> str:
+) -> tuple[str, ...]:
     """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, and a
-    scaling that is not learned in it.
+    scaling that is not learned in it. The first is the hash of today, the others are those that earlier
+    versions gave the same training.
     """
     given = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
-    return digest_json(
-        {
-            **contents,
-            **given,
-            **filled(),
-            "block_rows": plan.block_rows,
-            "settings": settings_dict(settings),
-            "version": __version__,
-        }
-    )
+    identity = {
+        **contents,
+        **given,
+        **filled(),
+        "block_rows": plan.block_rows,
+        "settings": settings_dict(settings),
+    }
+    return digest_json(identity), *(digest_json(identity | {"version": one}) for one in HASHED_VERSIONS)
 
 
-def _finished(model: Path, run: str) -> TrainReport | None:
+def _finished(model: Path, runs: Collection[str]) -> TrainReport | None:
     if not model.exists():
         return None
     if not (model / "model.json").exists():
@@ -254,7 +260,7 @@ def _finished(model: Path, run: str) -> TrainReport | None:
             f"a model was to be written to {model}, but something else is there; name another place"
         )
     trained = open_artifact(model)
-    if trained.provenance.get("run") != run:
+    if trained.provenance.get("run") not in runs:
         raise PlanConflictError(
             f"a model was to be written to {model}, but a model of other data or settings is there; remove it"
             " or name another place"

@@ -49,7 +49,9 @@ class Journal:
         self.known: dict[tuple[Place, str], Numbers] = {}
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         sound = 0
-        with suppress(ValueError, TypeError, AttributeError, KeyError):  # What follows damage is judged anew.
+        with suppress(
+            ValueError, TypeError, AttributeError, KeyError, RecursionError
+        ):  # What follows damage is judged anew.
             for line in whole.split(b"\n"):
                 place, found = json.loads(line)
                 self._keep(tuple(place), found)

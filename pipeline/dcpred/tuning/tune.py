@@ -24,8 +24,9 @@ from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
-from dcpred.execution.workers import Pool, started_once
-from dcpred.training.scratch import distrusted, make_scratch, search_folder
+from dcpred.execution.workers import Pool, check_driver_memory, started_once
+from dcpred.training.leaf_plan import driver_bytes
+from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import (
     check_name,
@@ -34,7 +35,7 @@ from dcpred.training.train import (
     named_features,
     numbered_for,
     train,
-    training_hash,
+    training_hashes,
 )
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
@@ -195,11 +196,12 @@ def _choice(
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
-    run = training_hash(contents, start, plan) + str(sorted(asked.items()))
+    runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan)]
+    run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
-    if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
+    if kept.exists() and (earlier := read_own_json(kept)).get("run") in runs:
         say.say(f"settings were chosen before; they are read from {kept}")
-        if _is_of(scratch, run):  # The search was cut off at its very end.
+        if any(_is_of(scratch, one) for one in runs):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
         return found, None, scaling
@@ -207,6 +209,10 @@ def _choice(
     _check_own(scratch)
     check_free(scratch)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
+    X = zarr_arrays.open_array(x)
+    check_driver_memory(
+        driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, start), "set sample_rows lower"
+    )
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
@@ -323,10 +329,13 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     another one has left is removed.
     """
     _check_own(scratch)
-    if _is_of(scratch, run):
+    if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True
     if (scratch / JOURNAL).exists():
-        say.say(f"what a search of other data, settings or budget has left in {scratch} is removed")
+        say.say(
+            f"what a search of other data, settings or budget, or of another version of dcpred, has left in"
+            f" {scratch} is removed"
+        )
     write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
     for entry in scratch.iterdir():
         if entry.is_dir():
@@ -334,7 +343,7 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
         elif entry.name not in ("lock", MARK):
             entry.unlink()
     (scratch / "survey").mkdir()
-    write_json(scratch / MARK, {"run": run})
+    write_json(scratch / MARK, own_mark(run))
     return False
 
 

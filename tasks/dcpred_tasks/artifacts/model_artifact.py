@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.array_reading import altered, checked, read_arrays
 from dcpred_tasks.artifacts.model_checks import (
+    LARGEST_MODEL,
     check_body,
     check_declared,
     check_model,
@@ -36,11 +37,13 @@ from dcpred_tasks.artifacts.model_layout import (
     COMPACT,
     GAPS,
     MACHINES,
+    PRESENT,
     REFERENCE,
     SELF_TEST,
     SUPPORT,
     SYMLOG,
     arrays_of,
+    every_weight,
     named_dimensions,
     sureness_of,
     wanted_of_sureness,
@@ -64,9 +67,10 @@ from dcpred_tasks.storage.probe import PROBE
 
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
-# features, 4 machines of other systems, 5 gaps or a schema that encodes features. A model is written in the
-# first version that has what it has, for readers of that, and in 2 at least.
-VERSION = 6
+# features, 4 machines of other systems, 5 gaps or a schema that encodes features, 6 features on a logarithmic
+# scale, 7 leaves without output weights of classes that they lack. A model is written in the first version
+# that has what it has, for readers of that, and in 2 at least.
+VERSION = 7
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.
@@ -114,8 +118,13 @@ class Artifact:
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
         wanted = _stored(COMPACT | REFERENCE | CODING | GAPS | SYMLOG, self.body["arrays"])
+        if PRESENT.keys() <= self.body["arrays"].keys():
+            wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
         wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
         a = read_arrays(self.path, self.group, self.body["arrays"], wanted)
+        if "weights" in a:
+            with checked(self.path):
+                a["beta"] = every_weight(a, LARGEST_MODEL)
         a.setdefault("gamma", np.full(len(a["landmarks"]), kernel.gamma, MODEL_DTYPE))
         a.setdefault("leaf_factor", np.empty((len(a["intercept"]), 0), MODEL_DTYPE))
         leaf_arrays = {name: a[name] for name in model_arrays(Model)}
@@ -179,9 +188,16 @@ def write_model(
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
     A store has no directory that is renamed when it is whole: arrays are written under a name that no other
-    attempt has, and model.json, which names them, is created last. Raises DataError where another model is.
+    attempt has, and model.json, which names them, is created last. Raises DataError where another model is,
+    and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
+    total = sum(a.nbytes for a in ({"beta": model.beta} | arrays).values())
+    if total > LARGEST_MODEL:
+        raise DataError(
+            f"the model has {total:,} bytes, but a model may have a quarter of the memory of this machine,"
+            f" {LARGEST_MODEL:,} bytes; set landmarks or products lower, or max_leaf_rows higher"
+        )
     encoding, naming = schema_documents(schema)
     body = {
         "task": model.task,

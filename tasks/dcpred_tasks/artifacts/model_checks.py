@@ -5,7 +5,6 @@ so that each is looked at here. What is wrong is told by ValueError.
 """
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,14 +17,16 @@ from dcpred_tasks.model.compact_model import Model, Support
 from dcpred_tasks.model.kernel_families import KERNELS
 from dcpred_tasks.model.machine import known
 from dcpred_tasks.model.sureness import LEVELS, Calibration, Intervals, Novelty
+from dcpred_tasks.process import memory_bytes
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 2**16
 MOST_ROWS = 2**53  # A double counts so far.
 MOST_CENTRES = 16  # The engine looks at no more in a node.
 LARGEST_DEGREE = 10
+ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
 # No process could work with more than that beside its rows.
-LARGEST_MODEL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+LARGEST_MODEL = memory_bytes() // 4
 
 
 def check_body(body: Mapping[str, Any]) -> None:
@@ -72,7 +73,7 @@ def check_declared(arrays: object) -> None:
         shape = declared["shape"]
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"the shape of array {name[:40]} is none")
-        total += 8 * math.prod(shape)
+        total += ITEM_BYTES.get(str(declared["dtype"]), 8) * math.prod(shape)
     if total > LARGEST_MODEL:
         raise ValueError(f"its arrays have {total:,} bytes, more than a quarter of this machine's memory")
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray, SingleArray
 from dcpred_tasks.model.compact_model import Machines, Model, Support
-from dcpred_tasks.model.leaf_arrays import ModelArray, model_arrays
+from dcpred_tasks.model.leaf_arrays import EDGE, ModelArray, model_arrays
 from dcpred_tasks.model.sureness import Calibration, Intervals, Novelty, Sureness
 from dcpred_tasks.model.symlog import Symlog
 
@@ -22,6 +23,12 @@ COMPACT = {
     "tree_centres": ModelArray(MODEL_DTYPE, ("child", "feature")),
     **model_arrays(Model),
     "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
+}
+# In the place of `beta` where leaves lack classes: the weights of each leaf for the outputs that it has.
+PRESENT = {
+    "output_at": ModelArray(INDEX_DTYPE, (EDGE,), since=7),
+    "outputs": ModelArray(LEAF_DTYPE, ("present_output",), offsets="output_at", since=7),
+    "weights": ModelArray(MODEL_DTYPE, ("weight",), since=7),
 }
 SUPPORT = model_arrays(Support, "support_")
 # Machines of another system; only in models that have them.
@@ -64,7 +71,7 @@ SELF_TEST = {
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
 SURE = NOVELTY | CALIBRATION | INTERVALS
-ARRAYS = COMPACT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SYMLOG | SURE | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SYMLOG | SURE | SELF_TEST
 OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *SELF_TEST}
 
 
@@ -123,7 +130,59 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     arrays |= sureness_arrays(model.sureness)
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
-    return {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
+    arrays = {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
+    present = present_weights(arrays["beta"], arrays["beta_at"]) if model.n_outputs > 1 else {}
+    if present and sum(a.nbytes for a in present.values()) < arrays["beta"].nbytes:
+        del arrays["beta"]
+        arrays |= present
+    return arrays
+
+
+def present_weights(beta: SingleArray, beta_at: IntArray) -> dict[str, NDArray[Any]]:
+    """Output weights (basis, output) as the arrays of PRESENT: of each leaf its rows, without outputs whose
+    weights are all 0.
+    """
+    outputs, weights = [np.empty(0, LEAF_DTYPE)], [np.empty(0, MODEL_DTYPE)]
+    for first, last in pairwise(beta_at.tolist()):
+        rows = beta[first:last]
+        own = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # −0 is kept
+        outputs.append(own.astype(LEAF_DTYPE))
+        weights.append(rows[:, own].ravel())
+    return {
+        "output_at": np.cumsum([0, *map(len, outputs[1:])]).astype(INDEX_DTYPE),
+        "outputs": np.concatenate(outputs),
+        "weights": np.concatenate(weights),
+    }
+
+
+def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
+    """Output weights (basis, output) from the arrays of PRESENT. Raises ValueError where these do not fit
+    together, or where the result takes more than `most` bytes.
+    """
+    beta_at, output_at, outputs = arrays["beta_at"], arrays["output_at"], arrays["outputs"]
+    n_leaves, n_outputs = arrays["intercept"].shape
+    for name, at in (("beta_at", beta_at), ("output_at", output_at)):
+        if len(at) != n_leaves + 1 or at[0] != 0 or (np.diff(at) < 0).any():
+            raise ValueError(f"array {name} is not ascending from 0, with an edge for each leaf")
+    same_leaf = np.diff(np.searchsorted(output_at, np.arange(len(outputs)), side="right")) == 0
+    if ((outputs < 0) | (outputs >= n_outputs)).any() or (np.diff(outputs)[same_leaf] <= 0).any():
+        raise ValueError(f"array outputs does not name some of {n_outputs} outputs in each leaf, ascending")
+    rows, columns = np.diff(beta_at), np.diff(output_at)
+    total = int(beta_at[-1]) * n_outputs * np.dtype(MODEL_DTYPE).itemsize
+    if total > most:
+        raise ValueError(
+            f"its output weights have {total:,} bytes, more than the {most:,} that fit in memory"
+        )
+    if int((rows * columns).sum()) != len(arrays["weights"]):
+        raise ValueError("array weights has not one for each basis function and output of a leaf")
+    beta = np.zeros((int(beta_at[-1]), n_outputs), MODEL_DTYPE)
+    at = 0
+    for leaf in np.flatnonzero(rows * columns):
+        n, own = int(rows[leaf]), outputs[output_at[leaf] : output_at[leaf + 1]]
+        part = arrays["weights"][at : at + n * len(own)].reshape(n, len(own))
+        beta[beta_at[leaf] : beta_at[leaf + 1], own] = part
+        at += part.size
+    return beta
 
 
 def wanted_of_sureness(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:

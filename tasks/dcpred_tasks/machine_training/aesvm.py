@@ -23,7 +23,7 @@ from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.machine_training.halves import cells
 from dcpred_tasks.machines.exact import Exact
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.training.local_machine import LeafRows, local_machine
+from dcpred_tasks.training.local_machine import LeafRows, local_machine, local_sample
 from dcpred_tasks.training.settings import Settings
 
 SUBSET = 100  # rows, V of the paper
@@ -67,10 +67,21 @@ def representatives(
 
 def fit(rows: LeafRows, kernel: Kernel, settings: Settings, seed: int) -> Exact:
     """The local machine of the rows that stand for those of the leaf, on local_rows of them at most."""
-    few = representing(rows, kernel, settings.machine_size)
+    few = drawn(representing(rows, kernel, settings.machine_size), settings)
     local = local_machine(few, kernel, settings)
     used = np.flatnonzero(local.dual.any(axis=1))
     return Exact(kernel, few.X[used], local.dual[used].astype(MODEL_DTYPE), local.intercept)
+
+
+def drawn(rows: LeafRows, settings: Settings) -> LeafRows:
+    """Of more than local_rows rows a part, whose weights of each class sum to those of all of its rows."""
+    some = local_sample(len(rows.X), settings)
+    if isinstance(some, slice):
+        return rows
+    target, weight = rows.target[some], rows.weight[some].copy()
+    for one in np.unique(target):
+        weight[target == one] *= rows.weight[rows.target == one].sum() / weight[target == one].sum()
+    return replace(rows, X=rows.X[some], target=target, weight=weight, halo=rows.halo[some])
 
 
 def representing(rows: LeafRows, kernel: Kernel, size: int) -> LeafRows:

@@ -309,7 +309,10 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
     length = int.from_bytes(raw[:HEADER_BYTES], "little")
     if length > min(LONGEST_HEADER, len(raw)):
         raise ValueError("packed arrays have no header")
-    told = json.loads(raw[HEADER_BYTES : HEADER_BYTES + length])
+    try:
+        told = json.loads(raw[HEADER_BYTES : HEADER_BYTES + length])
+    except RecursionError:
+        raise ValueError("packed arrays have a header that is nested too deep") from None
     arrays: dict[str, NDArray[Any]] = {}
     at = HEADER_BYTES + length
     try:

@@ -2,7 +2,7 @@
 they become where some are coded or on a logarithmic scale, or gaps are known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,28 @@ LEARNED = ("learned", "sharpened")
 SCALINGS = (*BASES, *LEARNED)
 
 
-STRIP_NUMBERS = 2**22  # numbers of coded rows in double precision at once
+STRIP_NUMBERS = 2**22  # numbers of rows in double precision at once
+
+
+def row_strips(n_rows: int, n_columns: int) -> list[slice]:
+    """Successive rows, as many as may be held in double precision; all at once where they have one column,
+    whose numbers NumPy sums in pairs (`column_sums`).
+    """
+    step = max(STRIP_NUMBERS // n_columns, 1) if n_columns > 1 else max(n_rows, 1)
+    return [slice(first, first + step) for first in range(0, n_rows, step)]
+
+
+def column_sums(parts: Iterable[FloatArray]) -> FloatArray:
+    """The sums of columns over rows of `row_strips`, rounded as those of all rows together: NumPy adds row
+    after row where rows of two columns or more lie in C order. Parts are written.
+    """
+    total: FloatArray | None = None
+    for part in parts:
+        if total is not None:
+            part[0] += total
+        total = part.sum(axis=0)
+    assert total is not None, "there are no rows"
+    return total
 
 
 @dataclass(frozen=True)
@@ -47,10 +68,8 @@ class Scaling:
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
         """float32 C-ordered (n_samples, n_columns); the difference is taken in double precision, since a
         feature far from zero (a timestamp) would lose its digits in single precision."""
-        if self.coding is None:
-            return self.exact(X).astype(MODEL_DTYPE)
         out = np.empty((len(X), len(self.shift)), MODEL_DTYPE)
-        step = max(STRIP_NUMBERS // len(self.shift), 1)
+        step = max(STRIP_NUMBERS // max(len(self.shift), 1), 1)
         for start in range(0, len(X), step):
             out[start : start + step] = self.exact(X[start : start + step])
         return out
@@ -125,28 +144,56 @@ def fit_scaling(
     to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1. A
     feature without any value, whose limits are NaN, gets the factor 0.
     """
-    if coding is not None:
-        plain = fit_scaling(name, coding(sample), weight, *coding.limits(minimum, maximum))
-        factor = plain.factor
-        if name == "standard":
-            coded = np.isfinite(coding.code)
-            variance = np.where(coded, factor, 1.0)[: coding.n_own] ** -2.0
-            together = np.add.reduceat(variance, coding.first)[coding.source]
-            factor = np.where(coded, together**-0.5, factor)
-        return Scaling(plain.shift, np.where(np.isnan(minimum[coding.source]), 0.0, factor), coding)
-    n_features = len(minimum)
+    if coding is None:
+        return _fit(name, lambda rows: rows.astype(ACC_DTYPE), sample, weight, minimum, maximum)
+    plain = _fit(name, coding, sample, weight, *coding.limits(minimum, maximum))
+    factor = plain.factor
+    if name == "standard":
+        coded = np.isfinite(coding.code)
+        variance = np.where(coded, factor, 1.0)[: coding.n_own] ** -2.0
+        together = np.add.reduceat(variance, coding.first)[coding.source]
+        factor = np.where(coded, together**-0.5, factor)
+    return Scaling(plain.shift, np.where(np.isnan(minimum[coding.source]), 0.0, factor), coding)
+
+
+def _fit(
+    name: str,
+    columns: Callable[[NDArray[np.generic]], FloatArray],
+    sample: NDArray[np.generic],
+    weight: FloatArray,
+    minimum: FloatArray,
+    maximum: FloatArray,
+) -> Scaling:
+    """The same of columns: `columns` makes them, float64 and new, from some rows of the sample."""
+    n_columns = len(minimum)
     if name == "none":
-        return Scaling(np.zeros(n_features), np.ones(n_features))
+        return Scaling(np.zeros(n_columns), np.ones(n_columns))
     if name == "minmax":
         return Scaling(minimum.copy(), _inverse(maximum - minimum))
-    origin = sample[0].astype(ACC_DTYPE)
-    # A constant column becomes exactly 0; its mean would be off by rounding.
-    rows = sample.astype(ACC_DTYPE) - origin
-    largest = 1.0 / _inverse(np.abs(rows).max(axis=0))
-    rows /= largest  # No square overflows then.
-    mean = np.average(rows, axis=0, weights=weight)
-    spread = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weight))
-    return Scaling(origin + largest * mean, _inverse(largest * spread))
+    sample = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
+    origin, strips = columns(sample[:1])[0].copy(), row_strips(len(sample), n_columns)
+
+    def moved(strip: slice) -> FloatArray:
+        """A constant column becomes exactly 0; its mean would be off by rounding."""
+        rows = columns(sample[strip])
+        rows -= origin
+        return rows
+
+    def over_largest(strip: slice) -> FloatArray:
+        rows = moved(strip)
+        rows /= largest  # No square overflows then.
+        return rows
+
+    def from_mean(strip: slice) -> FloatArray:
+        rows = over_largest(strip)
+        rows -= mean
+        rows **= 2
+        return rows
+
+    largest = 1.0 / _inverse(np.max([np.abs(moved(strip)).max(axis=0) for strip in strips], axis=0))
+    mean = column_sums(over_largest(strip) * weight[strip, None] for strip in strips) / weight.sum()
+    variance = column_sums(from_mean(strip) * weight[strip, None] for strip in strips) / weight.sum()
+    return Scaling(origin + largest * mean, _inverse(largest * np.sqrt(variance)))
 
 
 def _inverse(width: FloatArray) -> FloatArray:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.kernels import RowArray
 
+AT_ONCE = 2**22  # numbers of rows in double precision that descend at once
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -61,10 +63,18 @@ class Tree:
         as to another then takes the lower number, whatever the size of the batch that it came in.
         """
         leaf = np.zeros(len(X), LEAF_DTYPE)
-        if self.n_nodes == 0 or len(X) == 0:
+        if self.n_nodes == 0:
             return leaf
         centres = self.centres.astype(ACC_DTYPE)
         half_norms = np.einsum("ij,ij->i", centres, centres) / 2
+        step = max(AT_ONCE // max(X.shape[1], 1), 1)
+        for start in range(0, len(X), step):
+            rows = slice(start, start + step)
+            leaf[rows] = self._descend(X[rows], centres, half_norms)
+        return leaf
+
+    def _descend(self, X: RowArray, centres: FloatArray, half_norms: FloatArray) -> NDArray[np.int32]:
+        leaf = np.zeros(len(X), LEAF_DTYPE)
         pending = [(0, np.arange(len(X), dtype=INDEX_DTYPE), X.astype(ACC_DTYPE))]
         while pending:
             node, index, rows = pending.pop()

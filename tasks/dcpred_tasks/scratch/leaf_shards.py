@@ -1,11 +1,11 @@
-"""The rows of a training job on disk, sorted by leaf: shards, their offsets, and how a leaf is read from
+"""The rows of a training job on disk, sorted by leaf: shards, an index of them, and how a leaf is read from
 them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.scratch.training_job import Source, TrainJob, file_stamp
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.atomic_files import new_directory, partial_name
+from dcpred_tasks.storage.atomic_files import new_directory, partial_name, resource_errors
 
 # Rows of a leaf are read in chunks of this size: 128 rows of covtype then cost 1.27 times their own bytes.
 INNER_CHUNK_BYTES = 16 * 2**10
+INDEX_ENTRIES = (
+    2**20
+)  # of an index that the driver holds at once, at least: about 100 MiB while it sorts them
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,9 @@ class Rows:
         return Rows(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
-def read_piece(path: Path) -> Rows:
-    """All rows of a piece, in the order in which they lie there."""
-    X, side = (array[...] for array in _piece_arrays(file_stamp(path)))
-    target, weight, number = np.asarray(side).T
-    return Rows(np.asarray(X), target, weight, number.astype(np.int64))
-
-
-def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) -> IntArray:
-    """Write rows as one shard sorted by leaf, and return the rows of each leaf, int64 (n_leaves,)."""
+def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32]) -> None:
+    """Write rows as one shard sorted by leaf, and how many of each leaf that occurs."""
     order = np.argsort(leaf, kind="stable")
-    counts = np.bincount(leaf, minlength=n_leaves).astype(np.int64)
     X, n = rows.X[order], len(order)
     # Row numbers are below 2⁵³, so that float64 holds them.
     side = np.column_stack([rows.target, rows.weight, rows.number.astype(np.float64)])[order]
@@ -66,38 +61,64 @@ def write_piece(path: Path, rows: Rows, leaf: NDArray[np.int32], n_leaves: int) 
             zarr_arrays.create_array(
                 group, name, value.shape, value.dtype, inner, shard_rows=shard, dimensions=names
             )[...] = value
-        np.save(partial / "counts.npy", counts)
-    return counts
+        np.save(partial / "counts.npy", np.stack(np.unique(leaf, return_counts=True)).astype(np.int64))
 
 
 def _inner_rows(row_bytes: int) -> int:
     return int(2 ** np.clip(int(INNER_CHUNK_BYTES / max(row_bytes, 1)).bit_length(), 4, 10))
 
 
-def read_counts(path: Path) -> IntArray:
-    return np.asarray(np.load(path / "counts.npy", allow_pickle=False))
+def write_index(job: TrainJob, generation: int, pieces: Iterable[int], n_leaves: int) -> IntArray:
+    """Write where the rows of each leaf lie in the pieces of a generation, to be mapped by every worker, and
+    return the rows of each leaf, int64 (n_leaves,).
+
+    Only what occurs is kept, part by part of the pieces: neither memory nor files grow with pieces × leaves.
+    Part k is two arrays, `places` int32 (entries, 3) with piece, first row and row after the last, sorted by
+    leaf, and `edges` int64 (n_leaves + 1,) with the entries of each leaf.
+    """
+    totals = np.zeros(n_leaves, np.int64)
+    for part, (leaf, places) in enumerate(
+        _index_parts(job, generation, pieces, max(INDEX_ENTRIES, n_leaves))
+    ):
+        np.add.at(totals, leaf, places[:, 2] - places[:, 1])
+        edges = np.zeros(n_leaves + 1, np.int64)
+        np.cumsum(np.bincount(leaf, minlength=n_leaves), out=edges[1:])
+        order = np.argsort(leaf, kind="stable")
+        for name, value in (("places", places[order]), ("edges", edges)):
+            path = job.index_file(generation, name, part)
+            partial = partial_name(path)
+            with resource_errors(path), open(partial, "xb") as file:
+                np.save(file, value)
+            partial.replace(path)
+    return totals
 
 
-def write_offsets(job: TrainJob, generation: int, counts: Sequence[IntArray]) -> None:
-    """The offsets of all pieces of a generation, to be mapped by every worker."""
-    offsets = np.zeros((len(counts), len(counts[0]) + 1), np.int64)
-    np.cumsum(np.stack(counts), axis=1, out=offsets[:, 1:])
-    path = job.offsets_file(generation)
-    partial = partial_name(path)
-    with open(partial, "xb") as file:
-        np.save(file, offsets)
-    partial.replace(path)
+def _index_parts(
+    job: TrainJob, generation: int, pieces: Iterable[int], most: int
+) -> Iterator[tuple[IntArray, NDArray[np.int32]]]:
+    """The leaves (n,) and places (n, 3) of successive pieces, about `most` entries at once; one part at
+    least.
+    """
+    leaves: list[IntArray] = [np.zeros(0, np.int64)]
+    places: list[NDArray[np.int32]] = [np.zeros((0, 3), np.int32)]
+    held = n_parts = 0
+    for piece in pieces:
+        leaf, counts = np.load(job.piece(generation, piece) / "counts.npy", allow_pickle=False)
+        ends = np.cumsum(counts)
+        leaves.append(leaf)
+        places.append(np.stack([np.full(len(leaf), piece), ends - counts, ends], axis=1).astype(np.int32))
+        held += len(leaf)
+        if held >= most:
+            yield np.concatenate(leaves), np.concatenate(places)
+            del leaves[1:], places[1:]
+            held, n_parts = 0, n_parts + 1
+    if held or not n_parts:
+        yield np.concatenate(leaves), np.concatenate(places)
 
 
 @lru_cache(maxsize=64)
 def _piece_arrays(stamp: tuple[str, int, int]) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
     return zarr_arrays.open_array(f"{stamp[0]}/X"), zarr_arrays.open_array(f"{stamp[0]}/side")
-
-
-def read_leaf(job: TrainJob, source: Source) -> Iterator[Rows]:
-    """The rows of a routed leaf, piece by piece."""
-    for _, rows in read_leaves(job, [source]):
-        yield rows
 
 
 def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Source, Rows]]:
@@ -106,17 +127,36 @@ def read_leaves(job: TrainJob, sources: Sequence[Source]) -> Iterator[tuple[Sour
     leaves.
     """
     for run in _neighbours(sources):
-        offsets = np.load(job.offsets_file(run[0].generation), mmap_mode="r")
-        at = np.array(offsets[:, run[0].leaf : run[-1].leaf + 2])
-        for piece in np.flatnonzero(at[:, -1] > at[:, 0]):
-            X, side = _piece_arrays(file_stamp(job.piece(run[0].generation, int(piece))))
-            first, last = int(at[piece, 0]), int(at[piece, -1])
+        generation, first_leaf = run[0].generation, run[0].leaf
+        for piece, leaves, spans in _places(job, generation, first_leaf, run[-1].leaf):
+            X, side = _piece_arrays(file_stamp(job.piece(generation, piece)))
+            first, last = int(spans[0, 0]), int(spans[-1, 1])
             rows = zarr_arrays.read_rows(X, first, last)
             target, weight, number = zarr_arrays.read_rows(side, first, last).T
             everything = Rows(rows, target, weight, number.astype(np.int64))
-            for source, (start, stop) in zip(run, pairwise(at[piece] - first), strict=True):
-                if stop > start:
-                    yield source, everything.take(slice(start, stop))
+            for leaf, (start, stop) in zip(leaves.tolist(), (spans - first).tolist(), strict=True):
+                yield run[leaf - first_leaf], everything.take(slice(start, stop))
+
+
+def _places(
+    job: TrainJob, generation: int, first: int, last: int
+) -> Iterator[tuple[int, IntArray, NDArray[np.int32]]]:
+    """Where the rows of leaves from `first` to `last` lie: pieces in their order, with the leaves (n,) that
+    occur there and the rows (n, 2) of each.
+    """
+    for part in count():
+        path = job.index_file(generation, "edges", part)
+        if not path.exists():
+            return
+        edges = np.array(np.load(path, mmap_mode="r")[first : last + 2])
+        places = np.load(job.index_file(generation, "places", part), mmap_mode="r")
+        own = np.array(places[edges[0] : edges[-1]])
+        leaf = np.repeat(np.arange(first, last + 1), np.diff(edges))
+        order = np.argsort(own[:, 0], kind="stable")
+        own, leaf = own[order], leaf[order]
+        bounds = np.flatnonzero(np.diff(own[:, 0], prepend=-1, append=-1))
+        for start, stop in pairwise(bounds.tolist()):
+            yield int(own[start, 0]), leaf[start:stop], own[start:stop, 1:]
 
 
 def _neighbours(sources: Sequence[Source]) -> list[list[Source]]:

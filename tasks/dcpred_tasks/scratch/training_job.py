@@ -1,22 +1,25 @@
 """A training job: the addresses that its tasks are given, and the layout of its scratch directory.
 
 SCRATCH/
-  job.json             the run that the directory belongs to
+  job.json             the run that the directory belongs to, and the code that writes there
   survey/000000-N.npz  what one block holds, and its part of a sample of N rows
   division.npz         scaling, first tree, kernels
   tree.npz             the final tree (with overlap)
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
-  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of every
-                       block once more by the leaf that is nearest after their own, and so on (overlap)
-  rows-*/offsets.npy   where each leaf starts in each piece, int64 (n_pieces, n_leaves + 1)
+  rows-1/ …            the rows of one leaf that was divided, likewise, in pieces; then the rows of
+                       neighbouring leaves once more by the leaf that is nearest after their own, and so on
+                       (overlap)
+  rows-*/edges-0.npy   with places-0.npy, edges-1.npy, … where the rows of each leaf lie in the pieces
+  rows-*/000000.npz    how many pieces a task wrote, from this number on (overlap)
   leaves/000000.npz    one fitted leaf, and rows that were held out of further fits (held_*)
 
 Every file appears whole or not at all, so that a job that was cut off goes on from what is there.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.storage.atomic_files import is_whole, read_arrays, write_arrays
+from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
@@ -73,8 +77,11 @@ class TrainJob:
     def split_file(self, generation: int) -> Path:
         return self.rows(generation) / "split.npz"
 
-    def offsets_file(self, generation: int) -> Path:
-        return self.rows(generation) / "offsets.npy"
+    def index_file(self, generation: int, name: str, part: int) -> Path:
+        return self.rows(generation) / f"{name}-{part}.npy"
+
+    def halo_file(self, generation: int, first: int) -> Path:
+        return self.rows(generation) / f"{first:06d}.npz"
 
     def leaf_file(self, leaf: int) -> Path:
         return self.root / "leaves" / f"{leaf:06d}.npz"
@@ -82,7 +89,7 @@ class TrainJob:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of one routed leaf: column `leaf` of the offsets of generation `generation`."""
+    """Rows of one routed leaf: number `leaf` in the index of generation `generation`."""
 
     generation: int
     leaf: int
@@ -90,12 +97,12 @@ class Source:
 
 @dataclass(frozen=True)
 class LeafWork:
-    """A final leaf to fit: where its rows are, how many, and where those of its halo are."""
+    """A final leaf to fit: where its rows are, how many, and the generations that hold those of its halo."""
 
     leaf: int
     sources: tuple[Source, ...]
     n_rows: int
-    halo: tuple[Source, ...] = ()
+    halo: tuple[int, ...] = ()
     folds: int = 0
     """Parts of its rows that are held out of further fits (`held_out.folds_of_leaves`)."""
 
@@ -109,6 +116,28 @@ class StoredDivision:
     kernels: Kernels
     classes: NDArray[Any]
     class_factors: FloatArray
+
+
+# What decides which files lie in a scratch directory, and what they hold.
+WRITING: tuple[str, ...] = (
+    "dtypes.py",
+    "model/*.py",
+    "training/*",
+    "scratch/*.py",
+    "task_bodies/t*.py",
+    "machine_training/*.py",
+)
+WRITING += ("machines/*.py", "storage/zarr_arrays.py")
+
+
+@cache
+def scratch_code() -> str:
+    """A digest of the code that writes scratch directories. What other code has written is not gone on with,
+    be it of the same version: files may hold something else under the same names.
+    """
+    package = Path(__file__).parent.parent
+    files = sorted({path for pattern in WRITING for path in package.glob(pattern) if path.is_file()})
+    return digest(*(path.read_bytes() for path in files))
 
 
 def is_done(output: Path) -> bool:
@@ -200,6 +229,22 @@ class Sample:
 
     def take(self, index: NDArray[np.generic]) -> "Sample":
         return Sample(self.X[index], self.target[index], self.weight[index], self.number[index])
+
+
+def join_samples(parts: Iterable[Sample], n_rows: int) -> Sample:
+    """The samples of consecutive blocks as one of so many rows. The whole and one part are held."""
+    whole: dict[str, NDArray[Any]] = {}
+    at = 0
+    for part in parts:
+        end = at + len(part.number)
+        for name, value in vars(part).items():
+            if name not in whole:
+                whole[name] = np.empty((n_rows, *value.shape[1:]), value.dtype)
+            # Text may be longer in a later block.
+            whole[name] = whole[name].astype(np.result_type(whole[name], value), copy=False)
+            whole[name][at:end] = value
+        at = end
+    return Sample(**whole)
 
 
 def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:

@@ -173,8 +173,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON file."""
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    """The bytes of a JSON file. Raises ValueError for what is nested too deep."""
+    try:
+        return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    except RecursionError:
+        raise ValueError("a JSON object is nested too deep") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -189,13 +192,12 @@ def decoded(data: bytes, name: object) -> dict[str, Any]:
     """What a JSON file holds. Raises ValueError, which names it, where that is no object."""
     try:
         value = json.loads(data, parse_constant=_no_number)
+        if b"\\ud" in data.lower():  # a character, or one half of it, which no text can hold
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError(f"{name} is nested too deep") from None
-    if b"\\ud" in data.lower():  # a character, or one half of it, which no text can hold
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{name} holds one half of a character") from None
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds one half of a character") from None
     if not isinstance(value, dict):
         raise ValueError(f"{name} holds no JSON object")
     return value

@@ -24,4 +24,11 @@ def digest(*parts: bytes | NDArray[Any]) -> str:
 
 
 def digest_json(value: Mapping[str, Any]) -> str:
-    return digest(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
+    """The digest of a JSON object. Raises ValueError for what JSON does not have, and for what is nested too
+    deep.
+    """
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except RecursionError:  # Reading takes fewer frames, so that what was read may come here.
+        raise ValueError("a JSON object is nested too deep") from None
+    return digest(text.encode())

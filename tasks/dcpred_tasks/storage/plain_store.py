@@ -1,7 +1,6 @@
 """Zarr's store of local files, for files that anybody may have made."""
 
 import asyncio
-import os
 import stat
 from pathlib import Path
 
@@ -9,8 +8,10 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
+from dcpred_tasks.process import memory_bytes
+
 # A chunk, or a whole shard: no process could work with more.
-LARGEST_FILE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+LARGEST_FILE = memory_bytes() // 4
 
 
 class PlainStore(LocalStore):

@@ -12,10 +12,8 @@ from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
     Rows,
     join_rows,
-    read_leaf,
     read_leaves,
-    read_piece,
-    write_offsets,
+    write_index,
     write_piece,
 )
 from dcpred_tasks.scratch.training_job import HELD, LeafWork, Source, TrainJob, read_division, read_tree
@@ -70,7 +68,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     rows = block_rows(job, division.classes, division.class_factors, start, stop)
     with one_thread():
         leaf = division.tree.descend(division.scaling(rows.X))
-    write_piece(job.piece(0, block), rows, leaf, division.tree.n_leaves)
+    write_piece(job.piece(0, block), rows, leaf)
     return receipt(len(rows.X))
 
 
@@ -89,37 +87,42 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
     """Divide a leaf with too many rows: its rows go to a generation of their own, sorted by child."""
     division, settings = read_division(job), job.settings
     sampled = []
-    for part in read_leaf(job, source):
+    for _, part in read_leaves(job, [source]):
         mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
         sampled.append(part.take(np.flatnonzero(mine)))
     with one_thread():
         sample = division.scaling(join_rows(sampled).X)
         centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
-        counts = []
-        for piece, part in enumerate(_grouped(job, source)):
-            child = split_rows(division.scaling(part.X), centres)
-            counts.append(write_piece(job.piece(generation, piece), part, child, max(len(centres), 1)))
-    write_offsets(job, generation, counts)
-    write_arrays(job.split_file(generation), {"centres": centres, "counts": np.sum(counts, axis=0)})
+        pieces = 0
+        for part in _grouped(job, [source]):
+            write_piece(job.piece(generation, pieces), part, split_rows(division.scaling(part.X), centres))
+            pieces += 1
+    counts = write_index(job, generation, range(pieces), max(len(centres), 1))
+    write_arrays(job.split_file(generation), {"centres": centres, "counts": counts})
     return receipt(n_rows)
 
 
-def halo_block(job: TrainJob, block: int, generations: Sequence[int]) -> Receipt:
-    """Send the rows of a block to the leaves nearest to them after their own: a generation for each."""
+def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generations: Sequence[int]) -> Receipt:
+    """Send the rows of neighbouring leaves to the leaves nearest to them after their own: a generation for
+    each, in pieces from number `first` on. Such rows go to few leaves; those of a block would go to all.
+    """
     division, tree = read_division(job), read_tree(job)
-    rows = read_piece(job.piece(0, block))
-    with one_thread():
-        near = near_leaves(tree, division.scaling(rows.X), len(generations))
-    for generation, leaf in zip(generations, near.T, strict=True):
-        some = np.flatnonzero(leaf >= 0)
-        write_piece(job.piece(generation, block), rows.take(some), leaf[some], tree.n_leaves)
-    return receipt(len(rows.number))
+    number = first
+    for rows in _grouped(job, [source for work in group for source in work.sources]):
+        with one_thread():
+            near = near_leaves(tree, division.scaling(rows.X), len(generations))
+        for generation, leaf in zip(generations, near.T, strict=True):
+            some = np.flatnonzero(leaf >= 0)
+            write_piece(job.piece(generation, number), rows.take(some), leaf[some])
+        number += 1
+    write_arrays(job.halo_file(generations[0], first), {"pieces": np.array(number - first)})
+    return receipt(sum(work.n_rows for work in group))
 
 
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
-    halo, _ = _gather(job, {source: work.leaf for work in group for source in work.halo})
+    halo, _ = _gather(job, {source: work.leaf for work in group for source in _halo(work)})
     for work in group:
         fitted, held = _fit_leaf(job, own.pop(work.leaf), halo.pop(work.leaf, None), work)
         write_arrays(
@@ -129,6 +132,10 @@ def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
             | {"rows": np.array(folded[work.leaf], np.uint64)},
         )
     return receipt(sum(work.n_rows for work in group))
+
+
+def _halo(work: LeafWork) -> list[Source]:
+    return [Source(generation, work.leaf) for generation in work.halo]
 
 
 def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict[int, int]]:
@@ -179,11 +186,11 @@ def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDA
     return X, y, weight
 
 
-def _grouped(job: TrainJob, source: Source) -> Iterator[Rows]:
-    """The rows of a leaf, as many at once as a task may hold."""
+def _grouped(job: TrainJob, sources: Sequence[Source]) -> Iterator[Rows]:
+    """The rows of leaves, as many at once as a task may hold."""
     pending: list[Rows] = []
     held = 0
-    for part in read_leaf(job, source):
+    for _, part in read_leaves(job, sources):
         if pending and held + len(part.number) > job.piece_rows:
             yield join_rows(pending)
             pending, held = [], 0

@@ -59,7 +59,7 @@ def _standing(file: Path, limit_seconds: float) -> dict[str, Any] | None:
     """A result that another try would not better."""
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     if found.get("status") == "time limit":
         return found if found.get("limit_seconds", 0) >= limit_seconds else None

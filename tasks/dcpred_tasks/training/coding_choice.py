@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.scaling import fit_scaling
 from dcpred_tasks.training.labelled_rows import distinct_rows
+from dcpred_tasks.training.solvers import solve_positive
 
 FEWEST_ROWS = 40  # distinct rows that it takes to decide
 # Rows that train a machine and rows that judge it, at most: for the decision, and while sets of features are
@@ -60,7 +60,7 @@ def held_out_residuals(
         for ridge in ridges:
             A = K[:n].astype(ACC_DTYPE)
             A[np.diag_indices(n)] += ridge / weight[:n]
-            beta = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), target[:n])
+            beta = solve_positive(A, target[:n], lower=False)
             tried.append(K[n:] @ beta.astype(MODEL_DTYPE) - target[n:])
     return min(tried, key=lambda residuals: float(held_out_losses(residuals, weight[n:]).mean()))
 

@@ -14,7 +14,7 @@ from dcpred_tasks.model.compact_model import Reference
 from dcpred_tasks.model.kernel_families import BY_NAME, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.moments import feature_reference
-from dcpred_tasks.model.scaling import LEARNED, Scaling, fit_scaling
+from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, fit_scaling
 from dcpred_tasks.training.gaps import choose_columns
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.learned_columns import learn_columns
@@ -70,9 +70,14 @@ def divide(
 ) -> Division:
     """The tree and the kernels in scaled features."""
     rows = scaling(sample)
-    n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
+    n_leaves = first_leaves(survey.n_used, settings)
     root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
     return Division(scaling, root, _kernels(rows, weight, settings), feature_reference(scaling, sample))
+
+
+def first_leaves(n_rows: int, settings: Settings) -> int:
+    """The leaves that the first tree is to have."""
+    return settings.n_leaves or min(max(n_rows // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
 
 
 def check_scaled(scaling: Scaling, survey: Survey) -> None:
@@ -108,9 +113,15 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
 def _scale(rows: SingleArray, weight: FloatArray) -> float:
     if not rows.size:
         return 1.0
-    moments = [
-        np.average(rows.astype(np.float64) ** power, axis=0, weights=weight).mean() for power in (1, 2)
-    ]
+    n_columns = rows.shape[1]
+    # Never one column of several: of one NumPy sums numbers in pairs.
+    parts = np.array_split(np.arange(n_columns), max(min(n_columns // 2, rows.size // STRIP_NUMBERS), 1))
+
+    def means(power: int) -> FloatArray:
+        own = (rows[:, part[0] : part[-1] + 1].astype(np.float64) ** power for part in parts)
+        return np.concatenate([np.average(one, axis=0, weights=weight) for one in own])
+
+    moments = [means(power).mean() for power in (1, 2)]
     variance = float(moments[1] - moments[0] ** 2)
     return 1.0 / (rows.shape[1] * variance) if variance > 1e-12 * moments[1] else 1.0
 

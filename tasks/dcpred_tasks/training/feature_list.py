@@ -28,9 +28,9 @@ def listed(value: object, setting: str) -> str:
             return value
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise SettingsError(
-                f"{setting} was set to {value}, which is no list in JSON; write it as"
+                f"{setting} was set to {str(value)[:80]}, which is no list in JSON; write it as"
                 ' ["soil", 7], with names in double quotes, or as soil,7'
             ) from None
     if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):

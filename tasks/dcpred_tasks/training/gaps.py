@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.model.coding import Coding, coded_columns
+from dcpred_tasks.model.scaling import column_sums, row_strips
 from dcpred_tasks.training.categories import choose_codes, most_frequent
 from dcpred_tasks.training.feature_list import as_text, numbers
 from dcpred_tasks.training.gap_choice import worth_indicating
@@ -92,10 +93,18 @@ def middle_values(sample: NDArray[np.generic], weight: FloatArray, survey: Surve
     middle of all its values where the sample has none, and 0 where there are none at all.
     """
     rows = np.ascontiguousarray(sample)  # The order in memory decides how sums are rounded.
-    there = ~np.isnan(rows) if rows.dtype.kind == "f" else np.ones(rows.shape, bool)
-    total = (weight[:, None] * there).sum(axis=0)
     low, high = survey.minimum / 2, survey.maximum / 2  # No difference of halves overflows.
-    # A constant feature stays one: differences from its least value are exactly 0.
-    moved = np.where(there, weight[:, None] * (rows.astype(ACC_DTYPE) / 2 - low), 0.0).sum(axis=0)
-    mean = np.where(total > 0, low + moved / np.where(total > 0, total, 1.0), (low + high) / 2)
+    strips = row_strips(*rows.shape)
+
+    def there(strip: slice) -> NDArray[np.bool_]:
+        return ~np.isnan(rows[strip]) if rows.dtype.kind == "f" else np.ones(rows[strip].shape, bool)
+
+    def moved(strip: slice) -> FloatArray:
+        """A constant feature stays one: differences from its least value are exactly 0."""
+        from_least = rows[strip].astype(ACC_DTYPE) / 2 - low
+        return np.where(there(strip), weight[strip, None] * from_least, 0.0)
+
+    total = column_sums(weight[strip, None] * there(strip) for strip in strips)
+    sums = column_sums(moved(strip) for strip in strips)
+    mean = np.where(total > 0, low + sums / np.where(total > 0, total, 1.0), (low + high) / 2)
     return np.where(np.isnan(mean), 0.0, np.clip(2 * mean, survey.minimum, survey.maximum))

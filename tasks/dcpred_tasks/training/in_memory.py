@@ -26,7 +26,7 @@ from dcpred_tasks.training.held_out import (
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, Split, balance, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
-from dcpred_tasks.training.sampling import drawn, thinned
+from dcpred_tasks.training.sampling import drawn, sampled_rows, thinned
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
@@ -64,7 +64,7 @@ def train_rows(
     """
     with one_thread():  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
-        seen = drawn(numbers, len(X), settings.sample_rows, settings.seed)
+        seen = drawn(numbers, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
         with watch("learning the scaling and the tree", None, ""):
             sample = X[seen]
             scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)

@@ -49,5 +49,6 @@ def distinct_rows(
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
     mean = total / np.bincount(group)
     order = np.argsort(first)  # the order of the sample, and not that of the rows' bytes
-    rows = LabelledRows(U[first[order]], y[order], np.maximum(mean[order] / mean.mean(), 1e-6))
-    return rows, first[order]
+    kept = first[order]
+    own = U if len(kept) == len(U) else U[kept]
+    return LabelledRows(own, y[order], np.maximum(mean[order] / mean.mean(), 1e-6)), kept

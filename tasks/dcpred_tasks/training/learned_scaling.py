@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.coding import Coding
-from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
+from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling, row_strips
 from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 from dcpred_tasks.training.nearest_rows import neighbours, squared_distances
 
@@ -133,13 +133,17 @@ def learn_metric(
     unit = bases["standard"]
     if coding is None:
         varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
-        U = Scaling(unit.shift[varies], unit.factor[varies])(sample[:, varies])
+        own = Scaling(unit.shift[varies], unit.factor[varies])
+        U = np.empty((len(sample), len(own.shift)), MODEL_DTYPE)
+        for strip in row_strips(*sample.shape):
+            U[strip] = own.exact(sample[strip][:, varies])
     else:
         U = unit(sample)
         minimum, maximum = coding.limits(minimum, maximum)
         varies = (U.min(axis=0) < U.max(axis=0)) & (minimum < maximum)
-        U = U[:, varies]
+        U = U if varies.all() else U[:, varies]
     rows, _ = distinct_rows(U, target, weight, task)
+    del U
     if len(rows.y) < FEWEST_ROWS or np.ptp(rows.y) == 0:
         return _untold(unit, varies)
     repetitions = int(np.clip(REPEATED_NUMBERS // rows.U.size, 1, REPETITIONS))

@@ -69,13 +69,9 @@ def check_machine(settings: Any, defaults: Mapping[str, object]) -> None:
             )
 
 
-def check_compact(settings: Any, defaults: Mapping[str, object]) -> None:
-    """Raise SettingsError where a compact model cannot be what is asked for. Near the local machines there
-    are no products, unless some are asked for, which is refused.
-    """
+def check_compact(settings: Any) -> None:
+    """Raise SettingsError where a compact model cannot be what is asked for."""
     if settings.loss == DISTANCE:
-        if settings.products == defaults["products"]:
-            object.__setattr__(settings, "products", 0)
         _check_distance(settings)
     _check_triangle(settings)
 

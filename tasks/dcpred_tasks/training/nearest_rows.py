@@ -47,9 +47,12 @@ def squared_distances(A: SingleArray, pool: SingleArray, near: IntArray, w: Floa
     """Squared distances (m, k), summed of differences: |a|² − 2a·b + |b|² cancels between neighbours."""
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
-    Q, B = pool[:, used] * s, A[:, used] * s
+    B = A[:, used] * s
     D = np.empty(near.shape, MODEL_DTYPE)
     for at in range(0, len(A), BATCH_ROWS):
         part = slice(at, at + BATCH_ROWS)
-        D[part] = np.square(Q[near[part]] - B[part, None]).sum(axis=2)
+        rows = np.take(pool[near[part]], used, axis=2)
+        rows *= s
+        rows -= B[part, None]
+        D[part] = np.square(rows, out=rows).sum(axis=2)
     return D

@@ -300,7 +300,7 @@ def _lowest(objective: Objective, steps: int) -> FloatArray:
 
 def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
     """θ after so many passes over the rows in random order, by Adam (Kingma and Ba, 2015), whose steps fall
-    to 0 in the second half.
+    to 0 in the second half; the start where that is no higher, since no single step is checked.
     """
     rng = np.random.default_rng(seed)
     n, d = objective.X.shape
@@ -318,4 +318,5 @@ def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatA
         square += (1 - SQUARE_DECAY) * (gradient * gradient - square)
         rate = min(1.0, 2.0 * (1.0 - step / total)) / (1 - MEAN_DECAY**step)
         theta -= rate * rates * mean / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + TINY)
-    return theta if np.isfinite(theta).all() else objective.origin
+    # NaN compares as not lower, too.
+    return theta if objective(theta)[0] < objective(objective.origin)[0] else objective.origin

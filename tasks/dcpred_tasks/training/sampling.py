@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import IntArray
 
+SAMPLE_NUMBERS = 2**28  # of a sample at most: 1 GiB of float32
+LEAST_SAMPLE_ROWS = 16
+
 
 def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
     """A well-mixed 64-bit value for each row number (SplitMix64 of Steele, Lea and Flood, 2014)."""
@@ -16,6 +19,11 @@ def row_hash(rows: IntArray, seed: int) -> NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
+
+
+def sampled_rows(sample_rows: int, n_features: int) -> int:
+    """Rows of the sample that scaling and tree are learned from: so many, or fewer of wide rows."""
+    return min(sample_rows, max(SAMPLE_NUMBERS // max(n_features, 1), LEAST_SAMPLE_ROWS))
 
 
 def drawn(rows: IntArray, n_rows: int, size: float, seed: int) -> NDArray[np.bool_]:

@@ -80,7 +80,12 @@ class Settings:
     )
     min_leaf_rows: int = setting(30, "A leaf with fewer rows is merged.", low=1, high=10**6, unit="rows")
     sample_rows: int = setting(
-        100_000, "Rows that the scaling and the tree are learned from.", low=16, high=10**8, unit="rows"
+        100_000,
+        "Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they"
+        " take 1 GiB as float32.",
+        low=16,
+        high=10**8,
+        unit="rows",
     )
     # local kernel machines
     local_rows: int = setting(
@@ -272,20 +277,20 @@ class Settings:
                     f"{name} was set to {value!r}, but it must be {range_in_words(low, high)}"
                 )
         for name in ("guide", "loss", "refine_epochs", "leaf_scaling"):
-            if getattr(self, name) != _DEFAULTS[name] and not self.refine:
+            if getattr(self, name) != DEFAULTS[name] and not self.refine:
                 raise SettingsError(
                     f"{name} was set to {getattr(self, name)!r}, but refine is false, and nothing else uses"
                     f" it; leave out {name}, or set refine to true"
                 )
-        check_machine(self, _DEFAULTS)
+        check_machine(self, DEFAULTS)
         for name in of_other_task(self.task):
-            if getattr(self, name) != _DEFAULTS[name]:
+            if getattr(self, name) != DEFAULTS[name]:
                 other = TASKS[1 - TASKS.index(self.task)]
                 raise SettingsError(
                     f"{name} was set to {getattr(self, name)!r}, but the task is {self.task}, and only"
                     f" {other} uses it; leave out {name}, or set task to {other}"
                 )
-        check_compact(self, _DEFAULTS)
+        check_compact(self)
         if self.min_leaf_rows > self.max_leaf_rows:
             raise SettingsError(
                 f"min_leaf_rows is {self.min_leaf_rows:,}, but max_leaf_rows is {self.max_leaf_rows:,}; "
@@ -322,12 +327,13 @@ _RANGES: dict[str, tuple[float, float]] = {
     f.name: f.metadata["range"] for f in fields(Settings) if f.metadata["range"] and f.name != "gamma"
 }
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
-_DEFAULTS: dict[str, object] = {f.name: f.default for f in fields(Settings)}
+DEFAULTS: dict[str, object] = {f.name: f.default for f in fields(Settings)}
 _TYPES: dict[str, type] = {f.name: type(f.default) for f in fields(Settings)}
 
 
 def make_settings(values: dict[str, object]) -> Settings:
     """Settings from names and values, which may be text (of the command line) or typed (of TOML or Python).
+    With loss=distance there are no products unless they are named, which raises.
 
     Raises SettingsError for an unknown name, with the nearest known one, and for a value of the wrong type.
     """
@@ -337,14 +343,17 @@ def make_settings(values: dict[str, object]) -> Settings:
                 f"there is no setting {name!r}{_nearest(name, SETTING_NAMES)}; the settings are"
                 f" {', '.join(SETTING_NAMES)}"
             )
-    return Settings(**{name: _typed(name, value) for name, value in values.items()})  # type: ignore[arg-type]
+    typed = {name: _typed(name, value) for name, value in values.items()}
+    if typed.get("loss") == DISTANCE:
+        typed.setdefault("products", 0)
+    return Settings(**typed)  # type: ignore[arg-type]
 
 
 def settings_dict(settings: Settings) -> dict[str, object]:
     """Names and values. Those of LATER are left out at their defaults, so that models and trainings without
     them have the hashes that they had before there were these settings.
     """
-    return {n: v for n, v in asdict(settings).items() if n not in LATER or v != _DEFAULTS[n]}
+    return {n: v for n, v in asdict(settings).items() if n not in LATER or v != DEFAULTS[n]}
 
 
 def _typed(name: str, value: object) -> object:

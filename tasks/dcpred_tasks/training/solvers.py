@@ -71,7 +71,7 @@ def kernel_ridge(G: FloatArray, target: FloatArray, weight: FloatArray, ridge: f
     mean = float(np.average(target, weights=weight))
     A = G.copy()
     A[np.diag_indices_from(A)] += ridge / weight
-    dual = _solve_positive(A, target - mean)
+    dual = solve_positive(A, target - mean)
     return DualSolution(dual[:, None], np.array([mean]))
 
 
@@ -98,7 +98,7 @@ def linear_svm(Z: FloatArray, sign: FloatArray, weight: FloatArray, C: float) ->
         gradient = penalty * theta - Aa.T @ (ca * margin[active] * sign[active])
         H = (Aa * ca[:, None]).T @ Aa
         H[np.diag_indices(r + 1)] += penalty
-        step = -_solve_positive(H, gradient)
+        step = -solve_positive(H, gradient)
         along = sign * (A @ step)
         length = 1.0
         while True:
@@ -126,7 +126,7 @@ def linear_ridge(
     mean = float(np.average(target, weights=weight))
     H = (Z * weight[:, None]).T @ Z
     H[np.diag_indices_from(H)] += ridge
-    return _solve_positive(H, Z.T @ (weight * (target - mean))), mean
+    return solve_positive(H, Z.T @ (weight * (target - mean))), mean
 
 
 def joint_ridge(
@@ -146,14 +146,17 @@ def joint_ridge(
         R = R + A.T @ (weight[part, None] * target[part])
     system, right = np.asarray(H), np.asarray(R)
     system[np.diag_indices_from(system)] += np.append(np.full(len(system) - 1, ridge), 1e-12)
-    solution = _solve_positive(system, right)
+    solution = solve_positive(system, right)
     return solution[:-1], solution[-1]
 
 
-def _solve_positive(A: FloatArray, b: NDArray[np.float64]) -> FloatArray:
-    """A⁻¹ b for a symmetric matrix that is positive definite up to rounding."""
+def solve_positive(A: FloatArray, b: NDArray[np.float64], lower: bool = True) -> FloatArray:
+    """A⁻¹ b for a symmetric matrix that is positive definite up to rounding. `lower` says which triangle is
+    factored, which decides how the solution is rounded.
+    """
     try:
-        solution: FloatArray = cho_solve(cho_factor(A, lower=True, check_finite=False), b, check_finite=False)
+        factor = cho_factor(A, lower=lower, check_finite=False)
+        solution: FloatArray = cho_solve(factor, b, check_finite=False)
     except LinAlgError:  # Rounding took the smallest eigenvalue below zero.
         solution = np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], np.float64)
     return solution

@@ -94,7 +94,7 @@ def _check_features(X: NDArray[np.generic], first_row: int, missing: str) -> Non
     """Raise DataError for infinity, and for NaN where no row may have a gap."""
     if X.dtype.kind != "f":
         return
-    # The largest float32 is the limit: scaled rows are kept in single precision.
+    # Whether scaled rows fit single precision is known once there is a scaling (`division.check_scaled`).
     bad = ~np.isfinite(X)
     if missing != "refuse":
         bad &= ~np.isnan(X)
@@ -142,22 +142,25 @@ def _check_number_of_classes(n_classes: int) -> None:
 
 
 def merge_surveys(parts: Iterable[Survey]) -> Survey:
-    """The survey of all rows from those of consecutive blocks."""
-    parts = list(parts)
-    classes = np.unique(np.concatenate([p.classes for p in parts]))
-    weights = np.zeros(len(classes))
+    """The survey of all rows from those of consecutive blocks, of which one at a time is held."""
+    parts = iter(parts)
+    whole = next(parts)
     for part in parts:
+        classes = np.union1d(whole.classes, part.classes)
+        weights = np.zeros(len(classes))
+        weights[np.searchsorted(classes, whole.classes)] = whole.class_weights
         weights[np.searchsorted(classes, part.classes)] += part.class_weights
-    return Survey(
-        n_rows=sum(p.n_rows for p in parts),
-        n_used=sum(p.n_used for p in parts),
-        minimum=np.fmin.reduce([p.minimum for p in parts]),
-        maximum=np.fmax.reduce([p.maximum for p in parts]),
-        gaps=np.sum([p.gaps for p in parts], axis=0),
-        classes=classes,
-        class_weights=weights,
-        rows=sum(p.rows for p in parts) % 2**64,
-    )
+        whole = Survey(
+            n_rows=whole.n_rows + part.n_rows,
+            n_used=whole.n_used + part.n_used,
+            minimum=np.fmin(whole.minimum, part.minimum),
+            maximum=np.fmax(whole.maximum, part.maximum),
+            gaps=whole.gaps + part.gaps,
+            classes=classes,
+            class_weights=weights,
+            rows=(whole.rows + part.rows) % 2**64,
+        )
+    return whole
 
 
 def check_survey(survey: Survey, task: str, names: Sequence[object] | None = None) -> None:

@@ -79,6 +79,23 @@ def try_leaf(
     return [_try(rest, judged, settings, n_outputs, seed, shared) for settings in tries]
 
 
+# Settings that neither `local_machine` nor, beside it, `pick_landmarks` reads, and that decide nothing about
+# the rows of a trial. Whatever is not listed here is part of a key, so that a new setting is, too.
+NOT_OF_LANDMARKS = frozenset(
+    (
+        *("products", "triangle", "triangle_bound", "nystrom_rows", "head_gamma", "head_C", "head_ridge"),
+        *("refine_steps", "refine_epochs", "loss", "refine_ridge", "guide", "leaf_scaling"),
+        *("keep_support_vectors", "calibrate"),
+    )
+)
+NOT_OF_MACHINES = NOT_OF_LANDMARKS | {"landmarks", "landmark_floor", "halo_weight", "refine"}
+
+
+def _relevant(settings: Settings, irrelevant: frozenset[str]) -> tuple[object, ...]:
+    """The values of all settings but those."""
+    return tuple(getattr(settings, f.name) for f in fields(settings) if f.name not in irrelevant)
+
+
 @dataclass(frozen=True)
 class _Shared:
     """What tries that agree on it have in common."""
@@ -91,7 +108,7 @@ class _Shared:
 
         def pick(*asked: Any) -> SingleArray:
             settings: Settings = asked[3]
-            key = (*machine, settings.landmarks, settings.landmark_floor, settings.halo_weight)
+            key = (machine, _relevant(settings, NOT_OF_LANDMARKS))
             if key not in self.landmarks:
                 self.landmarks[key] = pick_landmarks(*asked)
             return self.landmarks[key]
@@ -147,7 +164,7 @@ def _try(
         gamma = float(settings.gamma)
         local_kernel = Kernel(settings.kernel, gamma, settings.degree, settings.coef0)
         kernels = Kernels(local_kernel, replace(local_kernel, gamma=settings.head_gamma or gamma))
-        key = (settings.overlap, gamma, settings.C, settings.ridge, settings.local_rows)
+        key = _relevant(settings, NOT_OF_MACHINES)
         if key not in shared.machines:
             rows = LeafRows(near.X, near.target, near.weight, near.rank > 0, n_outputs, settings.task)
             shared.machines[key] = rows, local_machine(rows, local_kernel, settings)
