@@ -88,6 +88,25 @@ def test_cost_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
             assert ratio == pytest.approx(landmarks / 20)
 
 
+def test_the_unit_of_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of its own, on which a look takes a millisecond: the least of all rounds, per row."""
+    clock = SimpleNamespace(now=0.0, looks=0)
+
+    def thread_time() -> float:
+        clock.looks += 1
+        clock.now += 1e-3 * (3 if clock.looks % 5 == 0 else 1)
+        return clock.now
+
+    monkeypatch.setattr(measured, "time", SimpleNamespace(thread_time=thread_time))
+    measured.measured_linear_ns.cache_clear()
+    loops = 20  # what LOOP_SECONDS have room for
+    assert measured.measured_linear_ns(7, stream_bytes=32 * 1_000) == pytest.approx(1e6 / loops / 1_000)
+    looks = clock.looks
+    measured.measured_linear_ns(7, stream_bytes=32 * 1_000)
+    assert clock.looks == looks
+    measured.measured_linear_ns.cache_clear()
+
+
 def test_a_linear_prediction_reads_rows_that_start_on_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of features; the model reads the rows as they are, and the filling changes no
     prediction.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -229,6 +230,29 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
     assert "Probabilities" in titles(found)
     assert "Reliability" in found.texts["h3"]
     assert f"{told['log_loss']:.4g}" in found.texts["dd"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("a.json", "dcpred.reports.evaluation_page.class_sections"),
+        ("model", "dcpred.reports.model_page.settings_section"),
+        ("out", "dcpred.reports.run_page.labels"),
+    ],
+)
+@pytest.mark.parametrize("error", [TypeError, KeyError, ZeroDivisionError])
+def test_a_bug_of_ours_is_not_blamed_on_the_data(
+    made: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    name: str,
+    error: type[Exception],
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(EVALUATED["two classes"]))
+    monkeypatch.setattr(name, Mock(side_effect=error("a bug")))
+    with pytest.raises(error, match="a bug"):
+        report(tmp_path / place if place == "a.json" else made("two classes") / place)
 
 
 def spoiled(told: Any, path: list[int], value: Any) -> Any:
