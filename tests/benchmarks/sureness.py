@@ -4,7 +4,7 @@
 
 Settings are those of paper.py and, for other sets, plain ones; covtype has 60,000 of its rows. *Before* are
 probabilities of decision values as they are: σ of two classes, softmax of several. The calibration error is
-that of 15 bins (dcpred.evaluation.probabilities). Beside intervals whose width is that of their leaf stand
+that of 15 bins (dcpred_tasks.evaluation.measures). Beside intervals whose width is that of their leaf stand
 those of one width, conformal as well. Novelty is told by the share of rows that are beyond 0.95: of test
 rows, of test rows with noise of one standard deviation in each feature, and of rows drawn evenly from the
 box of the training rows. Seconds are processor time of training in memory, on one thread, without and with.
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from sets import DataSet, Split
 
 from dcpred.cost.measured import measure_call
-from dcpred.evaluation.measures import Measures
 from dcpred_tasks.dtypes import SingleArray, Status
+from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.scoring.decided import decide
@@ -83,7 +83,7 @@ class Trained:
         rows = decide(model, self.split.X_test)
         good = rows.status == Status.OK
         found = Measures(model)
-        found.add(rows.decision[good], self.target(self.split.y_test)[good], rows.leaf[good])
+        found.add(model, rows.decision[good], self.target(self.split.y_test)[good], rows.leaf[good])
         return found.as_dict()
 
     def new(self, model: Model) -> list[str]:

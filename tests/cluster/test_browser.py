@@ -14,12 +14,12 @@ import pytest
 from dcpred.comparison.compare import CompareReport, Result
 from dcpred.comparison.page import comparison_page
 from dcpred.comparison.systems import every_system
-from dcpred.evaluation.measures import Measures
 from dcpred.pages.page import Page, Report, render
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.model_artifact import write_model
+from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Reference, class_numbers
 from support.browser import Browser, browser, chromium
@@ -73,7 +73,7 @@ def evaluated(model: compact_model.Model, rng: np.random.Generator) -> dict[str,
             rng.random(500) < 0.8, class_numbers(decision), rng.integers(0, len(model.classes), 500)
         )
     found = Measures(model)
-    found.add(decision, target, leaves)
+    found.add(model, decision, target, leaves)
     return {"model": LONG, "data": "X", "n_samples": 500, "n_bad": 0, "task": model.task, **found.as_dict()}
 
 

@@ -20,6 +20,7 @@ from dcpred.execution.workers import InlineWorkers, connect
 from dcpred.scoring import blocks
 from dcpred.scoring.score import score
 from dcpred.training.train import train
+from dcpred_tasks.task_bodies import evaluate_block
 from dcpred_tasks.task_bodies.score_block import load_engine
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
@@ -89,7 +90,7 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(evaluation, "is_compiled", lambda: False)
     say = Recorder()
     said_before: list[list[str]] = []
-    monkeypatch.setattr(evaluation, "warm_up", lambda _: said_before.append(list(say.told)))
+    monkeypatch.setattr(evaluate_block, "warm_up", lambda _: said_before.append(list(say.told)))
     evaluate(model, f"{data}/X", f"{data}/y", cost=False, say=say)
     assert [told[-1] for told in said_before] == [COMPILING], (
         "the engine is loaded in this step, and in none that is counted"

@@ -1,36 +1,48 @@
 """Numbers of an evaluation are those of scikit-learn, or of their plain definition, however rows are cut."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics
 
 from dcpred.cli import main
 from dcpred.cli.evaluation_rendering import evaluated
-from dcpred.evaluation import class_measures, measures, value_measures
-from dcpred.evaluation.class_measures import ClassMeasures
-from dcpred.evaluation.counted_values import CountedValues, quantiles
-from dcpred.evaluation.curves import POINTS, curves
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.evaluation.measures import Measures
-from dcpred.evaluation.probabilities import BINS, ProbabilityMeasures
-from dcpred.evaluation.value_measures import ValueMeasures
-from dcpred_tasks.artifacts.model_artifact import write_model
-from dcpred_tasks.errors import DataError
+from dcpred.execution.workers import InlineWorkers
+from dcpred.reports.report import report
+from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
+from dcpred_tasks.errors import DataError, IncompleteError
+from dcpred_tasks.evaluation import measures
+from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles
+from dcpred_tasks.evaluation.measures import (
+    BINS,
+    POINTS,
+    ClassMeasures,
+    Measures,
+    ProbabilityMeasures,
+    ValueMeasures,
+    curves,
+)
+from dcpred_tasks.guard import Failure
 from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.class_codes import class_codes, class_positions
 from dcpred_tasks.model.compact_model import Model, class_numbers
+from dcpred_tasks.storage.zarr_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
 
 SINGLE = st.floats(width=32, allow_nan=False)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def cut(n: int, seed: int, parts: int = 4) -> list[slice]:
@@ -49,8 +61,8 @@ def test_values_are_counted_exactly_while_they_are_few(rows: list[tuple[float, i
     for piece in cut(len(rows), seed):
         found.add(values[piece], kinds[piece])
     assert found.resolution == 0.0
-    limits = np.finfo(np.float32).min, np.finfo(np.float32).max
-    bounded = np.clip(values, *limits)
+    limits = np.finfo(np.float64).min, np.finfo(np.float64).max
+    bounded = np.clip(values.astype(np.float64), *limits)
     expected = np.unique(bounded + 0.0)
     np.testing.assert_array_equal(found.values, expected)
     for kind in range(3):
@@ -71,9 +83,9 @@ def test_many_values_are_counted_in_bins(seed: int, most: int, scale: float) -> 
     told = found.values
     assert (np.diff(told) >= 0).all()
     again = np.repeat(told, found.counts[:, 0])
-    if found.shift < 23:
+    if found.shift < 52:
         off = np.abs(again - np.sort(values))
-        assert (off <= found.resolution * np.maximum(np.abs(np.sort(values)), 2.0**-126)).all()
+        assert (off <= found.resolution * np.maximum(np.abs(np.sort(values)), 2.0**-1022)).all()
 
 
 @given(st.lists(SINGLE, min_size=1, max_size=50), st.lists(st.floats(0.001, 1), min_size=1, max_size=5))
@@ -162,7 +174,7 @@ def test_curves_of_many_thresholds_keep_their_shape() -> None:
 
 def test_areas_of_many_rows_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a few hundred bins to the third digit."""
-    monkeypatch.setattr(class_measures, "COUNTED", 600)
+    monkeypatch.setattr(measures, "COUNTED_SCORES", 600)
     decision, target = scored(20_000, 2, 1, 7)
     found = ClassMeasures(model_of(2))
     for piece in cut(20_000, 2, 7):
@@ -196,7 +208,7 @@ def test_classes_without_rows() -> None:
 
 def test_many_classes_need_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MATRIX_CLASSES", "CURVE_CLASSES", "PAIR_CLASSES"):
-        monkeypatch.setattr(class_measures, name, 4)
+        monkeypatch.setattr(measures, name, 4)
     decision, target = scored(100, 5, 0, 7)
     found = ClassMeasures(model_of(5))
     found.add(decision, target)
@@ -236,7 +248,7 @@ def test_probabilities(n_classes: int) -> None:
 def test_a_model_without_probabilities_is_not_judged_by_them() -> None:
     decision, target = scored(50, 2, 0, 7)
     found = Measures(model_of(2))
-    found.add(decision, target)
+    found.add(model_of(2), decision, target)
     assert "log_loss" not in found.as_dict()
 
 
@@ -247,10 +259,11 @@ def test_a_model_with_probabilities_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measures, "class_probabilities", logistic)
     decision, target = scored(200, 2, 0, 7)
-    found = Measures(model_of(2))
-    found.add(decision, target)
+    model = model_of(2)
+    found = Measures(model)
+    found.add(model, decision, target)
     told = found.as_dict()
-    assert told["log_loss"] == pytest.approx(metrics.log_loss(target, logistic(found.model, decision)))
+    assert told["log_loss"] == pytest.approx(metrics.log_loss(target, logistic(model, decision)))
     assert {"calibration_error", "reliability"} <= {*told}
 
 
@@ -304,7 +317,7 @@ def test_residuals_of_a_range_of_predictions_are_its_own() -> None:
 
 
 def test_numbers_that_are_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_measures, "COUNTED", 4)
+    monkeypatch.setattr(measures, "COUNTED_RESIDUALS", 4)
     model = random_model(0, task="regression")
     found = ValueMeasures(replace(model, bounds=np.empty((model.n_leaves, 0))))
     found.add(np.ones((3, 1)), np.ones(3))
@@ -312,6 +325,69 @@ def test_numbers_that_are_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (told["rmse"], told["r2"], told["mae"]) == (0, None, 0)
     assert told["residual_histogram"] == {"edges": [0.0, 0.0], "rows": [3]}
     json.dumps(told, allow_nan=False)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(FINITE, st.floats(-1e37, 1e37)),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(0, 99),
+)
+def test_numbers_of_any_size_are_judged_exactly(rows: list[tuple[float, float]], seed: int) -> None:
+    """As fractions, which neither overflow nor round, do it."""
+    target, predicted = (np.array(column) for column in zip(*rows, strict=True))
+    model = random_model(0, task="regression")
+    found = ValueMeasures(replace(model, bounds=np.array([[-1e37, 1e37]] * model.n_leaves)))
+    for piece in cut(len(rows), seed):
+        found.add(predicted[piece, None], target[piece])
+    told, n = found.as_dict(), len(rows)
+    exact = [Fraction(t) for t in target.tolist()]
+    # Residuals themselves are float64.
+    off = [Fraction(r) for r in np.clip(target - predicted, -LARGEST, LARGEST).tolist()]
+    squares, spread = sum(r * r for r in off), sum((t - sum(exact) / n) ** 2 for t in exact)
+    mean_square = Fraction(told["rmse"]) ** 2
+    assert abs(mean_square * n - squares) <= squares / 10**12 + Fraction(2) ** -2140
+    assert told["mae"] == pytest.approx(float(sum(map(abs, off)) / n), rel=1e-12, abs=1e-300)
+    if max(map(abs, exact)) ** 2 < 10**6 * spread:
+        assert told["r2"] == pytest.approx(as_float(1 - squares / spread))
+    middle = np.quantile(np.clip(target - predicted, -LARGEST, LARGEST), 0.5, method="inverted_cdf")
+    assert told["residual_quantiles"]["0.5"] == middle
+
+
+@given(st.lists(FINITE, min_size=1, max_size=40), st.integers(0, 99))
+def test_sums_do_not_depend_on_the_division(values: list[float], seed: int) -> None:
+    """Parts that are one row each are added exactly, in any order."""
+    whole, parts = ExactSums(), ExactSums()
+    for value in values:
+        whole.add(np.array([value]))
+    for at in np.random.default_rng(seed).permutation(len(values)):
+        part = ExactSums()
+        part.add(np.array([values[at]]))
+        parts.merge(part)
+    assert whole.total == parts.total == sum(map(Fraction, values))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(2, 9))
+def test_counts_do_not_depend_on_the_division(seed: int, most: int, parts: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, kinds = rng.normal(size=200) * 10.0 ** rng.integers(-8, 8, 200), rng.integers(0, 3, 200)
+    whole, merged = CountedValues(3, most), CountedValues(3, most)
+    whole.add(values, kinds)
+    pieces = cut(200, seed, parts)
+    for i in rng.permutation(len(pieces)):
+        part = CountedValues(3, most)
+        part.add(values[pieces[i]], kinds[pieces[i]])
+        merged.merge(part)
+    assert (merged.shift, merged.keys.tolist()) == (whole.shift, whole.keys.tolist())
+    np.testing.assert_array_equal(merged.counts, whole.counts)
+    assert len(whole.keys) <= most
+    if whole.shift:
+        finer = CountedValues(3, 200)
+        finer.add(values, kinds)
+        assert len(np.unique(finer.keys >> np.uint64(whole.shift - 1))) > most, "no wider than they must be"
 
 
 # -- the command ---------------------------------------------------------------------------------------------
@@ -356,8 +432,9 @@ def test_leaves_are_told(made: Path) -> None:
 
 def test_many_classes_are_told_by_the_worst() -> None:
     decision, target = scored(900, 15, 0, 7)
-    found = Measures(model_of(15, tuple(f"class {i}" for i in range(15))))
-    found.add(decision, target)
+    model = model_of(15, tuple(f"class {i}" for i in range(15)))
+    found = Measures(model)
+    found.add(model, decision, target)
     said = evaluated({"n_samples": 900, "n_bad": 0, **found.as_dict()})
     assert "the 12 of 15 classes with the least recall" in said
     assert max(map(len, said.splitlines())) <= 80
@@ -374,7 +451,182 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     assert [round(float(word)) for word in said.splitlines()[-1].split()] == [4, 24, 49, 74, 94]
     y[3] = np.nan
     odd = make_group(tmp_path / "odd.zarr", X, y)
-    with pytest.raises(DataError, match="row 3 has the target nan, which no prediction can be compared with"):
+    with pytest.raises(DataError, match=r"row 3 of .* has no target, .* leave .* --drop-unlabelled"):
         evaluate(tmp_path / "model", f"{odd}/X", f"{odd}/y", cost=False)
     text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
     assert "name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
+
+
+# -- targets that are none, and other wrong data -------------------------------------------------------------
+
+
+def labelled(folder: Path, y: NDArray[Any], labels: list[str] | None = None) -> Path:
+    """Data of three classes with these targets, beside the model of `made`."""
+    X = np.asarray(open_array(f"{folder}/data.zarr/X")[: len(y)])
+    X[~np.isfinite(X)] = 0.0
+    return make_group(folder / f"{len(list(folder.iterdir()))}.zarr", X, y, labels=labels)
+
+
+@pytest.mark.parametrize("by", ["evaluate", "report", "train", "tune", "compare", "split"])
+def test_no_value_is_made_a_class(made: Path, by: str) -> None:
+    """Beside names of classes a target is their position; nothing is cut off, whoever reads it."""
+    y = np.arange(300) % 3.0
+    y[211] = 0.7
+    data = labelled(made, y, ["a", "b", "c"])
+    words = {
+        "evaluate": ["evaluate", made / "model", data],
+        "report": ["report", made / "model", "--out", made / "r.html", "--data", data],
+        "train": ["train", data, made / "m", "--set", "n_leaves=1", "--workers", "1"],
+        "tune": ["tune", data, made / "m", "--workers", "1"],
+        "compare": ["compare", data, "--out", made / "c"],
+        "split": ["split", data],
+    }[by]
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 3, result.output
+    said = " ".join(result.stderr.split())
+    assert "the value 0.7 in row 211, but its attribute `labels` names only the classes 0 to 2" in said
+
+
+@pytest.mark.parametrize("values", [[0, 0.7], [0, -1], [0, 3], [0.0, -0.5], [1, 2**64 - 1]])
+def test_values_that_are_no_position_of_a_name(values: list[float]) -> None:
+    given_values = np.array(values, np.uint64 if values[1] > 9 else None)
+    with pytest.raises(DataError, match=r"y has the value .* in row 12, but .* the classes 0 to 2"):
+        class_codes(given_values, 3, "y", 11)
+    with pytest.raises(DataError, match="in row 7,"):
+        class_codes(given_values, 3, "y", np.array([3, 7]))
+    assert class_codes(np.array([2.0, -0.0, True]), 3, "y").tolist() == [2, 0, 1]
+
+
+def test_classes_are_compared_exactly() -> None:
+    """Large whole numbers that differ in their last digit are two classes; 1.5 is not 1."""
+    large = 2**53
+    assert class_positions(np.array([large + 1, large, large + 2]), (large, large + 1)).tolist() == [1, 0, -1]
+    assert class_positions(np.array([2**63, 2**63 + 1], np.uint64), (2**63 + 1, -1)).tolist() == [-1, 0]
+    assert class_positions(np.array([1.0, 1.5, np.nan]), (1, 2)).tolist() == [0, -1, -1]
+    assert class_positions(np.array([44, 1], np.int8), (300, 44)).tolist() == [1, -1]
+    assert class_positions(np.array(["1", "a"]), (1, 2)).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("task", ["classes", "named classes", "numbers"])
+def test_rows_without_a_target(made: Path, tmp_path: Path, task: str) -> None:
+    """They are refused with their row, or left out where that is asked for."""
+    model: Path = made / "model"
+    names = [str(one) for one in open_artifact(model).model().classes]
+    y = np.arange(300) % 3.0
+    labels: list[str] | None = names
+    if task == "numbers":
+        model, labels = tmp_path / "numbers", None
+        write_model(model, random_model(5, task="regression"), {}, {})
+        y *= 1e200
+    elif task == "classes":
+        model, labels = tmp_path / "numbered", None
+        write_model(model, replace(random_model(5, n_outputs=3), classes=(0, 1, 2)), {}, {})
+    whole = labelled(made, y[:250], labels)
+    y[[17, 299]] = np.nan
+    y[250:] = np.nan
+    data = labelled(made, y, labels)
+    said = command(model, data, code=3)
+    assert "row 17 of" in " ".join(said.split())
+    assert "Traceback" not in said
+    found = json.loads(command(model, data, "--drop-unlabelled", "--json"))
+    assert (found["n_samples"], found["n_unlabelled"]) == (249, 51)
+    plain = json.loads(command(model, whole, "--json"))
+    assert plain["n_samples"] == 250
+    assert "51 more without a target" in command(model, data, "--drop-unlabelled")
+    empty = labelled(made, np.full(300, np.nan), labels)
+    assert "none of the 300 rows" in command(model, empty, "--drop-unlabelled", code=3)
+
+
+@pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200])
+def test_finite_targets_of_any_size(tmp_path: Path, size: float) -> None:
+    """A page is drawn of them, too."""
+    model = random_model(0, task="regression")
+    X = random_rows(model, 100, seed=0)
+    write_model(tmp_path / "model", model, {}, {})
+    y = np.where(np.arange(100) % 2, size, -size)
+    data = make_group(tmp_path / "data.zarr", X, y)
+    found = json.loads(command(tmp_path / "model", data, "--json"))
+    if size > 1:
+        assert found["rmse"] == pytest.approx(size)
+        assert found["mae"] == pytest.approx(size)
+        assert found["r2"] == pytest.approx(0.0, abs=1e-12)
+        assert found["residual_quantiles"]["0.75"] == pytest.approx(size)
+        assert found["leaves"]["error"] == pytest.approx([size] * len(found["leaves"]["error"]))
+    (tmp_path / "e.json").write_text(json.dumps(found))
+    assert "Residuals" in report(tmp_path / "e.json").html
+
+
+def test_figures_beyond_float64_are_named(tmp_path: Path) -> None:
+    """R² of predictions that are off by far more than targets differ."""
+    model = random_model(0, task="regression")
+    X = random_rows(model, 100, seed=0)
+    write_model(tmp_path / "model", model, {}, {})
+    y = np.where(np.arange(100) % 2, 1e-200, -1e-200)
+    data = make_group(tmp_path / "data.zarr", X, y)
+    result = CliRunner().invoke(main, ["evaluate", str(tmp_path / "model"), str(data), "--no-cost", "--json"])
+    assert json.loads(result.stdout)["r2"] is None
+    assert "r2 of" in result.stderr
+    assert "larger in size than any float64" in " ".join(result.stderr.split())
+
+
+def test_other_wrong_data_is_one_sentence(made: Path) -> None:
+    names = [str(one) for one in open_artifact(made / "model").model().classes]
+    one = CliRunner().invoke(
+        main, ["evaluate", str(made / "model"), str(labelled(made, np.ones(50, int), names)), "--no-cost"]
+    )
+    assert one.exit_code == 0
+    assert "there is no AUC; evaluate rows of all classes" in " ".join(one.stderr.split())
+    unseen = labelled(made, np.arange(50) % 4, [*names, "new"])
+    assert "row 3 of" in command(made / "model", unseen, code=3)
+    empty = make_group(made / "empty.zarr", np.zeros((0, 3)), np.zeros(0, int), labels=names)
+    assert "has no rows, so that there is nothing to evaluate" in " ".join(
+        command(made / "model", empty, code=3).split()
+    )
+    numbers = made / "numbers"
+    write_model(numbers, random_model(5, task="regression"), {}, {})
+    assert "which its attribute `labels` names" in " ".join(
+        command(numbers, labelled(made, np.arange(50) % 3, names), code=3).split()
+    )
+
+
+# -- blocks --------------------------------------------------------------------------------------------------
+
+
+class Shuffled(InlineWorkers):
+    """Results come in another order, as from several workers."""
+
+    def each(self, body: Any, tasks: Any) -> Any:
+        yield from reversed(list(super().each(body, tasks)))
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_the_order_of_blocks_changes_no_bit(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does an order in which every value has its own bin no more."""
+    for name in ("COUNTED_SCORES", "COUNTED_RESIDUALS"):
+        monkeypatch.setattr(measures, name, 50)
+    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 10)
+    model = random_model(5, n_outputs=3) if task == "classes" else random_model(5, task="regression")
+    X = random_rows(model, 400, seed=1)
+    write_model(tmp_path / "model", model, {}, {})
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 400)
+    if task == "numbers":
+        y = rng.normal(size=400) * 10.0 ** rng.integers(-9, 9, 400)
+    data = make_group(tmp_path / "data.zarr", X, y, chunk_rows=10)
+    asked = (tmp_path / "model", f"{data}/X", f"{data}/y")
+    here = evaluate(*asked, cost=False)
+    assert (here["auc_resolution"] if task == "classes" else here["residual_resolution"]) > 0
+    assert evaluate(*asked, lambda: nullcontext(Shuffled()), cost=False) == here
+
+
+def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
+    class Deadly(InlineWorkers):
+        def each(self, body: Any, tasks: Any) -> Any:
+            yield 0, Failure(MemoryError("none"), 3)
+
+    asked = (made / "model", f"{made}/data.zarr/X", f"{made}/data.zarr/y")
+    with pytest.raises(IncompleteError, match=r"3 workers died evaluating rows 0 to \d+ .*; start workers"):
+        evaluate(*asked, lambda: nullcontext(Deadly()), cost=False)

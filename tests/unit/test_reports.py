@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import dcpred
 from dcpred.cli import main
 from dcpred.cost.measured import Cost
+from dcpred.cost.predicted import predict_cost
 from dcpred.evaluation import evaluate as evaluating
-from dcpred.evaluation import measures
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.pages import charts
 from dcpred.pages.page import render
@@ -31,8 +31,10 @@ from dcpred.reports.report import report
 from dcpred.reports.run_parts import bin_quantiles
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
-from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
+from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.evaluation import measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Reference, class_numbers
 from dcpred_tasks.model.importances import known_importances
@@ -143,13 +145,16 @@ def test_a_model(made: Callable[[str], Path], kind: str) -> None:
 def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Cost(0.5, 0.1, 7.5, 0.4, 0.1, 4.0)
     monkeypatch.setattr(evaluating, "measure_cost", lambda *_: measured)
-    monkeypatch.setattr(evaluating.TrainedRows, "of", lambda _: Mock(known_share=lambda: 0.4))
+    monkeypatch.setattr(TrainedRows, "known_share", lambda _: 0.4)
+    monkeypatch.setattr(TrainedRows, "of", lambda _: TrainedRows(np.arange(3, dtype=np.uint64), 1.0))
     folder = made(kind)
     page = report(folder / "model", data=folder / "data.zarr").html
     found, told = checked(page), shown(page)
     numbers = evaluate(folder / "model", f"{folder}/data.zarr/X", f"{folder}/data.zarr/y", cost=False)
     assert "Where it is wrong" in titles(found)
-    assert "7.5" in found.texts["dd"], "the cost"
+    cost = predict_cost(read_model(folder / "model")).cost_ratio
+    facts = zip(found.texts["dt"], found.texts["dd"], strict=True)
+    assert {value for name, value in facts if "cost" in name} == {f"{cost:.3g}"}, "a page shows one cost"
     if kind == "numbers":
         assert "Residuals" in titles(found)
         assert f"{numbers['rmse']:.4g}" in found.texts["dd"]
@@ -225,6 +230,29 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
     assert "Probabilities" in titles(found)
     assert "Reliability" in found.texts["h3"]
     assert f"{told['log_loss']:.4g}" in found.texts["dd"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("a.json", "dcpred.reports.evaluation_page.class_sections"),
+        ("model", "dcpred.reports.model_page.settings_section"),
+        ("out", "dcpred.reports.run_page.labels"),
+    ],
+)
+@pytest.mark.parametrize("error", [TypeError, KeyError, ZeroDivisionError])
+def test_a_bug_of_ours_is_not_blamed_on_the_data(
+    made: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    name: str,
+    error: type[Exception],
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(EVALUATED["two classes"]))
+    monkeypatch.setattr(name, Mock(side_effect=error("a bug")))
+    with pytest.raises(error, match="a bug"):
+        report(tmp_path / place if place == "a.json" else made("two classes") / place)
 
 
 def spoiled(told: Any, path: list[int], value: Any) -> Any:

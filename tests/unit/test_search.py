@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dcpred.cost.predicted import PredictedCost
+from dcpred.tuning import tune as tuning
 from dcpred.tuning.forecast import relative_effort
-from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
+from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier, rounded_up
 from dcpred.tuning.search import _best, judged_unseen, near_machine, search
 from dcpred.tuning.tree_search import (
     LANDMARKS,
@@ -39,11 +40,12 @@ from dcpred.tuning.trial_plan import (
     tree_sizes,
     tries_whole,
 )
-from dcpred.tuning.tune import parse_budget
+from dcpred.tuning.tune import on_this_machine, parse_budget
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import UNSEEN_FOLD, Verdict
+from support.reporters import Recorder
 
 START = Settings(scaling="learned", overlap=3, C=16.0, n_leaves=16)
 
@@ -315,6 +317,21 @@ def test_a_scaling_replaces_the_standard_one_where_neighbours_tell_them_apart() 
     assert best_base({"none": 0.9, "standard": 0.44}, "regression") == ["none"]
     assert best_base({"learned": 0.5}, "regression") == []
     assert best_base({"none": 0.9, "learned": 0.5}, "regression") == ["none"]
+
+
+def test_a_time_is_compared_with_what_this_machine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which a linear prediction takes twice as long has room for half the cost."""
+    monkeypatch.setattr(tuning, "measured_linear_ns", lambda n_features: {8: 4.0, 54: 30.0}[n_features])
+    cost = PredictedCost(0.0, 0.0, 150.0, 0.0, 15.0)  # 10 linear predictions
+    say = Recorder()
+    here = on_this_machine(parse_budget("200ns"), 54, say)
+    assert parse_budget("200ns").allows(cost)
+    assert not here.allows(cost)
+    assert on_this_machine(parse_budget("0.3us"), 54, say).allows(cost)
+    assert on_this_machine(parse_budget("40ns"), 8, say).allows(cost)
+    assert str(here) == str(parse_budget("200ns")), "a search that was cut off goes on, whatever was measured"
+    assert "takes 30.0 ns on this machine, so that 200 ns are 6.7 of them" in say.told[0]
+    assert rounded_up(cost) == "10.1x"
 
 
 def test_budgets_are_read_and_refused() -> None:

@@ -1,13 +1,24 @@
 """dcpred evaluate"""
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from dcpred.cli.evaluation_rendering import evaluated
-from dcpred.cli.options import ADDRESS, emit, files, json_option, reports_errors, storage_option
-from dcpred.evaluation.evaluate import evaluate
+from dcpred.cli.options import (
+    ADDRESS,
+    check_cluster_options,
+    cluster_options,
+    emit,
+    files,
+    json_option,
+    reports_errors,
+    storage_option,
+)
+from dcpred.evaluation.evaluate import evaluate, is_small
 from dcpred.execution.progress import reporter
+from dcpred.execution.workers import Pool, Scheduler, connect, this_process
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 
@@ -16,22 +27,48 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 @click.argument("data", shell_complete=files)
 @click.option("--early", is_flag=True, help="Also the accuracy of the local models (early prediction).")
 @click.option(
-    "--no-cost", is_flag=True, help="Leave out the cost, whose measurement takes two or three seconds."
+    "--no-cost", is_flag=True, help="Leave out the measurement of the cost, which takes two or three seconds."
+)
+@click.option(
+    "--drop-unlabelled", is_flag=True, help="Leave out rows without a target [default: refuse them]."
 )
 @click.option("--x", "x", metavar="NAME", default="X", show_default=True, help="Array of features in DATA.")
 @click.option("--y", "y", metavar="NAME", default="y", show_default=True, help="Array of targets in DATA.")
+@cluster_options
 @json_option
 @reports_errors
 @storage_option
 def evaluate_command(
-    model: str | Path, data: str, early: bool, no_cost: bool, x: str, y: str, as_json: bool
+    model: str | Path,
+    data: str,
+    early: bool,
+    no_cost: bool,
+    drop_unlabelled: bool,
+    x: str,
+    y: str,
+    workers: int | None,
+    scheduler: Scheduler | None,
+    as_json: bool,
 ) -> None:
-    """Accuracy (or RMSE and R²) on labelled data, what lies behind it, and the cost in linear predictions.
+    """Accuracy (or RMSE and R²) on labelled data, details of the errors, and the cost in linear predictions.
 
-    Of classes recall, precision, AUC and which are taken for which, of numbers the spread of residuals. With
-    --json also what is drawn of it: `dcpred report` takes that object as a file.
+    Of classes recall, precision, AUC and the most frequent confusions, of numbers the quantiles of residuals.
+    Large data are evaluated by local processes or a Dask cluster, with the same result. With --json also what
+    `dcpred report` draws: it takes that object as a file.
     """
+    check_cluster_options(workers, scheduler)
+    X = find_array(data, x)
+    pool: Pool = partial(connect, workers, scheduler)
+    if workers is None and scheduler is None and is_small(X):
+        pool = this_process
     result = evaluate(
-        model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter()
+        model,
+        X,
+        find_array(data, y),
+        pool,
+        early=early,
+        cost=not no_cost,
+        drop_unlabelled=drop_unlabelled,
+        say=reporter(),
     )
     emit(result, as_json, evaluated)

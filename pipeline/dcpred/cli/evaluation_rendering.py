@@ -3,6 +3,7 @@
 from typing import Any
 
 from dcpred.cli.rendering import rows
+from dcpred.execution.verbosity import Verbosity, verbosity
 
 CLASSES_SHOWN = 12  # the classes with the least recall, where there are more
 PAIRS_SHOWN = 5
@@ -18,6 +19,8 @@ TOLD = ("0.05", "0.25", "0.5", "0.75", "0.95")  # quantiles of residuals, of tho
 def evaluated(r: dict[str, Any]) -> str:
     """Facts in two columns, then classes or residuals."""
     left_out = f", {r['n_bad']:,} of them not finite and left out" if r["n_bad"] else ""
+    if r.get("n_unlabelled"):
+        left_out += f"; {r['n_unlabelled']:,} more without a target"
     pairs = [("rows", f"{r['n_samples']:,}{left_out}")]
     for name in QUALITIES:
         if r.get(name) is not None:
@@ -39,17 +42,28 @@ def _means(r: dict[str, Any], name: str) -> str:
 
 
 def _cost(r: dict[str, Any]) -> list[tuple[str, str]]:
+    """The one cost of a model, as everything shows it, and the time of a row; -v shows what was measured."""
+    found = []
+    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have a measured cost alone
+    if cost is not None:
+        found.append(("cost", f"{cost:.1f} linear predictions"))
     if "cost_ratio" not in r:
-        return []
-    ratio = f"{r['cost_ratio']:.1f} linear predictions  (in cache {r['cached_cost_ratio']:.1f})"
+        return found
+    found.append(("us_per_row", f"{r['us_per_row']:.3f}  (measured on this machine)"))
+    return found + (_measured(r) if verbosity() >= Verbosity.MORE else [])
+
+
+def _measured(r: dict[str, Any]) -> list[tuple[str, str]]:
+    ratio = f"{r['cost_ratio']:.1f}"
     if r["beside_other_work"]:
-        least, most = r["least_cost_ratio"], r["most_cost_ratio"]
-        ratio = f"measured beside other work: between {least:.1f} and {most:.1f}"
-    linear, cached = r["linear_us_per_row"], r["cached_linear_us_per_row"]
+        ratio = f"{r['least_cost_ratio']:.1f} to {r['most_cost_ratio']:.1f}, beside other work"
     return [
-        ("us_per_row", f"{r['us_per_row']:.3f}  (in cache {r['cached_us_per_row']:.3f})"),
-        ("linear_us_per_row", f"{linear:.4f}  (in cache {cached:.4f})"),
-        ("cost_ratio", ratio),
+        ("measured_cost", f"{ratio}  (in cache {r['cached_cost_ratio']:.1f})"),
+        (
+            "linear_us_per_row",
+            f"{r['linear_us_per_row']:.4f}  (in cache {r['cached_linear_us_per_row']:.4f})",
+        ),
+        ("cached_us_per_row", f"{r['cached_us_per_row']:.3f}"),
     ]
 
 

@@ -23,7 +23,7 @@ from dcpred.cli.settings_options import SettingsType, read_values
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
-from dcpred.tuning.frontier_plot import check_plot, draw_frontier
+from dcpred.tuning.frontier_plot import check_plot, draw_frontier, with_cost
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import make_settings
@@ -36,8 +36,9 @@ from dcpred_tasks.training.settings import make_settings
     "--budget",
     metavar="COST",
     help=(
-        "What a row may cost, as predicted: 8x (linear predictions), 0.2us, 200ns. Without it 20x "
-        "or 100ns, whichever is more, and the cheapest model within a hundredth of the least error."
+        "What a row may cost, as predicted: 8x (linear predictions), or 0.2us, 200ns, which are compared with"
+        " what a linear prediction takes on this machine. Without it 20x, more where features are few, and"
+        " the cheapest model within a hundredth of the least error."
     ),
 )
 @click.option(
@@ -111,4 +112,5 @@ def tune_command(
     report["trained"]["model"] = str(model)
     emit(report, as_json, tuned_rendering.tuned)
     if plot:
-        draw_frontier(report, plot)
+        points, chosen = with_cost(report["frontier"], report["chosen"], report["made"]["cost_ratio"])
+        draw_frontier({"frontier": points, "chosen": chosen}, plot)

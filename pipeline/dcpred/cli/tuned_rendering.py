@@ -4,17 +4,18 @@ from typing import Any
 
 from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
+from dcpred.tuning.frontier_plot import with_cost
 
 CHOSEN, BEYOND = "*", "!"  # marks of lines of the table
 
 
 def tuned(r: dict[str, Any]) -> str:
     """The frontier as a table and a plot of characters, then what training says."""
-    points, chosen = r["frontier"], r["chosen"]
+    points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
     name = "rmse" if "rmse" in chosen else "accuracy"
     shown = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
-    heads = ["", "cost", "ns/row", name, "leaves", "landmarks", "products", "overlap", "scaling"]
-    lines = table([heads, *(_cells(p, name, p == chosen) for p in shown)], left=(0, 8))
+    heads = ["", "cost", name, "leaves", "landmarks", "products", "overlap", "scaling"]
+    lines = table([heads, *(_cells(p, name, p == chosen) for p in shown)], left=(0, 7))
     marks = [f"{CHOSEN} chosen"] + [f"{BEYOND} beyond the budget"] * any(
         not p["within_budget"] for p in shown
     )
@@ -44,7 +45,6 @@ def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
     return [
         CHOSEN if is_chosen else "" if p["within_budget"] else BEYOND,
         f"{p['cost_ratio']:.1f}x",
-        f"{p['ns_per_row']:.0f}",
         value,
         f"{p['n_leaves']:,}",
         *(str(p[fact]) for fact in ("landmarks", "products", "overlap", "scaling")),
@@ -57,7 +57,7 @@ def _made(m: dict[str, Any]) -> str:
     each = f"{most}" if least == most else f"{least} to {most}"
     return (
         f"{counted(m['n_leaves'], 'leaf', 'leaves')} of {each} landmarks, at a predicted cost of"
-        f" {m['cost_ratio']:.1f}x ({m['ns_per_row']:.0f} ns/row)"
+        f" {m['cost_ratio']:.1f}x"
     )
 
 

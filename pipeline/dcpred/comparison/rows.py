@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
@@ -148,4 +149,7 @@ def _read(
     good = np.isfinite(found).all(axis=1)
     if target.dtype.kind == "f":
         good &= np.isfinite(target)
+    names = names_of_classes(y.attrs, target.dtype)
+    if names is not None:
+        class_codes(target[good], len(names), addresses[1], numbers[good])
     return np.ascontiguousarray(found[good]), target[good]

@@ -15,7 +15,7 @@ memory, on two cores, a ratio of 9.5 was measured as 9.8 and 10.1 (2026-11-22).
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,19 @@ def measure_call(
     with one_thread():
         found, _, _ = _measure(predict, _repeated(rows, stream_bytes), repeats, budget_seconds)
     return found
+
+
+@lru_cache
+def measured_linear_ns(n_features: int, *, stream_bytes: int = STREAM_BYTES, repeats: int = REPEATS) -> float:
+    """The unit of costs on this machine, in nanoseconds: a float32 `X @ w` streaming from memory. It is
+    measured once per process, in about a second; the least time is that without other work.
+    """
+    width = padded_features(n_features)
+    rows = np.ones((max(stream_bytes // (4 * width), 1), width), np.float32)
+    w = np.linspace(-1, 1, width, dtype=np.float32)
+    with one_thread():
+        loops = _loops(lambda: rows @ w)
+        return 1e9 * min(_seconds(lambda: rows @ w, loops) for _ in range(repeats)) / len(rows)
 
 
 def _measure(

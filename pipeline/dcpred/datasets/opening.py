@@ -31,10 +31,10 @@ from dcpred.datasets.sparse import DENSE_LIMIT
 from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError
+from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.schema.column import Column
 from dcpred_tasks.schema.inference import wishes
 from dcpred_tasks.schema.schema import Asked, Schema
-from dcpred_tasks.storage.array_attributes import class_labels
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)

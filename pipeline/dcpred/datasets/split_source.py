@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Last, Rule, group_keys, latest, whole_groups
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.survey import MAX_CLASSES
@@ -60,7 +61,11 @@ class SplitSource:
     def classes(self, y: str) -> NDArray[Any] | None:
         """All different values of the target; None where they are too many to be classes."""
         found: NDArray[Any] | None = None
+        names, row = names_of_classes(self.arrays[y].attrs, np.dtype(self.arrays[y].dtype)), 0
         for values in self.column(y):
+            if names is not None:
+                class_codes(values, len(names), f"{y!r} of {self.data}", row)
+                row += len(values)
             own = np.unique(zarr_arrays.plain_text(values, y))
             found = own if found is None else np.unique(np.concatenate([found, own]))
             if len(found) > MAX_CLASSES:

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import is_a
-from dcpred_tasks.storage.array_attributes import class_labels
+from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 
 Names = tuple[str, ...]
 
 
 def class_names(y: Any) -> Names | None:
     """The names of classes that an array of numbers carries, None where it has none."""
-    if not (is_a(y, "xarray.DataArray") or is_a(y, "zarr.Array")) or np.dtype(y.dtype).kind not in "biuf":
+    if not (is_a(y, "xarray.DataArray") or is_a(y, "zarr.Array")):
         return None
-    return class_labels(y.attrs, "y")
+    return names_of_classes(y.attrs, np.dtype(y.dtype))
 
 
 def named(y: Any, names: Names | None) -> Any:
@@ -34,13 +34,7 @@ def named(y: Any, names: Names | None) -> Any:
         return y
     numbers: NDArray[Any] = np.asarray(y)
     check_known(numbers)
-    wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
-    if wrong.size:
-        raise DataError(
-            f"y holds {wrong.flat[0]}, but its attribute `labels` names only {len(names)} classes; correct"
-            " the attribute"
-        )
-    return np.array(names)[numbers.astype(np.int64)]
+    return np.array(names)[class_codes(numbers.ravel(), len(names), "y").reshape(numbers.shape)]
 
 
 def check_known(y: Any) -> None:

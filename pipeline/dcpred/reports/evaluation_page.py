@@ -4,15 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.evaluation.evaluate import trained_remark
+from dcpred.evaluation.evaluate import evaluation_remarks
 from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.svg import FIRST, INK
 from dcpred.pages.text import counted, number, percent
 from dcpred.reports.class_parts import class_sections
 from dcpred.reports.names import last_name
+from dcpred_tasks.evaluation.measures import difference
 
 LISTED_LEAVES = 10
+LARGEST_DRAWN = 1e100
 ENDS = ("0.05", "0.95")  # quantiles between which nine of ten rows lie
 
 
@@ -29,12 +31,13 @@ def evaluation_page(r: dict[str, Any]) -> Page:
 
 
 def evaluation_warnings(r: dict[str, Any]) -> list[str]:
-    said = []
-    if remark := trained_remark({**r, "data": last_name(r.get("data", "data"))}):
-        said.append(f"{remark[0].upper()}{remark[1:]}.")
+    remarks = evaluation_remarks({**r, "data": last_name(r.get("data", "data"))})
+    found = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
     if r["n_bad"]:
-        said.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out.")
-    return said
+        found.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and left out.")
+    if r.get("n_unlabelled"):
+        found.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are left out.")
+    return found
 
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
@@ -60,9 +63,11 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
         found += [("RMSE", number(r["rmse"])), ("R²", number(r["r2"])), ("MAE", number(r["mae"]))]
         found += _intervals(r)
     found += _early(r)
-    if r.get("cost_ratio") is not None:
-        found.append(("cost, linear predictions", _cost(r)))
-        found.append(("time of a row", f"{number(r['us_per_row'], 3)} µs"))
+    cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have a measured cost alone
+    if cost is not None:
+        found.append(("cost, linear predictions", number(cost, 3)))
+    if r.get("us_per_row") is not None:
+        found.append(("time of a row, measured", f"{number(r['us_per_row'], 3)} µs"))
     return found
 
 
@@ -71,13 +76,6 @@ def _intervals(r: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     name = f"inside {percent(1 - r['interval_alpha'], 0)} intervals"
     return [(name, percent(r["interval_coverage"])), ("mean width of these", number(r["interval_width"]))]
-
-
-def _cost(r: dict[str, Any]) -> str:
-    """A range where other work disturbed the measurement."""
-    if not r.get("beside_other_work"):
-        return number(r["cost_ratio"], 3)
-    return f"{number(r['least_cost_ratio'], 3)} to {number(r['most_cost_ratio'], 3)}"
 
 
 def _early(r: dict[str, Any]) -> list[tuple[str, str]]:
@@ -107,13 +105,25 @@ def _residuals(r: dict[str, Any]) -> Section:
     return Section("Residuals", text, parts=pictures)
 
 
+def _unit(*values: Any) -> tuple[float, str]:
+    """What numbers are divided by before they are drawn, and the words for it: axes cannot be as long as the
+    largest float64.
+    """
+    size = max(float(np.abs(part).max(initial=0.0)) for part in map(np.asarray, values))
+    if size <= LARGEST_DRAWN:
+        return 1.0, ""
+    power = int(np.floor(np.log10(size)))
+    return 10.0**power, f", in 1e{power}"
+
+
 def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Picture:
     bars = r["residual_histogram"]
+    unit, words = _unit(bars["edges"])
 
     def paint(axes: Any) -> None:
-        charts.histogram(axes, bars["edges"], bars["rows"])
+        charts.histogram(axes, [edge / unit for edge in bars["edges"]], bars["rows"])
         axes.axvline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
-        axes.set_xlabel("residual")
+        axes.set_xlabel(f"residual{words}")
 
     text = (
         "Rows by residual; the dotted line is none. The bars at both ends hold what lies beyond, a"
@@ -125,14 +135,15 @@ def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Pict
 def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
     x = [one["mean_prediction"] for one in ranges]
     low, middle, high = ([one["residuals"][share] for one in ranges] for share in ("0.05", "0.5", "0.95"))
+    (across, x_words), (up, y_words) = _unit(x), _unit(low, high)
 
     def paint(axes: Any) -> None:
-        charts.band(axes, x, low, middle, high)
+        charts.band(axes, np.array(x) / across, *(np.array(part) / up for part in (low, middle, high)))
         axes.axhline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
-        axes.set_xlabel("prediction")
-        axes.set_ylabel("residual")
+        axes.set_xlabel(f"prediction{x_words}")
+        axes.set_ylabel(f"residual{y_words}")
 
-    widths = np.array(high) - np.array(low)
+    widths = difference(np.array(high), np.array(low))
     text = (
         "The median residual (dots) of rows by their prediction, and the band in which nine of ten lie. It is"
         f" {number(float(widths.min()), 3)} wide at the narrowest and {number(float(widths.max()), 3)} at the"
@@ -156,8 +167,9 @@ def _leaves(r: dict[str, Any]) -> Section:
     rows, error = np.array(found["rows"], float), np.array(found["error"], float)
     trained = np.array(found["training_rows"], float)
     share = "accuracy" in r
-    shown = 100 * error if share else error
-    lost = error * rows if share else error**2 * rows
+    unit, words = (0.01, "") if share else _unit(error)
+    shown = error / unit
+    lost = error * rows if share else (error / max(error.max(), 1e-300)) ** 2 * rows
     worst = np.argsort(-lost, kind="stable")[:LISTED_LEAVES]
     worst = worst[lost[worst] > 0]
 
@@ -166,7 +178,7 @@ def _leaves(r: dict[str, Any]) -> Section:
         axes.scatter(trained, shown, s=size, color=FIRST, alpha=0.5, linewidths=0.8, edgecolors=FIRST)
         charts.log_x(axes)
         axes.set_xlabel("training rows of the leaf")
-        axes.set_ylabel("wrong rows, %" if share else "RMSE")
+        axes.set_ylabel("wrong rows, %" if share else f"RMSE{words}")
         axes.set_ylim(0, 1.1 * max(shown.max(), 1e-9))  # The dot at the top is whole.
 
     total = lost.sum()

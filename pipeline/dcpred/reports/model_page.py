@@ -41,6 +41,7 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
     model = artifact.model()
     names = artifact.feature_names
     facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(told)]
+    facts = list(dict(facts).items())  # the cost is the same in both
     return Page(
         title=f"Model {last_name(address)}",
         lead=_lead(told, evaluated),
@@ -78,7 +79,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{told['n_features']:,}"),
         ("leaves", f"{told['n_leaves']:,}"),
         ("landmarks", f"{told['n_landmarks']:,}"),
-        ("predicted cost, linear predictions", shown),
+        ("cost, linear predictions", shown),
         ("size", size(told["compact_bytes"])),
     ]
 

@@ -1,15 +1,16 @@
 """`dcpred report`: what lies at a path as one page of HTML."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from dcpred.comparison.compare import ASKED, read_comparison
+from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
+from dcpred.cost.predicted import predict_cost
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.pages.page import Page, Report, Section, check_packages, render
 from dcpred.refresh.overview import root_status
+from dcpred.reports.evaluation_form import is_evaluation
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.model_page import model_page
 from dcpred.reports.names import last_name
@@ -19,6 +20,8 @@ from dcpred.reports.run_page import open_run, run_page
 from dcpred.reports.search_page import search_page, search_sections
 from dcpred.runs.latest import RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import PLAN
+from dcpred.tuning.frontier_plot import with_cost
+from dcpred.tuning.kept import checked_search
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
@@ -30,17 +33,6 @@ from dcpred_tasks.storage.zarr_arrays import find_array
 
 TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
 MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
-# What a value of another kind than is expected ends in.
-ODD = (
-    AttributeError,
-    FileNotFoundError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    TypeError,
-    ValueError,
-    ZeroDivisionError,
-)
 
 
 def report(
@@ -84,8 +76,7 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
     if place.read(SETTINGS) is not None:
         return _of_root(place.address, data, x, y, say)
     if data is None and place.read(ASKED) is not None and not is_remote(path):
-        with _readable(place.address, "dcpred compare"):
-            return comparison_page(read_comparison(Path(place.address)))
+        return comparison_page(_comparison(Path(place.address)))
     so = "holds none of these" if place.is_there() else "does not exist"
     raise DataError(
         f"a model, an evaluation (--json), a search, a run or a comparison was asked for at {path}, but it"
@@ -106,29 +97,34 @@ def _of_file(path: Path) -> Page:
             f"a report of {path} was asked for, but it cannot be read ({error}); check the path"
         ) from None
     if "n_samples" in told:
-        with _readable(path, "dcpred evaluate --json"):
-            return evaluation_page(told)
+        if not is_evaluation(told):
+            raise _other(path, "dcpred evaluate --json")
+        return evaluation_page(told)
     if "found" in told:
-        with _readable(path, "a search"):
-            return search_page(path.name.removesuffix(TUNED), told["found"])
+        found = checked_search(told["found"])
+        if found is None:
+            raise _other(path, "a search")
+        return search_page(path.name.removesuffix(TUNED), found)
     raise DataError(
         f"a report of {path} was asked for, but it is neither what `dcpred evaluate --json` writes nor what"
         " a search keeps; name one of these"
     )
 
 
-@contextmanager
-def _readable(path: str | Path, author: str) -> Iterator[None]:
-    """What was written by somebody else ends in a sentence."""
+def _other(path: str | Path, author: str) -> DataError:
+    return DataError(
+        f"a report of {path} was asked for, but it does not hold what {author} writes; make it again"
+    )
+
+
+def _comparison(folder: Path) -> CompareReport:
+    """Reads a comparison, whose files anybody may have changed. What is read is drawn outside of this."""
     try:
-        yield
-    except ODD as error:
+        return read_comparison(folder)
+    except (AttributeError, LookupError, TypeError, ValueError, FileNotFoundError) as error:
         if isinstance(error, DcpredError):
             raise
-        raise DataError(
-            f"a report of {path} was asked for, but it does not hold what {author} writes"
-            f" ({type(error).__name__}: {error}); make it again"
-        ) from None
+        raise _other(folder, "dcpred compare") from error
 
 
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
@@ -146,18 +142,21 @@ def _search_of(address: str) -> list[Section]:
         return []
     path = Path(address).with_name(f"{last_name(address)}{TUNED}")
     try:
-        found = decoded(read_plain(path)[0], path)["found"]
-        own = open_artifact(address).body["settings"] == found["settings"]
-        return search_sections(found) if own else []
-    except (OSError, *ODD):
+        found = checked_search(decoded(read_plain(path)[0], path).get("found"))
+    except (OSError, ValueError):
         return []
+    artifact = open_artifact(address)
+    if found is None or artifact.body["settings"] != found["settings"]:
+        return []
+    cost = predict_cost(artifact.model()).cost_ratio
+    found["frontier"], found["chosen"] = with_cost(found["frontier"], found["chosen"], cost)
+    return search_sections(found)
 
 
 def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
-    with _readable(address, "dcpred score"):
-        run = open_run(address)
-        evaluated = None if data is None else evaluate_run(run, find_array(data, x), find_array(data, y), say)
-        return run_page(run, evaluated)
+    run = open_run(address)
+    evaluated = None if data is None else evaluate_run(run, find_array(data, x), find_array(data, y), say)
+    return run_page(run, evaluated)
 
 
 def _of_root(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:

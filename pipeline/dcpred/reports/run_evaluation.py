@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.evaluation.known_targets import known_targets
-from dcpred.evaluation.measures import Measures
+from dcpred.evaluation.evaluate import without_infinite
 from dcpred.execution.progress import Reporter
 from dcpred.reports.run_page import Run
 from dcpred.results.stored_scores import open_stored
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.evaluation.measures import Measures
+from dcpred_tasks.evaluation.targets import known_targets
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -52,13 +53,14 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
                 good = status == Status.OK
                 decision = values[DECISION].reshape(stop - start, -1)
                 _check_rows(run, run.model, x, start, decision)
-                found.add(decision[good], known_targets(run.model, target, start, stop)[good])
+                wanted, _ = known_targets(run.model, target, start, stop)
+                found.add(run.model, decision[good], wanted[good])
                 n += stop - start
             advance(stop - start)
     if not found.n:
         raise DataError(f"the scores of {run.run.output} were to be held against {y}, but no row has one")
     told = {"task": run.model.task, "n_samples": n, "n_bad": n - found.n, "data": y, "model": run.run.model}
-    return told | found.as_dict()
+    return without_infinite(told | found.as_dict())
 
 
 def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:

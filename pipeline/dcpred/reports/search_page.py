@@ -20,7 +20,6 @@ def search_page(name: str, found: dict[str, Any]) -> Page:
         facts=[
             (_quality(chosen)[0], _shown(chosen)),
             ("cost", f"{number(chosen['cost_ratio'], 3)}"),
-            ("time of a row", f"{number(chosen['ns_per_row'], 3)} ns"),
             *((name.replace("n_", ""), f"{chosen[name]:,}") for name in SHAPE),
             ("scaling", plain(chosen["scaling"])),
         ],

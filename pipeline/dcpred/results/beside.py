@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dcpred.results.fields import as_arrow
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.array_attributes import class_labels
 
 IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
 HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features

@@ -19,7 +19,8 @@ from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.dtypes import IntArray
-from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread, peak_memory_bytes, versions
@@ -376,13 +377,6 @@ class Training:
 
 
 def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:
-    found: list[Label] = survey.classes.tolist()
-    if names is None:
-        return tuple(found)
-    wrong = [c for c in found if isinstance(c, str) or not (0 <= c < len(names) and c == int(c))]
-    if wrong:
-        raise DataError(
-            f"y holds {wrong[0]}, but its attribute `labels` names only {len(names)} classes; correct the"
-            " attribute"
-        )
-    return tuple(names[int(c)] for c in found)
+    if names is None or survey.classes.dtype.kind not in "biuf":
+        return tuple(survey.classes.tolist())
+    return tuple(names[code] for code in class_codes(survey.classes, len(names), "y"))

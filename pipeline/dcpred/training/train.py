@@ -29,6 +29,7 @@ from dcpred.training.steps import Known, Training, TrainReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError
+from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
 from dcpred_tasks.model.scaling import Scaling
@@ -36,7 +37,6 @@ from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.array_attributes import class_labels
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes

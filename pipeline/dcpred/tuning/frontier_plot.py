@@ -40,6 +40,16 @@ def draw_frontier(report: dict[str, Any], path: Path) -> None:
         figure.savefig(path, dpi=160, facecolor=PAPER)
 
 
+def with_cost(
+    points: list[dict[str, Any]], chosen: dict[str, Any], cost_ratio: float
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The same points with the cost of the model that was made, which may have fewer landmarks than were
+    chosen: a model has one cost wherever it is shown.
+    """
+    made = {**chosen, "cost_ratio": cost_ratio}
+    return [made if p == chosen else p for p in points], made
+
+
 def judged(point: dict[str, Any]) -> float | None:
     """The accuracy of a point in percent, or its RMSE; None where nothing was judged."""
     value = point["rmse" if "rmse" in point else "accuracy"]

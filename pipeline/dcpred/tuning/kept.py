@@ -33,6 +33,14 @@ def found_before(
         ) from None
 
 
+def checked_search(found: Any) -> dict[str, Any] | None:
+    """The fields of a report as a search wrote them; None where they are not all there."""
+    try:
+        return _found(found)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
 def _scaling(arrays: Any, n_features: int) -> Scaling | None:
     """Raises ValueError where they are no scaling of so many features."""
     if not arrays:

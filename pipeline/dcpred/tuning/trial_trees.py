@@ -160,8 +160,8 @@ class TrialTrees:
         if not self.named and self.trees and not self.affords():
             self.budget = Budget(ns=LEAST_TIMES * min(cost.ns_per_row for cost in self._least_costs()))
             self.say.say(
-                f"no model is as cheap as {DEFAULT_BUDGET.words}; what is looked for is within"
-                f" {self.budget.ns:,.0f} ns a row"
+                f"no model is as cheap as {DEFAULT_BUDGET.ratio:g} linear predictions; the search allows"
+                f" {LEAST_TIMES:g} times what the cheapest takes"
             )
         headway = Headway(expected_tries(len(self.trees), self.extent))
         self.judged = Judge(self.job, self.workers, n_outputs(len(self.survey.classes)), headway)

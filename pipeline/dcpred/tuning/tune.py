@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.cost.measured import measured_linear_ns
 from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
@@ -101,6 +102,18 @@ def parse_budget(budget: object) -> Budget:
         f"a budget of {text!r} was asked for, but it is written as 8x (linear predictions a row), 0.2us or"
         " 200ns"
     )
+
+
+def on_this_machine(budget: Budget, n_features: int, say: Reporter) -> Budget:
+    """A budget in nanoseconds with what a linear prediction takes here. Costs are predicted as ratios, which
+    machines differ in less than in times.
+    """
+    linear = measured_linear_ns(n_features)
+    say.say(
+        f"a linear prediction of {counted(n_features, 'feature', 'features')} takes {linear:.1f} ns on this"
+        f" machine, so that {budget.ns:g} ns are {budget.ns / linear:.1f} of them"
+    )
+    return replace(budget, linear_ns=linear)
 
 
 def tune(
@@ -208,6 +221,8 @@ def _choice(
     _check_no_other(model)
     _check_own(scratch)
     check_free(scratch)
+    if budget is not None and budget.ns < float("inf"):
+        budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1], say)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
     X = zarr_arrays.open_array(x)
     check_driver_memory(

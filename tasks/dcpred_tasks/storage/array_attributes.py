@@ -1,5 +1,5 @@
 """What the attributes of an array state about its values: packed numbers and markers of missing values, by
-the CF conventions as xarray reads them, and the names of classes.
+the CF conventions as xarray reads them.
 
 value = scale_factor * stored + add_offset, and a stored value that equals `_FillValue` or one of
 `missing_value` is missing. `_Unsigned` declares signed integers to be unsigned ones. Valid ranges change
@@ -22,7 +22,6 @@ from dcpred_tasks.errors import DataError
 MARKERS = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
 UNSIGNED = "_Unsigned"
-LABELS = "labels"
 EXACT_LIMIT = 2**53  # float64 holds every integer up to here
 LONGEST_NAME = 60  # letters of a value that a message shows
 
@@ -207,33 +206,3 @@ def portable(marker: Any) -> Any:
 def names_of_encoding(attributes: Mapping[str, Any]) -> str:
     """The attributes that encode the values, for a message."""
     return ", ".join(key for key in (*PACKING, *MARKERS, UNSIGNED) if key in attributes)
-
-
-def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
-    """The names of the classes 0, 1, … that an attribute `labels` lists; None where it lists none. Raises
-    DataError for names that do not identify one class each.
-
-    where  what the array is called in messages
-    """
-    given = attributes.get(LABELS)
-    if isinstance(given, np.ndarray):  # HDF5 keeps lists so
-        given = given.tolist()
-    if not isinstance(given, list | tuple):
-        return None
-    names: list[str] = []
-    for number, one in enumerate(given):
-        name = _text(one)
-        if name is None and isinstance(one, int | float) and not isinstance(one, bool) and one == one:
-            name = str(one)
-        if not name:
-            raise DataError(
-                f"The attribute {LABELS} of {where} gives class {number} the name"
-                f" {str(one)[:LONGEST_NAME]!r}. Give each class a text as its name."
-            )
-        if name in names:
-            raise DataError(
-                f"The attribute {LABELS} of {where} gives the name {name[:LONGEST_NAME]!r} to the classes"
-                f" {names.index(name)} and {number}. Give each class its own name."
-            )
-        names.append(name)
-    return tuple(names)

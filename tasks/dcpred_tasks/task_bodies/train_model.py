@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
     Rows,
@@ -48,6 +49,9 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     """Look at every value of a block; keep its part of a sample of about `sample_rows` of all rows."""
     X, y, weight = _read_block(job, start, stop)
     survey = survey_rows(X, y, weight, start, job.settings.task, job.settings.missing)
+    names = names_of_classes(zarr_arrays.open_array(job.y).attrs, y.dtype)
+    if names is not None and job.settings.task == "classification":
+        class_codes(y if weight is None else np.where(weight > 0, y, 0), len(names), "y", start)
     mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, sample_rows, job.settings.seed)
     if weight is not None:
         mine &= weight > 0

@@ -1,0 +1,200 @@
+"""Sums and counts of values that merge: the result is the same for any order of the parts.
+
+ExactSums      sums of float64 as whole numbers of a tiny unit: no overflow, no rounding when parts merge
+CountedValues  how often values occurred, in bounded memory: exactly while they are few, then in wider bins
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import FloatArray, IntArray
+
+LARGEST = float(np.finfo(np.float64).max)
+UNIT_BITS = 2_300  # sums are whole numbers of 2^-UNIT_BITS
+# Squares of numbers between 2^-MIDDLE and 2^MIDDLE neither overflow nor vanish, nor do sums of them. Others
+# are multiplied by 2^-LARGE_SCALE or 2^SMALL_SCALE first.
+MIDDLE, LARGE_SCALE, SMALL_SCALE = 480, 600, 574
+ROOT_BITS = 130  # bits of a number whose root is taken: the root has half of them, more than float64
+SIGN = np.uint64(2**63)
+MANTISSA_BITS = 52
+
+
+class ExactSums:
+    """Sums by group of finite float64. Each call of `add` sums in float64; parts merge without rounding."""
+
+    def __init__(self, n_groups: int = 1) -> None:
+        self.units = [0] * n_groups
+        """Sum of each group, in units of 2^-UNIT_BITS."""
+
+    def add(
+        self, values: FloatArray, groups: NDArray[np.integer] | None = None, *, squared: bool = False
+    ) -> None:
+        """Add values (n,), or their squares, each to its group (n,)."""
+        for rows, scaled, exponent in _in_range(values):
+            terms, power = (scaled * scaled, 2 * exponent) if squared else (scaled, exponent)
+            if groups is None:
+                sums = np.array([terms.sum()])
+            else:
+                sums = np.bincount(groups[rows], weights=terms, minlength=len(self.units))
+            for group in np.flatnonzero(sums).tolist():
+                self.units[group] += _units(float(sums[group]), power)
+
+    def merge(self, other: "ExactSums") -> None:
+        self.units = [mine + its for mine, its in zip(self.units, other.units, strict=True)]
+
+    def of(self, groups: Iterable[int]) -> Fraction:
+        """The sum of some groups."""
+        return Fraction(sum(self.units[group] for group in groups), 1 << UNIT_BITS)
+
+    @property
+    def total(self) -> Fraction:
+        return Fraction(sum(self.units), 1 << UNIT_BITS)
+
+
+def _in_range(values: FloatArray) -> Iterator[tuple[Any, FloatArray, int]]:
+    """(rows, values of these rows times 2^-exponent, exponent), so that squares stay within float64."""
+    size = np.abs(values)
+    large, small = size > 2.0**MIDDLE, (size < 2.0**-MIDDLE) & (size > 0)
+    if not large.any() and not small.any():
+        yield slice(None), values, 0
+        return
+    for rows, exponent in ((~large & ~small, 0), (large, LARGE_SCALE), (small, -SMALL_SCALE)):
+        yield rows, np.ldexp(values[rows], -exponent), exponent
+
+
+def _units(value: float, exponent: int) -> int:
+    """value · 2^exponent as a whole number of units."""
+    mantissa, power = math.frexp(value)
+    return int(mantissa * 2.0**53) << (power - 53 + exponent + UNIT_BITS)
+
+
+def as_float(value: Fraction) -> float:
+    """The nearest float64; infinity beyond the largest one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def root(value: Fraction) -> float:
+    """The square root of a number ≥ 0, also where the number itself is beyond float64."""
+    above, below = value.numerator, value.denominator
+    shift = max((ROOT_BITS - above.bit_length() + below.bit_length()) // 2, 0)
+    return as_float(Fraction(math.isqrt((above << 2 * shift) // below), 1 << shift))
+
+
+class CountedValues:
+    """Values of several kinds, such as decision values of right and of other rows.
+
+    A value is counted by its bits as float64, in an order that is that of the values. Where there are more
+    different ones than may be, the last bit is dropped and bins of two become one: after s times a bin is as
+    wide as 2^(s − 52) of its value. The number of bits that are dropped is the least that is enough for all
+    values together, so that neither their order nor a division into parts matters. Ranks, quantiles and areas
+    under curves come from the counts.
+    """
+
+    def __init__(self, n_kinds: int, most: int) -> None:
+        """most  different values that are counted apart"""
+        self.most = max(most, 1)
+        self.shift = 0
+        """Bits that are dropped."""
+        self.keys = np.empty(0, np.uint64)
+        """Bins that have a count, ascending."""
+        self.counts: IntArray = np.empty((0, n_kinds), np.int64)
+        """(bins, n_kinds)."""
+
+    @property
+    def resolution(self) -> float:
+        """The width of a bin as a share of its values; 0 where each value has its own."""
+        return 0.0 if self.shift == 0 else 2.0 ** (self.shift - MANTISSA_BITS)
+
+    def add(self, values: NDArray[np.floating], kinds: NDArray[np.integer]) -> None:
+        """Count values (n,), which are numbers, each of a kind (n,)."""
+        if not len(values):
+            return
+        keys = _keys(values) >> np.uint64(self.shift)
+        order = np.argsort(keys)
+        keys, kinds = keys[order], kinds[order]
+        first = np.flatnonzero(_is_first(keys))
+        at = np.repeat(self._bins_of(keys[first]), np.diff(first, append=len(keys)))
+        n_kinds = self.counts.shape[1]
+        found = np.bincount(at * n_kinds + kinds, minlength=self.counts.size)
+        self.counts += found.reshape(self.counts.shape)
+
+    def merge(self, other: "CountedValues") -> None:
+        """Count what another one of as many kinds has counted."""
+        if not len(other.keys):
+            return
+        self._drop(max(other.shift - self.shift, 0))
+        keys = other.keys >> np.uint64(self.shift - other.shift)
+        bins = self._bins_of(keys)
+        np.add.at(self.counts, bins, other.counts)
+
+    def _bins_of(self, keys: NDArray[np.uint64]) -> IntArray:
+        """The bins of ascending keys, which are made where there are none; wider ones if they would be too
+        many.
+        """
+        union = np.sort(np.concatenate([self.keys, keys]))  # np.union1d hashes them, which takes longer
+        union = union[_is_first(union)]
+        if len(union) == len(self.keys) <= self.most:
+            return np.searchsorted(union, keys)
+        dropped = _bits_to_drop(union, self.most)
+        self._drop(dropped)
+        union >>= np.uint64(dropped)
+        union = union[_is_first(union)]
+        counts = np.zeros((len(union), self.counts.shape[1]), np.int64)
+        counts[np.searchsorted(union, self.keys)] = self.counts
+        self.keys, self.counts = union, counts
+        return np.searchsorted(union, keys >> np.uint64(dropped))
+
+    def _drop(self, bits: int) -> None:
+        """Make bins wider."""
+        if bits and len(self.keys):
+            keys = self.keys >> np.uint64(bits)
+            first = np.flatnonzero(_is_first(keys))
+            self.keys, self.counts = keys[first], np.add.reduceat(self.counts, first, axis=0)
+        self.shift += bits
+
+    @property
+    def values(self) -> FloatArray:
+        """A value of each bin, ascending: its own, or one in the middle."""
+        middle = (self.keys << np.uint64(self.shift)) | np.uint64((1 << self.shift) >> 1)
+        middle = np.clip(middle, *_keys(np.array([-LARGEST, LARGEST])))
+        return np.where(middle & SIGN, middle ^ SIGN, ~middle).view(np.float64)
+
+
+def _keys(values: NDArray[np.floating]) -> NDArray[np.uint64]:
+    """Whole numbers in the order of the values."""
+    double = np.clip(values, -LARGEST, LARGEST, dtype=np.float64) + 0.0  # −0 is 0
+    bits = double.view(np.uint64)
+    return np.asarray(np.where(bits & SIGN, ~bits, bits ^ SIGN), np.uint64)
+
+
+def _is_first(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Where an ascending array holds a key for the first time."""
+    return np.concatenate([np.ones(min(len(keys), 1), bool), keys[1:] != keys[:-1]])
+
+
+def _bits_to_drop(keys: NDArray[np.uint64], most: int) -> int:
+    """The fewest bits without which no more than `most` of ascending, different keys are different."""
+    if len(keys) <= most:
+        return 0
+    differ = keys[1:] ^ keys[:-1]  # neighbours are one bin once their highest different bit is dropped
+    high = (differ >> np.uint64(32)).astype(np.float64)
+    low = (differ & np.uint64(2**32 - 1)).astype(np.float64)
+    bits = np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
+    # bits is 1 + the number of the highest differing bit: after dropping s bits, bins = 1 + #(bits > s).
+    left = 1 + len(bits) - np.cumsum(np.bincount(bits, minlength=65))
+    return int(np.flatnonzero(left <= most)[0])
+
+
+def quantiles(values: FloatArray, counts: IntArray, shares: FloatArray) -> FloatArray:
+    """The least of ascending values that a share of all is not above: (len(shares),). Some have a count."""
+    total = np.cumsum(counts)
+    at = np.searchsorted(total, np.ceil(shares * total[-1]).clip(1))
+    return np.asarray(values[at])

@@ -1,0 +1,509 @@
+"""All measures of how good decision values are. Each is gathered from rows piece by piece, and merges with
+what was gathered from other rows.
+
+The curves of a class are the receiver operating characteristic and precision against recall (Fawcett 2006;
+Davis and Goadrich 2006).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import FloatArray, IntArray, LeafNumbers
+from dcpred_tasks.evaluation.counts import LARGEST, CountedValues, ExactSums, as_float, quantiles, root
+from dcpred_tasks.model.answers import probabilities
+from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.sureness import DEFAULT_ALPHA, Intervals
+
+# -- Classes
+COUNTED_SCORES = 2**20  # different decision values that are counted apart, of all outputs together
+MOST_COUNTED = 2**18  # the same of one output
+CURVE_CLASSES = 256  # most classes whose curves are computed
+PAIR_CLASSES = 1_024  # most classes of which it is counted which is predicted for which
+MATRIX_CLASSES = 100  # most classes whose matrix is given
+LISTED_PAIRS = 50  # pairs of classes that are given
+DRAWN_CLASSES = 12  # classes whose curves are given: those with the smallest areas
+POINTS = 101  # most points of a curve that is kept
+# -- Probabilities
+COUNTED_PROBABILITIES = 2**16
+BINS = 15
+# -- Numbers
+COUNTED_RESIDUALS = 2**16
+FINE, COARSE = 64, 12  # ranges of predictions that residuals are counted by, and that are given
+SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+BAND = (0.05, 0.5, 0.95)  # quantiles of the residuals of a range of predictions
+BARS = 40  # bars of the histogram of residuals, which reaches from quantile ENDS[0] to ENDS[1]
+ENDS = (0.005, 0.995)
+HALF = LARGEST / 2  # differences of numbers up to here do not overflow
+# -- Leaves
+LISTED_LEAVES = 500  # leaves that are given: those with the most rows
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves of a score that should be high for some rows and low for others, and the areas under them.
+
+    Thresholds fall from the left to the right: the arrays begin where no row is predicted as positive.
+    """
+
+    auc: float
+    """The share of pairs of a positive and a negative row in which the positive has the larger score; equal
+    scores count half.
+    """
+    average_precision: float
+    """Σ (R_i − R_{i−1}) P_i over all thresholds."""
+    false_positive_rate: FloatArray
+    recall: FloatArray
+    precision: FloatArray
+    """1 where no row is predicted as positive."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """At most POINTS points of each curve."""
+        roc = _few(self.false_positive_rate + self.recall)
+        pr = _few(self.recall + (1.0 - self.precision))
+        return {
+            "roc": {"x": _listed(self.false_positive_rate[roc]), "y": _listed(self.recall[roc])},
+            "precision_recall": {"x": _listed(self.recall[pr]), "y": _listed(self.precision[pr])},
+        }
+
+
+def curves(scores: CountedValues) -> Curves | None:
+    """The curves of scores of negative rows (kind 0) and positive ones (kind 1); None where one is absent."""
+    negative, positive = scores.counts[::-1].T
+    n, p = int(negative.sum()), int(positive.sum())
+    if n == 0 or p == 0:
+        return None
+    false, true = np.cumsum(negative), np.cumsum(positive)
+    below = n - false  # negative rows with a smaller score
+    auc = float((positive * (below + 0.5 * negative)).sum() / (p * n))
+    precision = true / (true + false)
+    return Curves(
+        auc=auc,
+        average_precision=float((positive * precision).sum() / p),
+        false_positive_rate=np.concatenate([[0.0], false / n]),
+        recall=np.concatenate([[0.0], true / p]),
+        precision=np.concatenate([[1.0], precision]),
+    )
+
+
+def _few(way: FloatArray) -> Any:
+    """Numbers of points that lie about evenly along a curve, the first and the last among them."""
+    if len(way) <= POINTS:
+        return slice(None)
+    length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(way)))])
+    at = np.searchsorted(length, np.linspace(0.0, length[-1], POINTS))
+    return np.unique(np.append(at.clip(max=len(way) - 1), [0, len(way) - 1]))
+
+
+def _listed(values: FloatArray) -> list[float]:
+    return [round(float(value), 5) for value in values]
+
+
+class ClassMeasures:
+    """Confusion, recall, precision, areas under curves."""
+
+    def __init__(self, model: Model) -> None:
+        self.classes = model.classes
+        n = len(model.classes)
+        self.rows = np.zeros(n, np.int64)
+        """Rows by their class."""
+        self.predicted = np.zeros(n, np.int64)
+        """Rows by the class that is predicted."""
+        self.right = np.zeros(n, np.int64)
+        """Rows of a class that is predicted."""
+        self.confusion: IntArray | None = np.zeros((n, n), np.int64) if n <= PAIR_CLASSES else None
+        """Rows by class, and by the class that is predicted."""
+        most = min(COUNTED_SCORES // model.n_outputs, MOST_COUNTED)
+        n_curves = model.n_outputs if n <= CURVE_CLASSES else 0
+        self.scores = [CountedValues(2, most) for _ in range(n_curves)]
+
+    def add(self, decision: Scores, target: NDArray[np.int64]) -> None:
+        """decision (n, n_outputs), finite; target (n,) class numbers."""
+        n, taken = len(self.classes), class_numbers(decision)
+        self.rows += np.bincount(target, minlength=n)
+        self.predicted += np.bincount(taken, minlength=n)
+        self.right += np.bincount(target[taken == target], minlength=n)
+        if self.confusion is not None:
+            self.confusion += np.bincount(target * n + taken, minlength=n * n).reshape(n, n)
+        for output, scores in enumerate(self.scores):
+            positive = target == (1 if decision.shape[1] == 1 else output)
+            scores.add(decision[:, output], positive.astype(np.int64))
+
+    def merge(self, other: "ClassMeasures") -> None:
+        self.rows += other.rows
+        self.predicted += other.predicted
+        self.right += other.right
+        if self.confusion is not None and other.confusion is not None:
+            self.confusion += other.confusion
+        for mine, its in zip(self.scores, other.scores, strict=True):
+            mine.merge(its)
+
+    def as_dict(self) -> dict[str, Any]:
+        """accuracy, balanced_accuracy, auc, average_precision, auc_resolution, classes, confusion_matrix (a
+        line for each class, by the class that is predicted), confusions (the most frequent), curves.
+
+        Of two classes the curves are of the second against the first. Of several each is compared with all
+        others, and `auc` and `average_precision` are the means over the classes that have rows.
+        """
+        found = [curves(scores) for scores in self.scores]
+        known = [one for one in found if one is not None]
+        recall = self.right[self.rows > 0] / self.rows[self.rows > 0]
+        return {
+            "accuracy": int(self.right.sum()) / int(self.rows.sum()),
+            "balanced_accuracy": float(recall.mean()),
+            "auc": float(np.mean([one.auc for one in known])) if known else None,
+            "average_precision": float(np.mean([one.average_precision for one in known])) if known else None,
+            "auc_resolution": max((scores.resolution for scores in self.scores), default=None),
+            "classes": self._classes(found),
+            "confusion_matrix": self._matrix(),
+            "confusions": self._pairs(),
+            "curves": self._curves(found),
+        }
+
+    def _classes(self, found: list[Curves | None]) -> list[dict[str, Any]]:
+        areas = [None if one is None else one.auc for one in found]
+        if len(areas) < len(self.classes):
+            areas = [*areas * 2] if len(areas) == 1 else [None] * len(self.classes)
+        return [
+            {
+                "class": name,
+                "rows": int(rows),
+                "predicted": int(predicted),
+                "recall": int(right) / int(rows) if rows else None,
+                "precision": int(right) / int(predicted) if predicted else None,
+                "auc": area,
+            }
+            for name, rows, predicted, right, area in zip(
+                self.classes, self.rows, self.predicted, self.right, areas, strict=True
+            )
+        ]
+
+    def _matrix(self) -> list[list[int]] | None:
+        if self.confusion is None or len(self.classes) > MATRIX_CLASSES:
+            return None
+        return [[int(n) for n in row] for row in self.confusion]
+
+    def _pairs(self) -> list[dict[str, Any]] | None:
+        if self.confusion is None:
+            return None
+        wrong = self.confusion.copy()
+        np.fill_diagonal(wrong, 0)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:LISTED_PAIRS]
+        pairs = [divmod(int(at), len(self.classes)) for at in order if wrong.flat[at]]
+        return [
+            {"class": self.classes[i], "taken_for": self.classes[j], "rows": int(wrong[i, j])}
+            for i, j in pairs
+        ]
+
+    def _curves(self, found: list[Curves | None]) -> list[dict[str, Any]]:
+        """Of two classes one, else those of the classes with the smallest areas."""
+        named = self.classes[1:] if len(found) == 1 else self.classes
+        known = [(name, one) for name, one in zip(named, found, strict=bool(found)) if one is not None]
+        worst = sorted(known, key=lambda item: item[1].auc)[:DRAWN_CLASSES]
+        return [
+            {"class": name, "auc": one.auc, "average_precision": one.average_precision, **one.as_dict()}
+            for name, one in worst
+        ]
+
+
+def class_probabilities(model: Model, decision: Scores) -> NDArray[np.floating] | None:
+    """The probabilities (n, n_classes) of rows with these decision values; None where a model gives none."""
+    calibrated = model.sureness is not None and model.sureness.calibration is not None
+    return probabilities(model, decision) if calibrated else None
+
+
+class ProbabilityMeasures:
+    """How well probabilities are calibrated.
+
+    log-loss           −Σ ln p(class of the row) / n, of probabilities from ε of their dtype on
+    calibration error  Σ_b (n_b / n) |share of rows that are so − mean probability| over 15 bins of about
+                       equally many rows (expected calibration error; Naeini, Cooper and Hauskrecht 2015). Of
+                       two classes the probability is that of the second, of several that of the predicted one
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.loss = ExactSums()
+        self.stated = CountedValues(2, COUNTED_PROBABILITIES)
+        """Probabilities of what is not so (kind 0) and of what is (kind 1)."""
+
+    def add(self, probabilities: NDArray[np.floating], target: NDArray[np.int64]) -> None:
+        """probabilities (n, n_classes), target (n,) class numbers."""
+        own = probabilities[np.arange(len(target)), target]
+        least = np.finfo(probabilities.dtype).eps
+        self.n += len(target)
+        self.loss.add(-np.log(np.clip(own, least, 1.0), dtype=np.float64))
+        if probabilities.shape[1] == 2:
+            self.stated.add(probabilities[:, 1], target)
+        else:
+            taken = probabilities.argmax(axis=1)
+            self.stated.add(probabilities.max(axis=1), (taken == target).astype(np.int64))
+
+    def merge(self, other: "ProbabilityMeasures") -> None:
+        self.n += other.n
+        self.loss.merge(other.loss)
+        self.stated.merge(other.stated)
+
+    def as_dict(self) -> dict[str, Any]:
+        """log_loss, calibration_error and reliability: of each bin rows, mean_probability and share."""
+        values, counts = self.stated.values, self.stated.counts
+        rows = counts.sum(axis=1)
+        bins = np.minimum((np.cumsum(rows) - rows / 2) * BINS // self.n, BINS - 1).astype(int)
+        n = np.bincount(bins, weights=rows, minlength=BINS)
+        stated = np.bincount(bins, weights=values * rows, minlength=BINS)
+        so = np.bincount(bins, weights=counts[:, 1], minlength=BINS)
+        return {
+            "log_loss": as_float(self.loss.total / self.n),
+            "calibration_error": float(np.abs(so - stated).sum() / self.n),
+            "reliability": [
+                {
+                    "rows": int(n[b]),
+                    "mean_probability": float(stated[b] / n[b]),
+                    "share": float(so[b] / n[b]),
+                }
+                for b in np.flatnonzero(n)
+            ],
+        }
+
+
+def difference(a: FloatArray, b: FloatArray | float) -> FloatArray:
+    """a − b, at most the largest float64 in size."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.clip(a - b, -LARGEST, LARGEST))
+
+
+class ValueMeasures:
+    """How far predicted numbers are off: R², errors, and the spread of residuals (target − prediction)."""
+
+    def __init__(self, model: Model) -> None:
+        self.n = 0
+        self.squares, self.absolute = ExactSums(), ExactSums()
+        self.total, self.square_total = Fraction(0), Fraction(0)
+        """Sums of targets and of their squares, as of rounded distances from a target among them."""
+        self.residuals = CountedValues(FINE, COUNTED_RESIDUALS)
+        self.edges: FloatArray = np.empty(0)
+        """(FINE − 1,) between the ranges of predictions."""
+        self.predictions = ExactSums(FINE)
+        self.in_range = np.zeros(FINE, np.int64)
+        """Sum of the predictions of each range, and how many they are."""
+        if model.bounds.size:  # else the first rows say
+            self._set_edges(float(model.bounds.min()), float(model.bounds.max()))
+
+    def _set_edges(self, low: float, high: float) -> None:
+        self.edges = 2 * np.linspace(low / 2, high / 2, FINE + 1)[1:-1]
+
+    def add(self, decision: Scores, target: NDArray[Any]) -> None:
+        """decision (n, 1), finite; target (n,), finite."""
+        if not len(target):
+            return
+        predicted, wanted = decision[:, 0].astype(np.float64), target.astype(np.float64)
+        if not self.edges.size:
+            self._set_edges(float(predicted.min()), float(predicted.max()))
+        residual = difference(wanted, predicted)
+        self.n += len(wanted)
+        self.squares.add(residual, squared=True)
+        self.absolute.add(np.abs(residual))
+        self._add_targets(wanted)
+        ranges = np.searchsorted(self.edges, predicted, side="right")
+        self.residuals.add(residual, ranges)
+        self.predictions.add(predicted, ranges)
+        self.in_range += np.bincount(ranges, minlength=FINE)
+
+    def _add_targets(self, wanted: FloatArray) -> None:
+        """Sums are of distances from one of the targets: large targets that nearly agree keep digits."""
+        origin = float(wanted[0]) if np.abs(wanted).max() < HALF else 0.0
+        off, squares = ExactSums(), ExactSums()
+        off.add(wanted - origin)
+        squares.add(wanted - origin, squared=True)
+        first, n = Fraction(origin), len(wanted)
+        self.total += off.total + n * first
+        self.square_total += squares.total + 2 * first * off.total + n * first**2
+
+    def merge(self, other: "ValueMeasures") -> None:
+        """Both count by the same ranges of predictions."""
+        self.n += other.n
+        self.squares.merge(other.squares)
+        self.absolute.merge(other.absolute)
+        self.total += other.total
+        self.square_total += other.square_total
+        self.residuals.merge(other.residuals)
+        self.predictions.merge(other.predictions)
+        self.in_range += other.in_range
+
+    def as_dict(self) -> dict[str, Any]:
+        """rmse, r2 (None where all targets are equal), mae, residual_quantiles by share, residual_resolution,
+        residual_histogram and residuals_by_prediction.
+        """
+        spread = self.square_total - self.total**2 / self.n
+        values, counts = self.residuals.values, self.residuals.counts.sum(axis=1)
+        found = quantiles(values, counts, np.array(SHARES))
+        return {
+            "rmse": root(self.squares.total / self.n),
+            "r2": as_float(1 - self.squares.total / spread) if spread > 0 else None,
+            "mae": as_float(self.absolute.total / self.n),
+            "residual_quantiles": {f"{s:g}": float(q) for s, q in zip(SHARES, found, strict=True)},
+            "residual_resolution": self.residuals.resolution,
+            "residual_histogram": _histogram(values, counts),
+            "residuals_by_prediction": self._by_prediction(),
+        }
+
+    def _by_prediction(self) -> list[dict[str, Any]]:
+        """Ranges of predictions of about equal numbers of rows, put together of finer ones."""
+        rows = self.in_range
+        middle = np.cumsum(rows) - rows / 2
+        group = np.minimum(middle * COARSE // self.n, COARSE - 1)
+        found = []
+        for number in range(COARSE):
+            own = np.flatnonzero((group == number) & (rows > 0))
+            if not len(own):
+                continue
+            n = int(rows[own].sum())
+            counts = self.residuals.counts[:, own].sum(axis=1)
+            low, median, high = quantiles(self.residuals.values, counts, np.array(BAND))
+            found.append(
+                {
+                    "rows": n,
+                    "mean_prediction": as_float(self.predictions.of(own) / n),
+                    "residuals": {"0.05": float(low), "0.5": float(median), "0.95": float(high)},
+                }
+            )
+        return found
+
+
+def _histogram(values: FloatArray, counts: NDArray[np.int64]) -> dict[str, Any]:
+    """Rows by residual between two quantiles; those beyond count to the bars at the ends."""
+    low, high = quantiles(values, counts, np.array(ENDS))
+    if not high > low:
+        return {"edges": [float(low), float(high)], "rows": [int(counts.sum())]}
+    edges = 2 * np.linspace(low / 2, high / 2, BARS + 1)
+    rows = np.bincount(np.searchsorted(edges[1:-1], values, side="right"), weights=counts, minlength=BARS)
+    return {"edges": edges.tolist(), "rows": rows.astype(int).tolist()}
+
+
+class IntervalMeasures:
+    """How often numbers lie inside their intervals of DEFAULT_ALPHA, and how wide these are."""
+
+    def __init__(self) -> None:
+        self.n = self.inside = 0
+        self.width = ExactSums()
+
+    def add(self, intervals: Intervals, decision: Scores, target: NDArray[Any], leaves: LeafNumbers) -> None:
+        """decision (n, 1), finite; target (n,); leaves (n,)."""
+        bounds = intervals.bounds(decision[:, 0].astype(np.float64), leaves, DEFAULT_ALPHA)
+        self.n += len(target)
+        self.inside += int(((bounds[:, 0] <= target) & (target <= bounds[:, 1])).sum())
+        self.width.add(difference(bounds[:, 1], bounds[:, 0]))
+
+    def merge(self, other: "IntervalMeasures") -> None:
+        self.n += other.n
+        self.inside += other.inside
+        self.width.merge(other.width)
+
+    def as_dict(self) -> dict[str, Any]:
+        """interval_alpha, interval_coverage (the share of rows inside) and interval_width, the mean one."""
+        return {
+            "interval_alpha": DEFAULT_ALPHA,
+            "interval_coverage": self.inside / self.n,
+            "interval_width": as_float(self.width.total / self.n),
+        }
+
+
+def intervals_of(model: Model) -> Intervals | None:
+    """The intervals of a model that gives some of DEFAULT_ALPHA; others were trained on too few rows."""
+    found = None if model.sureness is None else model.sureness.intervals
+    return found if found is not None and (found.alpha <= DEFAULT_ALPHA).any() else None
+
+
+class LeafMeasures:
+    """Which leaves are wrong how often, or how far off."""
+
+    def __init__(self, model: Model) -> None:
+        self.training_rows = model.leaf_rows
+        self.rows = np.zeros(model.n_leaves, np.int64)
+        self.wrong = np.zeros(model.n_leaves, np.int64)
+        self.squares = ExactSums(model.n_leaves if model.task == "regression" else 0)
+        """Sum of squared errors of each leaf, of a regression."""
+
+    def add(self, decision: Scores, target: NDArray[Any], leaves: LeafNumbers) -> None:
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,)."""
+        self.rows += np.bincount(leaves, minlength=len(self.rows))
+        if self.squares.units:
+            residual = difference(target.astype(np.float64), decision[:, 0].astype(np.float64))
+            self.squares.add(residual, leaves, squared=True)
+        else:
+            wrong = class_numbers(decision) != target
+            self.wrong += np.bincount(leaves[wrong], minlength=len(self.rows))
+
+    def merge(self, other: "LeafMeasures") -> None:
+        self.rows += other.rows
+        self.wrong += other.wrong
+        self.squares.merge(other.squares)
+
+    def as_dict(self) -> dict[str, Any]:
+        """leaves: of each with rows, at most LISTED_LEAVES, its number, rows, training_rows and error: the
+        share that is wrong, or the root of the mean squared error.
+        """
+        order = np.argsort(-self.rows, kind="stable")[:LISTED_LEAVES]
+        order = np.sort(order[self.rows[order] > 0])
+        if self.squares.units:
+            error = [root(self.squares.of([leaf]) / int(self.rows[leaf])) for leaf in order]
+        else:
+            error = (self.wrong[order] / self.rows[order]).tolist()
+        return {
+            "leaves": {
+                "leaf": order.tolist(),
+                "rows": self.rows[order].tolist(),
+                "training_rows": self.training_rows[order].tolist(),
+                "error": error,
+            }
+        }
+
+
+class Measures:
+    """All measures of one set of decision values. It holds no model: workers send it to the driver."""
+
+    def __init__(self, model: Model) -> None:
+        self.n = 0
+        """Rows that have a score."""
+        self.quality: ClassMeasures | ValueMeasures = (
+            ClassMeasures(model) if model.task == "classification" else ValueMeasures(model)
+        )
+        self.leaves = LeafMeasures(model)
+        self.probabilities = ProbabilityMeasures()
+        self.intervals = IntervalMeasures()
+
+    def add(
+        self, model: Model, decision: Scores, target: NDArray[Any], leaves: LeafNumbers | None = None
+    ) -> None:
+        """decision (n, n_outputs), finite; target (n,) class numbers or values; leaves (n,), where they are
+        known.
+        """
+        self.n += len(target)
+        self.quality.add(decision, target)
+        if leaves is not None:
+            self.leaves.add(decision, target, leaves)
+            intervals = intervals_of(model)
+            if intervals is not None:
+                self.intervals.add(intervals, decision, target, leaves)
+        if model.task == "classification":
+            stated = class_probabilities(model, decision)
+            if stated is not None:
+                self.probabilities.add(stated, target)
+
+    def merge(self, other: "Measures") -> None:
+        """Take in what was gathered from other rows. The order does not matter."""
+        self.n += other.n
+        self.quality.merge(other.quality)  # type: ignore[arg-type]  # both are of one model
+        self.leaves.merge(other.leaves)
+        self.probabilities.merge(other.probabilities)
+        self.intervals.merge(other.intervals)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields of what was given."""
+        found = self.quality.as_dict()
+        found |= self.probabilities.as_dict() if self.probabilities.n else {}
+        found |= self.intervals.as_dict() if self.intervals.n else {}
+        return found | (self.leaves.as_dict() if self.leaves.rows.any() else {})

@@ -1,0 +1,121 @@
+"""Values as numbers of classes: every place where a value of data becomes a class asks here.
+
+A target holds either positions in a list of names (its attribute `labels`) or the classes themselves. A
+value that is neither is refused with its row: it is never rounded, truncated, or compared after a conversion
+to a type that merges two values.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.errors import DataError
+
+NAMES = "labels"  # attribute of a target: the names of 0, 1, …
+LONGEST_NAME = 60  # letters of a value that a message shows
+LISTED = 10  # most classes that a message lists
+
+
+def names_of_classes(
+    attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str = "y"
+) -> tuple[str, ...] | None:
+    """The names that numbers of a target have; None where it has none, or holds text."""
+    return class_labels(attributes, where) if dtype.kind in "biuf" else None
+
+
+def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
+    """The names of the classes 0, 1, … that an attribute `labels` lists; None where it lists none. Raises
+    DataError for names that do not identify one class each.
+
+    where  what the array is called in messages
+    """
+    given = attributes.get(NAMES)
+    if isinstance(given, np.ndarray):  # HDF5 keeps lists so
+        given = given.tolist()
+    if not isinstance(given, list | tuple):
+        return None
+    names: list[str] = []
+    for number, one in enumerate(given):
+        one = one.decode("utf-8", "replace") if isinstance(one, bytes) else one
+        name = one if isinstance(one, str) else None
+        if name is None and isinstance(one, int | float) and not isinstance(one, bool) and one == one:
+            name = str(one)
+        if not name:
+            raise DataError(
+                f"The attribute {NAMES} of {where} gives class {number} the name"
+                f" {str(one)[:LONGEST_NAME]!r}. Give each class a text as its name."
+            )
+        if name in names:
+            raise DataError(
+                f"The attribute {NAMES} of {where} gives the name {name[:LONGEST_NAME]!r} to the classes"
+                f" {names.index(name)} and {number}. Give each class its own name."
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def class_codes(
+    values: NDArray[Any], n_names: int, where: str, rows: int | NDArray[np.integer] = 0
+) -> IntArray:
+    """Values as positions in a list of names, int64. Raises DataError for the first that is not one.
+
+    values  numbers or booleans (n,)
+    where   what they are, for messages
+    rows    the number of the first row, or of each
+    """
+    known = (values >= 0) & (values < n_names)
+    if values.dtype.kind == "f":
+        known &= values == np.floor(values)
+    wrong = np.flatnonzero(~known)
+    if len(wrong):
+        first = int(wrong[0])
+        row = rows + first if isinstance(rows, int) else int(rows[first])
+        value = values[first]
+        what = "no value (NaN)" if value != value else f"the value {value!s}"
+        raise DataError(
+            f"{where} has {what} in row {row:,}, but its attribute `{NAMES}` names only the classes 0 to"
+            f" {n_names - 1}; correct that row, or the attribute"
+        )
+    return values.astype(np.int64)
+
+
+def class_positions(labels: NDArray[Any], classes: Sequence[Any]) -> IntArray:
+    """The position of each label (n,) among different classes, int64; −1 for a label that is none of them.
+
+    Numbers are compared as numbers, exactly. Where either side is text, both are compared as text.
+    """
+    labels = labels.astype(object) if labels.dtype.kind == "T" else labels  # it has no cast to a fixed width
+    text = any(isinstance(one, str) for one in classes)
+    if text or labels.dtype.kind not in "biuf":
+        labels = labels.astype(str)
+        known = [(str(one), i) for i, one in enumerate(classes)]
+    else:
+        labels = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
+        labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels
+        known = [(kept, i) for i, one in enumerate(classes) if (kept := _as(labels.dtype, one)) is not None]
+    if not known:
+        return np.full(len(labels), -1, np.int64)
+    values = np.array([value for value, _ in known], labels.dtype.kind if text else None)
+    if labels.dtype.kind in "biuf":
+        values = values.astype(labels.dtype)
+    order = np.argsort(values, kind="stable")
+    values, positions = values[order], np.array([i for _, i in known], np.int64)[order]
+    at = np.minimum(np.searchsorted(values, labels), len(values) - 1)
+    return np.where(values[at] == labels, positions[at], -1)
+
+
+def _as(dtype: np.dtype[Any], value: Any) -> Any:
+    """A number as it is in a dtype; None where that has no such number."""
+    if dtype.kind == "f":
+        return float(value) if float(value) == value else None
+    limits = np.iinfo(dtype)
+    return int(value) if value == value // 1 and limits.min <= value <= limits.max else None
+
+
+def listed_classes(classes: Sequence[Any]) -> str:
+    """Classes as a message lists them."""
+    shown = ", ".join(str(one) for one in classes[:LISTED])
+    return shown if len(classes) <= LISTED else f"{shown}, … {len(classes)} classes"
