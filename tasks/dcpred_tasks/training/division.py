@@ -70,9 +70,14 @@ def divide(
 ) -> Division:
     """The tree and the kernels in scaled features."""
     rows = scaling(sample)
-    n_leaves = settings.n_leaves or min(max(survey.n_used // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
+    n_leaves = settings.n_leaves or auto_leaves(survey.n_used)
     root = fit_tree(rows, weight, levels_for(n_leaves), survey.n_used, settings.min_leaf_rows, settings.seed)
     return Division(scaling, root, _kernels(rows, weight, settings), feature_reference(scaling, sample))
+
+
+def auto_leaves(n_rows: int) -> int:
+    """The number of leaves of so many rows where no setting names it."""
+    return min(max(n_rows // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
 
 
 def check_scaled(scaling: Scaling, survey: Survey) -> None:
@@ -131,3 +136,9 @@ def row_weights(
 def balanced_factors(survey: Survey) -> FloatArray:
     """Class weights of scikit-learn's "balanced": n / (n_classes × count)."""
     return np.asarray(survey.class_weights.sum() / (len(survey.classes) * survey.class_weights))
+
+
+def class_factors(survey: Survey, settings: Settings) -> FloatArray:
+    """The weights of classes that settings ask for; empty where all are 1."""
+    weighed = settings.class_weight == "balanced" and len(survey.classes) > 0
+    return balanced_factors(survey) if weighed else np.empty(0)
