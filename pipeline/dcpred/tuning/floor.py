@@ -45,7 +45,7 @@ class _Losses:
 
     @property
     def share(self) -> FloatArray:
-        return self.weight / self.weight.sum()
+        return np.asarray(self.weight / self.weight.sum())
 
     @property
     def mean(self) -> float:

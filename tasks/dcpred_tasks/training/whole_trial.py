@@ -44,6 +44,6 @@ def model_losses(
     model = train_rows(*given, scaling=scaling)
     decision = score_rows(model, X[held])[0]
     if settings.task == "regression":
-        return np.asarray((decision[:, 0].astype(ACC_DTYPE) - target[held]) ** 2)
+        return np.asarray((decision[:, 0] - target[held].astype(ACC_DTYPE)) ** 2, ACC_DTYPE)
     wrong = class_numbers(decision) != target[held]
     return np.asarray(wrong | np.isnan(decision).any(axis=1), ACC_DTYPE)
