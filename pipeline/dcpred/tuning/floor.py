@@ -37,7 +37,7 @@ FEWEST_HELD = 10  # held-out rows below which nothing is compared
 
 
 @dataclass(frozen=True)
-class _Losses:
+class Losses:
     """Losses of held-out rows by one model."""
 
     rows: FloatArray  # (n_held,)
@@ -56,73 +56,70 @@ class _Losses:
         """Squared standard error of the mean."""
         return float(self.share**2 @ (self.rows - self.mean) ** 2)
 
-    def less(self, other: "_Losses") -> "_Losses":
-        return _Losses(self.rows - other.rows, self.weight)
-
 
 def beside_defaults(trials: TrialTrees, chosen: Point) -> tuple[Point, dict[str, Any]]:
     """The point that a search chose, or default settings that are better by more than a standard error; and
     what the comparison showed, empty where too few rows are held out for one.
     """
-    points = [chosen]
-    found: dict[str, Any] = {"defaults": []}
-    for scaling in SCALINGS:
-        point = _default(trials, scaling)
-        found["defaults"].append({"scaling": scaling, "within_budget": point is not None, "taken": False})
-        points += [point] if point is not None else []
-    if len(points) == 1:
-        return chosen, found
-    every = _judged(trials, points)
+    defaults = {scaling: _default(trials, scaling) for scaling in SCALINGS}
+    points = [chosen, *(point for point in defaults.values() if point is not None)]
+    every = _judged(trials, points) if len(points) > 1 else []
     if not every:
         return chosen, {}
     regression = trials.job.settings.task == "regression"
-    own, best = every[0], chosen
-    found |= {"n_judged": len(own.rows), "search": _told(own, regression)}
-    rows = iter(zip(points[1:], every[1:], strict=True))
-    for told in found["defaults"]:
-        if not told["within_budget"]:
-            continue
-        point, losses = next(rows)
-        gain = own.less(losses)
-        # As if one more row told them apart: a single one is chance.
-        one_row = 0.0 if regression else float(gain.share.max())
-        uncertain = float(np.sqrt(gain.variance + one_row**2))
-        told |= _told(losses, regression) | {
+    own, best, told = every[0], chosen, {}
+    for point, losses in zip(points[1:], every[1:], strict=True):
+        gain, uncertain = gained(own, losses, regression)
+        told[point.settings.scaling] = _told(losses, regression) | {
             "landmarks": point.settings.landmarks,
             "products": point.settings.products,
             "cost_ratio": point.cost.cost_ratio,
             "ns_per_row": point.cost.ns_per_row,
-            "gain": gain.mean,
+            "gain": gain,
             "gain_error": uncertain,
         }
         point = replace(point, verdict=Verdict(losses.mean, losses.mean, losses.variance))
-        if gain.mean > uncertain and (best is chosen or point.error < best.error):
+        if gain > uncertain and (best is chosen or point.error < best.error):
             best = point
-    for told in found["defaults"]:
-        told["taken"] = best is not chosen and told["scaling"] == best.settings.scaling
-    return best, found
+    rows = [
+        {"scaling": scaling, "within_budget": point is not None, **told.get(scaling, {})}
+        | {"taken": best is not chosen and scaling == best.settings.scaling}
+        for scaling, point in defaults.items()
+    ]
+    found = {"n_judged": len(own.rows), "search": _told(own, regression), "defaults": rows}
+    return best, found | {"words": _in_words(found)}
 
 
-def in_words(found: dict[str, Any], task: str) -> str:
-    """What the comparison showed, in a sentence; empty where there was none."""
-    judged = [one for one in found.get("defaults", []) if "gain" in one]
-    if not judged:
-        return ""
+def gained(own: Losses, other: Losses, regression: bool) -> tuple[float, float]:
+    """How much less the mean of the other losses is, and its standard error: of classes as if one more row
+    told the two apart, since a single one is chance.
+    """
+    gain = Losses(own.rows - other.rows, own.weight)
+    one_row = 0.0 if regression else float(gain.share.max())
+    return gain.mean, float(np.sqrt(gain.variance + one_row**2))
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    """What the comparison showed, in a sentence: of the default that was taken, or of the better one."""
+    judged = [one for one in found["defaults"] if "gain" in one]
     best = max(judged, key=lambda one: (one["taken"], one["gain"]))
     own, other = (
-        (f"RMSE {best['rmse']:.4g}", f"{found['search']['rmse']:.4g}")
-        if task == "regression"
-        else (f"error {100 * best['error']:.3g} %", f"{100 * found['search']['error']:.3g} %")
+        f"RMSE {one['rmse']:.4g}" if "rmse" in one else f"error {100 * one['error']:.3g} %"
+        for one in (best, found["search"])
     )
-    end = "taken" if best["taken"] else "not taken"
-    return f"default settings with scaling={best['scaling']}: {own} against {other} of the search; {end}"
+    return (
+        f"default settings with scaling={best['scaling']}: {own} against {other.split(' ', 1)[1]} of the"
+        f" search; {'taken' if best['taken'] else 'not taken'}"
+    )
 
 
-def _told(losses: _Losses, regression: bool) -> dict[str, Any]:
+def _told(losses: Losses, regression: bool) -> dict[str, Any]:
+    """A loss and its standard error as they are recorded."""
+    uncertain = float(np.sqrt(losses.variance))
+    if not regression:
+        return {"error": losses.mean, "standard_error": uncertain}
     root = float(np.sqrt(losses.mean))
-    if regression:
-        return {"rmse": root, "standard_error": float(np.sqrt(losses.variance)) / max(2.0 * root, 1e-300)}
-    return {"error": losses.mean, "standard_error": float(np.sqrt(losses.variance))}
+    return {"rmse": root, "standard_error": uncertain / max(2.0 * root, 1e-300)}
 
 
 def _default(trials: TrialTrees, scaling: str) -> Point | None:
@@ -138,7 +135,7 @@ def _default(trials: TrialTrees, scaling: str) -> Point | None:
     return None
 
 
-def _judged(trials: TrialTrees, points: list[Point]) -> list[_Losses]:
+def _judged(trials: TrialTrees, points: list[Point]) -> list[Losses]:
     """The losses of the same held-out rows by a whole model of each point; empty where they are too few."""
     job, survey = trials.job, trials.survey
     sample = trials.training.sample(survey)
@@ -161,7 +158,7 @@ def _judged(trials: TrialTrees, points: list[Point]) -> list[_Losses]:
     weight = row_weights(rows.target, rows.weight, class_factors(survey, job.settings))[held]
     losses = [factor * read_arrays(file)["loss"] for file, factor in zip(files, factors, strict=True)]
     whole_file(job).unlink(missing_ok=True)
-    return [_Losses(one, weight) for one in losses]
+    return [Losses(one, weight) for one in losses]
 
 
 def _noting(trials: TrialTrees, advance: Step) -> Any:

@@ -57,7 +57,7 @@ def _found(found: Any) -> dict[str, Any]:
     if not all(_is_number(seconds) for seconds in found["seconds"].values()):
         raise ValueError
     floor = found.get(FLOOR, {})
-    if not isinstance(floor, dict):
+    if not isinstance(floor, dict) or not isinstance(floor.get("words", ""), str):
         raise ValueError
     return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings), FLOOR: floor}
 

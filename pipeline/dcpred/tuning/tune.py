@@ -37,7 +37,7 @@ from dcpred.training.train import (
     train,
     training_hash,
 )
-from dcpred.tuning.floor import beside_defaults, in_words
+from dcpred.tuning.floor import beside_defaults
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.kept import found_before
@@ -243,9 +243,9 @@ def _choice(
                 raise
             with distrusted(scratch, goes_on):
                 found = _described(points, trials, shares, slack, seconds)
-            for words in (in_words(found["floor"], start.task), _words(make_settings(found["settings"]))):
-                if words:
-                    say.say(words)
+            if found["floor"]:
+                say.say(found["floor"]["words"])
+            say.say(_words(make_settings(found["settings"])))
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
             scaling = trials.learned.get(found["settings"]["scaling"])
