@@ -14,6 +14,7 @@ from dcpred_tasks.process import memory_bytes
 
 GIB = 2**30
 STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
+LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 

@@ -442,6 +442,7 @@ FOUND: dict[str, Callable[[dict[str, Any]], object]] = {
     "no accuracy": lambda kept: kept["found"]["frontier"][0].update(accuracy=None),
     "an accuracy without end": lambda kept: kept["found"]["chosen"].update(accuracy=1e308),
     "time that is none": lambda kept: kept["found"]["seconds"].update(search=["long"]),
+    "a comparison without words": lambda kept: kept["found"]["floor"].update(words=7),
     "no scaling": lambda kept: kept.update(scaling={"shift": [0.0]}),
     "a scaling of other features": lambda kept: kept.update(scaling={"shift": [0.0], "factor": [1.0]}),
 }

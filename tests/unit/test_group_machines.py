@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dcpred.comparison.systems import TOLERANCES
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.machine_training import adapt_svm, exact
 from dcpred_tasks.machine_training.adapt_svm import grouped
@@ -36,7 +37,7 @@ def machine_for(name: str, rows: LeafRows, gamma: float = 0.3, **more: object) -
 
 
 def adapted(rows: LeafRows, gamma: float = 0.3, **more: object) -> AdaptSVM:
-    found = machine_for("adapt_svm", rows, gamma, **more)
+    found = machine_for("adapt_svm", rows, gamma, **{"tolerance": 0.5, **more})
     assert isinstance(found, AdaptSVM)
     return found
 
@@ -321,3 +322,26 @@ def test_a_smaller_tolerance_costs_more_and_errs_less() -> None:
     cost, loss = zip(*found, strict=True)
     assert cost[0] > cost[1] > cost[2] == 0
     assert loss[0] < 1e-10 < loss[1] < loss[2]
+
+
+def overlapping(n: int, seed: int) -> LeafRows:
+    """Two classes of ten features that overlap: the sums of both signs nearly cancel."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    return leaf_rows(X, (X[:, 0] + X[:, 1] ** 2 - 1 + 2 * rng.normal(size=n) > 0).astype(int))
+
+
+@pytest.mark.parametrize("size", [2, 16])
+@pytest.mark.parametrize("given", [{}, {"tolerance": min(TOLERANCES["adapt_svm"])}])
+def test_a_small_tolerance_keeps_the_decisions_of_the_exact_machine(
+    size: int, given: dict[str, float]
+) -> None:
+    """The tolerance of no setting, and the smallest one of a comparison: 0.5 lost a third of them."""
+    train, test = overlapping(600, 0), overlapping(500, 1)
+    whole = machine_for("exact", train, 0.1, C=10.0)
+    machine = machine_for("adapt_svm", train, 0.1, C=10.0, size=size, **given)
+    own, exact_ones = (one.decision(test.X.astype(float))[:, 0] for one in (machine, whole))
+    assert (np.sign(own) == np.sign(exact_ones)).mean() > 0.99
+    assert np.median(np.abs(own - exact_ones)) < 0.01 * np.median(np.abs(exact_ones))
+    loose = replace(machine, tolerance=np.array([0.5]))
+    assert (np.sign(loose.decision(test.X.astype(float))[:, 0]) == np.sign(exact_ones)).mean() < 0.9

@@ -32,6 +32,7 @@ def tuned(r: dict[str, Any]) -> str:
             *lines,
             ", ".join(marks),
             *sentences(_more(points, chosen, name)),
+            *sentences([r["floor"]["words"]] if r["floor"] else []),
             "",
             *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
             rows([("made       ", _made(r["made"])), ("took", took)]),

@@ -24,7 +24,16 @@ import numpy as np
 
 from dcpred.comparison.page import comparison_page, write_plots
 from dcpred.comparison.rows import ROWS, Rows, draw_rows, read_rows, write_rows
-from dcpred.comparison.systems import EXACT, OURS, Point, chosen_systems, every_system, points_of
+from dcpred.comparison.systems import (
+    CANCELLATION,
+    EXACT,
+    GROUPED,
+    OURS,
+    Point,
+    chosen_systems,
+    every_system,
+    points_of,
+)
 from dcpred.comparison.tables import write_tables
 from dcpred.comparison.trial import KERNELS, POINTS, SHARED
 from dcpred.execution.interrupts import interrupted, listening
@@ -279,7 +288,13 @@ def _reported(
         results=results,
         kernel_errors=errors.get("errors", []),
         shared_seconds=shared.get("seconds", 0.0),
-        notes=[*_units(linear), *_cut(results), *_without_errors(errors), *_left_out(rows)],
+        notes=[
+            *_units(linear),
+            *_cut(results),
+            *_without_errors(errors),
+            *_left_out(rows),
+            *([CANCELLATION] if any(one.system in GROUPED for one in results) else []),
+        ],
     )
 
 

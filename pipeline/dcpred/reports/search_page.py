@@ -45,6 +45,8 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
         if chosen["n_judged"]
         else "Nothing was judged."
     )
+    if words := found.get("floor", {}).get("words"):
+        text += f" {words[0].upper()}{words[1:]}."
     return [Section("Search", text, parts=parts)]
 
 

@@ -51,7 +51,7 @@ from dcpred_tasks.task_bodies.train_model import (
     survey_block,
 )
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.division import Division, balanced_factors, divide, learn_scaling, n_outputs
+from dcpred_tasks.training.division import Division, class_factors, divide, learn_scaling, n_outputs
 from dcpred_tasks.training.held_out import folds_of_leaves, joined, measured
 from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.sampling import sampled_rows
@@ -263,7 +263,6 @@ class Training:
     def _division(self, survey: Survey) -> Division:
         sample = self.sample(survey)
         settings = self.job.settings
-        balanced_classes = settings.class_weight == "balanced" and len(survey.classes) > 0
         # BLAS and k-means sum in another order with more threads.
         title = "learning the scaling and the tree" if self.scaling is None else "growing the tree"
         with self.say.step(title, None, ""), one_thread():
@@ -276,7 +275,7 @@ class Training:
             flatten(division.root),
             division.kernels,
             survey.classes,
-            balanced_factors(survey) if balanced_classes else np.empty(0),
+            class_factors(survey, settings),
         )
         if not is_done(self.job.division_file):
             write_division(self.job, stored)

@@ -7,6 +7,7 @@ from dcpred.training.forecast import START_SECONDS, forecast_training, row_secon
 from dcpred.tuning.search import expected_tries
 from dcpred.tuning.tree_search import START_OVERLAP, WHOLE_LANDMARKS, Extent
 from dcpred.tuning.trial_plan import (
+    FLOOR_ROWS,
     HELD_ROWS,
     LOCAL_ROWS,
     MANY_ROWS,
@@ -43,6 +44,8 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, extent: Extent
         looked_at = min(WHOLE_ROWS, WHOLE_NUMBERS // n_features, n_rows)
         whole = replace(START, **WHOLE, landmarks=WHOLE_LANDMARKS)
         search += expected_tries(1, extent) * looked_at * row_seconds(n_features, looked_at, whole)
+    rows = min(n_rows, FLOOR_ROWS, WHOLE_NUMBERS // n_features)
+    whole_models = rows * 3 * row_seconds(n_features, LEAF_ROWS, START)
     # Settings in the middle of what is often chosen.
     chosen = replace(START, n_leaves=max(n_rows // LEAF_ROWS, 1), landmarks=24, refine_steps=150)
     return Shares(
@@ -52,6 +55,7 @@ def forecast_tuning(n_rows: int, n_features: int, n_threads: int, extent: Extent
             "trees": 1.0 + 5e-7 * sample * trees,
             "rows": 0.1 + 4e-7 * numbers * trees / n_threads,
             "search": 1.0 + search / n_threads,
+            "floor": 0.2 + whole_models / n_threads,
             "train": forecast_training(
                 n_rows, n_features, chosen, n_threads, surveyed=True, learns=False
             ).total,

@@ -97,7 +97,7 @@ class Judge:
 
         def done(number: int, result: tuple[Receipt, list[Verdict]]) -> None:
             task, (receipt, verdicts) = tasks[number], result
-            keys = map(_key, task.tries)
+            keys = map(digest_of, task.tries)
             self.journal.add(task.place, {key: astuple(v) for key, v in zip(keys, verdicts, strict=True)})
             note(receipt, amount * task.effort / total)
 
@@ -118,7 +118,9 @@ class Judge:
                 rows = float(gathered[ask.tree].rows[i])
                 for fold in ask.folds:
                     place = ask.tree, int(tree.leaves[i]), fold, _rows_share(ask, tree)
-                    todo = [s for s in dict.fromkeys(ask.tries) if (place, _key(s)) not in self.journal.known]
+                    todo = [
+                        s for s in dict.fromkeys(ask.tries) if (place, digest_of(s)) not in self.journal.known
+                    ]
                     for at in range(0, len(todo), together):
                         part = todo[at : at + together]
                         work = sum(relative_effort(s, tree.start) * s.overlap for s in part)
@@ -127,7 +129,7 @@ class Judge:
 
     def _means(self, ask: Ask, tree: GrownTree, gathered: Gathered) -> list[Verdict]:
         n, share = _some(ask, tree), _rows_share(ask, tree)
-        known, keys = self.journal.known, [_key(s) for s in ask.tries]
+        known, keys = self.journal.known, [digest_of(s) for s in ask.tries]
         found: FloatArray = np.array(
             [
                 [[known[(ask.tree, int(leaf), fold, share), key] for key in keys] for fold in ask.folds]
@@ -173,5 +175,6 @@ def _rows_share(ask: Ask, tree: GrownTree) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _key(settings: Settings) -> str:
+def digest_of(settings: Settings) -> str:
+    """What tells settings from others, in the names of files and in the journal."""
     return digest_json(settings_dict(settings))[:20]

@@ -13,6 +13,7 @@ from dcpred_tasks.training.task_settings import in_effect
 
 # The fields of a report that are kept.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
+FLOOR = "floor"  # One of an earlier version does not have it.
 COUNTS = ("n_judged", "n_leaves", "landmarks", "products", "overlap")
 COSTS = ("cost_ratio", "ns_per_row")
 LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
@@ -63,7 +64,10 @@ def _found(found: Any) -> dict[str, Any]:
         raise ValueError
     if not all(_is_number(seconds) for seconds in found["seconds"].values()):
         raise ValueError
-    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings)}
+    floor = found.get(FLOOR, {})
+    if not isinstance(floor, dict) or not isinstance(floor.get("words", ""), str):
+        raise ValueError
+    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings), FLOOR: floor}
 
 
 def _is_row(row: Any, task: str) -> bool:

@@ -26,6 +26,7 @@ TREES_BESIDE_WHOLE, VERY_WIDE_FEATURES = 1, 128  # below so many features there 
 # With more rows than this a short search tries two trees, not three: the third has the largest leaves, which
 # take the most time.
 MANY_ROWS = 100_000
+FLOOR_ROWS = 50_000  # sampled rows that whole models are trained and judged on (floor.py)
 HELD_ROWS = 6_000  # rows that settings are judged on
 LEAVES = (6, 256)  # leaves of a tree that are looked at, from and to
 OWN_ROWS = 1_000  # rows of a leaf that is looked at, about

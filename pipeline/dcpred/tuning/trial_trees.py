@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from dcpred.tuning.tree_search import (
     suited,
 )
 from dcpred.tuning.trial_plan import (
+    DRAWS,
     ERROR_POWER,
     FEW_ROWS,
     HELD_ROWS,
@@ -55,19 +57,28 @@ from dcpred.tuning.trial_plan import (
     tries_whole,
     undivided,
 )
-from dcpred_tasks.dtypes import IntArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import is_done
+from dcpred_tasks.scratch.training_job import Sample, is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
-from dcpred_tasks.training.division import Division, balanced_factors, check_scaled, divide, n_outputs
+from dcpred_tasks.training.division import (
+    Division,
+    auto_leaves,
+    check_scaled,
+    class_factors,
+    divide,
+    learn_scaling,
+    n_outputs,
+)
 from dcpred_tasks.training.gaps import as_chosen
 from dcpred_tasks.training.learned_columns import learn_columns
+from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import flatten
@@ -252,16 +263,50 @@ class TrialTrees:
         most = WHOLE_ROWS if start.refine_epochs else WHOLE_BY_DESCENT
         looked_at = min(most, WHOLE_NUMBERS // self.n_columns) if n_leaves == 1 else OWN_ROWS
         kept = np.minimum(1.0, looked_at / np.maximum(rows[chosen], 1.0))
-        factors = balanced_factors(self.survey) if start.class_weight == "balanced" else np.empty(0)
-        write_trial_tree(
-            self.job,
-            len(self.trees),
-            TrialTree(division.scaling, tree, chosen, kept, self.survey.classes, factors, self.rare),
-        )
+        self._write_tree(division, chosen, kept)
         power = WIDE_ERROR_POWER if len(self.survey.minimum) >= WHOLE_FEATURES else ERROR_POWER
         error_factor = float(np.average(kept, weights=np.maximum(counts[chosen], 1))) ** power
         most_overlap = start.overlap if coarse else MOST_OVERLAP
         self.trees.append(GrownTree(start, division, counts, chosen, draws, error_factor, most_overlap))
+
+    def _write_tree(self, division: Division, leaves: IntArray, kept: FloatArray) -> None:
+        """Keep the next tree for workers."""
+        factors, tree = class_factors(self.survey, self.job.settings), flatten(division.root)
+        trial = TrialTree(division.scaling, tree, leaves, kept, self.survey.classes, factors, self.rare)
+        write_trial_tree(self.job, len(self.trees), trial)
+
+    def add_default(self, scaling: str) -> int | None:
+        """The number of a new tree of the default settings with this scaling; None where features are too
+        large for it. What a row costs in it is what its sampled rows show.
+        """
+        sample, survey, given = self.training.sample(self.survey), self.survey, self.job.settings
+        asked = self.asked if scaling in self.learned else given
+        kept: dict[str, Any] = {name: getattr(asked, name) for name in BESIDE_A_SEARCH}
+        settings = Settings(
+            **kept,
+            scaling=scaling,
+            n_leaves=auto_leaves(survey.n_used),
+            min_leaf_rows=min(Settings().min_leaf_rows, given.max_leaf_rows),
+        )
+        rows = sample.X, sample.target, sample.weight
+        try:
+            fitted = self.learned.get(scaling) or learn_scaling(*rows, survey, settings)
+        except DataError:
+            return None
+        division = self._divided(fitted, sample, settings)
+        if division is None:
+            return None
+        tree = flatten(division.root)
+        leaf, leaves = tree.descend(division.scaling(sample.X)), np.arange(tree.n_leaves)
+        counts = np.bincount(leaf, minlength=tree.n_leaves)
+        different = np.unique(np.column_stack([leaf, sample.target]), axis=0)[:, 0].astype(np.int64)
+        targets = np.bincount(different, minlength=tree.n_leaves)
+        mixed_from = np.where(targets > 1, 1, np.iinfo(np.int64).max)
+        self._write_tree(division, leaves, np.ones(tree.n_leaves))
+        draws = np.full(tree.n_leaves, DRAWS)
+        self.trees.append(GrownTree(settings, division, counts, leaves, draws, 1.0, settings.overlap))
+        self.gathered.append(Gathered(counts, targets, np.ones(tree.n_leaves), mixed_from))
+        return len(self.trees) - 1
 
     def _division(self, scaling: str, n_leaves: int, sample: TreeSample) -> Division | None:
         survey = self.survey
@@ -277,9 +322,14 @@ class TrialTrees:
         settings = replace(
             self.asked, scaling=scaling, n_leaves=n_leaves, min_leaf_rows=self._fewest(n_leaves)
         )
-        if np.abs(fitted(np.stack([survey.minimum, survey.maximum]))).max() > LARGEST_SCALED:
+        return self._divided(fitted, sample.rows, settings)
+
+    def _divided(self, scaling: Scaling, sample: Sample, settings: Settings) -> Division | None:
+        """None where a search could not compute with the scaled features."""
+        survey = self.survey
+        if np.abs(scaling(np.stack([survey.minimum, survey.maximum]))).max() > LARGEST_SCALED:
             return None
-        division = divide(fitted, sample.rows.X, sample.rows.weight, survey, settings)
+        division = divide(scaling, sample.X, sample.weight, survey, settings)
         return division if division.kernels.local.gamma < LARGEST_UNIT else None
 
     def _fewest(self, n_leaves: int) -> int:

@@ -4,6 +4,7 @@
     scaling   in this process: the learned one, and the best of the others
     probe     every block: the rows of a few leaves of every tree that is tried, and of their halos
     search    every such leaf: settings are judged on a quarter of its rows that do not train it (search.py)
+    floor     sampled rows: default settings take its place where they are surely better (floor.py)
     train     every row, with the settings that did best within the budget
 
 What was chosen lies in MODEL.tuned.json, so that a job that was cut off does not search again. A search that
@@ -38,6 +39,7 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
+from dcpred.tuning.floor import beside_defaults
 from dcpred.tuning.forecast import forecast_tuning
 from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.kept import found_before
@@ -79,6 +81,8 @@ class TuneReport:
     """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than were
     chosen.
     """
+    floor: dict[str, Any] = field(default_factory=dict)
+    """How the default settings compare with what the search found (floor.beside_defaults)."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The fields of `TrainReport`."""
 
@@ -259,7 +263,9 @@ def _choice(
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
             with distrusted(scratch, goes_on):
-                found = _described(points, trials, slack, seconds)
+                found = _described(points, trials, shares, slack, seconds)
+            if found["floor"]:
+                say.say(found["floor"]["words"])
             say.say(_words(make_settings(found["settings"])))
             if not found["chosen"]["n_judged"]:
                 say.say(NOT_JUDGED)
@@ -299,7 +305,7 @@ def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[st
 
 
 def _described(
-    points: Sequence[Point], trials: TrialTrees, slack: float, seconds: dict[str, float]
+    points: Sequence[Point], trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """The fields of a report."""
     best = choose(points, slack)
@@ -307,11 +313,17 @@ def _described(
     # factors that know them small leaves of a9a seem 1.2 points better. Nobody is told of a quick look.
     if trials.extent.rounds and trials.folds(best.tree) > 1:
         best, points = judged_unseen(trials, best, points, trials.n_judged(best.tree))
+    begin = time.perf_counter()
+    with trials.say.part(shares.of_rest("floor")):
+        best, floor = beside_defaults(trials, best)
+    seconds["floor"] = time.perf_counter() - begin
+    points = [best, *points] if best not in points else points
     return {
         "settings": settings_dict(best.settings),
         "chosen": _row(best, trials),
         "frontier": [_row(point, trials) for point in frontier(points)],
         "seconds": seconds,
+        "floor": floor,
     }
 
 
@@ -320,8 +332,9 @@ def _words(s: Settings) -> str:
     leaves = counted(s.n_leaves or 1, "leaf", "leaves")
     landmarks = counted(s.landmarks, "landmark", "landmarks")
     landmarks += " near the local machines" if s.loss == DISTANCE else ""
-    gamma = float(s.head_gamma or s.gamma)
-    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {gamma:.3g}"
+    gamma = s.head_gamma or s.gamma
+    width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
+    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
 
 
 MARK = "tune.json"

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import LABELS
 
-NAMES = "labels"  # attribute of a target: the names of 0, 1, …
 LONGEST_NAME = 60  # letters of a value that a message shows
 LISTED = 10  # most classes that a message lists
 
@@ -32,7 +32,7 @@ def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] |
 
     where  what the array is called in messages
     """
-    given = attributes.get(NAMES)
+    given = attributes.get(LABELS)
     if isinstance(given, np.ndarray):  # HDF5 keeps lists so
         given = given.tolist()
     if not isinstance(given, list | tuple):
@@ -45,12 +45,12 @@ def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] |
             name = str(one)
         if not name:
             raise DataError(
-                f"The attribute {NAMES} of {where} gives class {number} the name"
+                f"The attribute {LABELS} of {where} gives class {number} the name"
                 f" {str(one)[:LONGEST_NAME]!r}. Give each class a text as its name."
             )
         if name in names:
             raise DataError(
-                f"The attribute {NAMES} of {where} gives the name {name[:LONGEST_NAME]!r} to the classes"
+                f"The attribute {LABELS} of {where} gives the name {name[:LONGEST_NAME]!r} to the classes"
                 f" {names.index(name)} and {number}. Give each class its own name."
             )
         names.append(name)
@@ -76,7 +76,7 @@ def class_codes(
         value = values[first]
         what = "no value (NaN)" if value != value else f"the value {value!s}"
         raise DataError(
-            f"{where} has {what} in row {row:,}, but its attribute `{NAMES}` names only the classes 0 to"
+            f"{where} has {what} in row {row:,}, but its attribute `{LABELS}` names only the classes 0 to"
             f" {n_names - 1}; correct that row, or the attribute"
         )
     return values.astype(np.int64)

@@ -178,7 +178,7 @@ MACHINES = {
         64,
         tasks=CLASSES,
         most_rows=LOCAL,
-        tolerance=0.5,
+        tolerance=0.001,
         tolerated="τ",
     ),
     "group_svm": Known(

@@ -249,7 +249,18 @@ def join_samples(parts: Iterable[Sample], n_rows: int) -> Sample:
 
 def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sample]:
     """What survey_block wrote: the survey, and the sampled rows."""
-    a: dict[str, Any] = dict(read_arrays(job.survey_file(block, sample_rows)))
+    return survey_of(dict(read_arrays(job.survey_file(block, sample_rows))))
+
+
+def survey_arrays(survey: Survey) -> dict[str, NDArray[Any]]:
+    """The fields of a survey as arrays of a file."""
+    return {name: np.asarray(value) for name, value in asdict(survey).items()} | {
+        "rows": np.array(survey.rows, np.uint64)
+    }
+
+
+def survey_of(a: dict[str, Any]) -> tuple[Survey, Sample]:
+    """The survey, and the sampled rows, of the arrays of a file; they are taken out of `a`."""
     sample = Sample(*(a.pop(f"sample_{field.name}") for field in fields(Sample)))
     a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
     return Survey(**a), sample

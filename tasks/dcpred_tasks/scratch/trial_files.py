@@ -4,6 +4,8 @@ SCRATCH/
   tree-0.npz           a tree that is tried, its scaling, the leaves that are looked at, their share of rows
   probe-0/000000.npz   the rows of those leaves and of their halos in one block
   tried-0/000017.npz   the same of one leaf in all blocks
+  whole.npz            sampled rows that whole models are judged on
+  whole-0-c0ffee.npz   losses of one such model, with the scaling of a tree and settings of this digest
 """
 
 from dataclasses import asdict, dataclass
@@ -16,8 +18,9 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.training_job import Sample, TrainJob, survey_arrays, survey_of
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.trial import TrialRows
 
 
@@ -51,6 +54,28 @@ def probe_file(job: TrainJob, number: int, block: int) -> Path:
 
 def tried_file(job: TrainJob, number: int, leaf: int) -> Path:
     return job.root / f"tried-{number}" / f"{leaf:06d}.npz"
+
+
+def whole_file(job: TrainJob) -> Path:
+    return job.root / "whole.npz"
+
+
+def losses_file(job: TrainJob, number: int, digest: str) -> Path:
+    return job.root / f"whole-{number}-{digest}.npz"
+
+
+def write_whole(job: TrainJob, rows: Sample, held: NDArray[np.bool_], survey: Survey) -> None:
+    """Keep sampled rows, with those that are held out, and the survey of all rows."""
+    parts = {f"sample_{name}": value for name, value in vars(rows).items()} | {"held": held}
+    write_arrays(whole_file(job), parts | survey_arrays(survey))
+
+
+def read_whole(job: TrainJob) -> tuple[Sample, NDArray[np.bool_], Survey]:
+    """What write_whole kept."""
+    a: dict[str, Any] = dict(read_arrays(whole_file(job)))
+    held = a.pop("held")
+    survey, rows = survey_of(a)
+    return rows, held, survey
 
 
 def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:

@@ -17,9 +17,9 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import fills_missing_chunks
-from dcpred_tasks.storage.array_attributes import LABELS
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.object_arrays import METADATA, BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry

@@ -17,7 +17,15 @@ from dcpred_tasks.scratch.leaf_shards import (
     write_index,
     write_piece,
 )
-from dcpred_tasks.scratch.training_job import HELD, LeafWork, Source, TrainJob, read_division, read_tree
+from dcpred_tasks.scratch.training_job import (
+    HELD,
+    LeafWork,
+    Source,
+    TrainJob,
+    read_division,
+    read_tree,
+    survey_arrays,
+)
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
@@ -60,8 +68,7 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
         job.survey_file(block, sample_rows),
         {"sample_X": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
         | {"sample_number": start + np.flatnonzero(mine)}
-        | {k: np.asarray(v) for k, v in asdict(survey).items()}
-        | {"rows": np.array(survey.rows, np.uint64)},
+        | survey_arrays(survey),
     )
     return receipt(stop - start)
 

@@ -1,4 +1,6 @@
-"""The task bodies of tuning: rows of a few leaves are gathered from all blocks, settings tried on them."""
+"""The task bodies of tuning: rows of a few leaves are gathered from all blocks, settings tried on them, and
+whole models tried on sampled rows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,13 +9,20 @@ import numpy as np
 
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import TrainJob
-from dcpred_tasks.scratch.trial_files import probe_file, read_trial_tree, tried_file
+from dcpred_tasks.scratch.trial_files import (
+    losses_file,
+    probe_file,
+    read_trial_tree,
+    read_whole,
+    tried_file,
+)
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, receipt
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import TrialRows, Verdict, folds_of, try_leaf
+from dcpred_tasks.training.whole_trial import model_losses
 
 
 def probe_block(
@@ -60,3 +69,12 @@ def try_settings(
     with one_thread():
         verdicts = try_leaf(rows, tries, n_outputs, leaf, fold, share)
     return receipt(len(rows.X)), verdicts
+
+
+def try_model(job: TrainJob, number: int, settings: Settings, digest: str) -> Receipt:
+    """Judge a whole model with these settings and the scaling of a tree."""
+    rows, held, survey = read_whole(job)
+    scaling = read_trial_tree(job, number).scaling
+    given = rows.X, rows.target, rows.weight, held, survey
+    write_arrays(losses_file(job, number, digest), {"loss": model_losses(*given, settings, scaling)})
+    return receipt(len(rows.X))

@@ -76,8 +76,13 @@ def divide(
 
 
 def first_leaves(n_rows: int, settings: Settings) -> int:
-    """The leaves that the first tree is to have."""
-    return settings.n_leaves or min(max(n_rows // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
+    """The number of leaves of the first tree."""
+    return settings.n_leaves or auto_leaves(n_rows)
+
+
+def auto_leaves(n_rows: int) -> int:
+    """The number of leaves of so many rows where no setting names it."""
+    return min(max(n_rows // ROWS_PER_LEAF, 1), MAX_AUTO_LEAVES)
 
 
 def check_scaled(scaling: Scaling, survey: Survey) -> None:
@@ -142,3 +147,9 @@ def row_weights(
 def balanced_factors(survey: Survey) -> FloatArray:
     """Class weights of scikit-learn's "balanced": n / (n_classes × count)."""
     return np.asarray(survey.class_weights.sum() / (len(survey.classes) * survey.class_weights))
+
+
+def class_factors(survey: Survey, settings: Settings) -> FloatArray:
+    """The weights of classes that settings ask for; empty where all are 1."""
+    weighed = settings.class_weight == "balanced" and len(survey.classes) > 0
+    return balanced_factors(survey) if weighed else np.empty(0)
