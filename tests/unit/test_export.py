@@ -320,7 +320,7 @@ def test_a_table_that_came_meanwhile_is_left(
         (tmp_path / "a.parquet").write_text("mine")
 
     monkeypatch.setattr(table_files.pq.ParquetWriter, "close", meanwhile)
-    with pytest.raises(DataError, match="came into being meanwhile"):
+    with pytest.raises(DataError, match="another process created it meanwhile"):
         done(runs("names"), tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_text() == "mine"
@@ -495,3 +495,25 @@ def test_scores_of_an_unfinished_run(unfinished: Path) -> None:
     with pytest.raises(DataError, match="in Python partial=True"):
         dcpred.open_scores(unfinished)
     assert dcpred.open_scores(unfinished, partial=True).attrs["finished"] is False
+
+
+def test_a_table_that_came_meanwhile_is_not_written_over(
+    runs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between the last look and the name."""
+    out = tmp_path / "table.csv"
+
+    def after_the_look(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(source: Any, target: Any, **more: Any) -> Any:
+            if Path(target) == out:
+                out.write_text("theirs")
+            return real(source, target, **more)
+
+        return call
+
+    for name in ("link", "rename", "replace"):
+        monkeypatch.setattr(os, name, after_the_look(getattr(os, name)))
+    with pytest.raises(DataError, match="another process created it meanwhile"):
+        export(runs("names") / "out", out)
+    assert out.read_text() == "theirs"
+    assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]

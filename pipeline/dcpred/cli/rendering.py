@@ -241,7 +241,7 @@ FINDINGS_SHOWN = 20
 def verified(r: dict[str, Any]) -> str:
     """A short table, then what was found."""
     found = ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items())
-    wrong = set(r["found"]) - {"leftover", "rows given up"}
+    wrong = set(r["found"]) - {"leftover", "rows given up", "system file"}
     sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
     left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
     pairs = [

@@ -105,6 +105,6 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
 
 
 def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
-    told = describe_run(ledger.run, (record for record in ledger.records() if record.block in blocks))
+    told = describe_run(ledger.run, ledger.records(blocks))
     drift: dict[str, Any] = told["drift"]
     return drift

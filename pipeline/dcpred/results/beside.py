@@ -3,7 +3,7 @@
 import csv
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,9 @@ class Beside:
             found |= dict.fromkeys(self.features, kind)
         return found
 
-    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, pa.Array]:
+    def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, pa.Array]:
         """Some of the columns for rows."""
+        names = set(names)
         found = {
             name: _values(array, zarr_arrays.read_rows(array, start, stop), name)
             for name, array in self.arrays.items()

@@ -11,15 +11,15 @@ OUTPUT/
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
+from dcpred.execution.store_lease import LOCK
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
@@ -38,11 +38,13 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
+from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT = "dcpred-scores"
 VERSION = 1
 PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
+RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
 
 
@@ -91,7 +93,7 @@ class Ledger:
             if self.shard is None:
                 check_no_shards(place)
             self.check()
-            for folder in ("blocks", "failures"):
+            for folder in RUN_FOLDERS:
                 place.make_folder(folder)
             if place.read(PLAN) is None and not place.create(PLAN, self._plan()):
                 self.check()  # another shard was first
@@ -148,8 +150,12 @@ class Ledger:
         done = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
-    def records(self) -> Iterator[CommitRecord]:
-        for block, data in read_records(self.run, list_records(self.run), self.kept):
+    def records(self, among: Container[int] | None = None) -> Iterator[CommitRecord]:
+        """The records of blocks, by block; of others than those among these nothing is read."""
+        listed = list_records(self.run)
+        if among is not None:
+            listed = {block: entry for block, entry in listed.items() if block in among}
+        for block, data in read_records(self.run, listed, self.kept):
             record = None if data is None else parsed_record(self.run, block, data)
             if record is not None:
                 yield record
@@ -215,12 +221,19 @@ class Ledger:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what a run that has scored nothing left behind."""
-        if isinstance(self.place, Folder):
-            shutil.rmtree(self.place.path, ignore_errors=True)
-        else:
-            for name in (PLAN, "lock"):
-                self.place.remove(name)
+        """Remove what `claimed` made, where nothing else is there: another driver may have scored blocks, or
+        somebody may have put files there, since this driver looked.
+        """
+        place = self.place
+        made = {PLAN, LOCK, *RUN_FOLDERS}
+        if place.names("") - made or any(place.names(folder) for folder in RUN_FOLDERS):
+            return
+        place.remove(PLAN)
+        place.remove(LOCK)
+        if isinstance(place, Folder):
+            with suppress(OSError):  # Something came there meanwhile, and stays.
+                for folder in (*RUN_FOLDERS, ""):
+                    (place.path / folder).rmdir()
 
     def withdraw_manifest(self) -> None:
         self.place.remove(MANIFEST)
@@ -298,7 +311,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock", INPUTS, FOLDER) or ".partial-" in name
+    return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ from dcpred.runs.inputs import forget_rows, read_inputs, write_inputs
 from dcpred.runs.ledger import INPUTS, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
-from dcpred.scoring.score import STRICT, plan_run, score, score_pool
+from dcpred.scoring.score import STRICT, default_pool, plan_run, score
 from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
 from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
@@ -67,7 +67,9 @@ def repair(
     planned, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
-    with (pool or score_pool(x, output))() as workers:
+    if pool is None:
+        pool = default_pool(x, output, plan.n_blocks, tolerance)
+    with pool() as workers:
         with ledger.claimed():
             _withdraw_what_is_wrong(
                 ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say

@@ -8,6 +8,7 @@ from pathlib import Path
 from dcpred.execution.lease import hold
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.storage.plain_files import is_system_file
 
 
 def search_folder(model: Path) -> Path:
@@ -40,7 +41,9 @@ def check_scratch(scratch: Path, run: str, model: Path) -> None:
             )
         return
     if any(
-        entry.name != "lock" and not entry.name.startswith(("job.json.", "lock."))
+        entry.name != "lock"
+        and not entry.name.startswith(("job.json.", "lock."))
+        and not is_system_file(entry.name)
         for entry in scratch.iterdir()
     ):
         raise PlanConflictError(
