@@ -152,8 +152,9 @@ def score(
     run, plan, model = planned or plan_run(
         model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking
     )
-    input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
-    ledger = Ledger(run, plan.n_blocks)
+    input_run = None if repaired is None else run.run
+    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
+    run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:

@@ -99,7 +99,8 @@ def score_shard(
     begin = time.perf_counter()
     lacking = tolerance.quarantine
     run, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking)
-    ledger = Ledger(run, plan.n_blocks, shard)
+    ledger = Ledger(run, plan.n_blocks, shard).adopted()
+    run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
