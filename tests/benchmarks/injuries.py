@@ -188,7 +188,14 @@ def foreign_file(output: Path, rng: Random) -> None:
     folder = pick([p.parent for p in chunks(output)], rng)
     root = output / "scores.zarr"
     place = folder if rng.random() < 0.6 else root if rng.random() < 0.5 else output / "blocks"
-    (place / str(rng.choice(["999", "1.bak", "chunk", ".DS_Store", "007"]))).write_bytes(rng.bytes(9))
+    (place / str(rng.choice(["999", "1.bak", "chunk", ".hidden", "007"]))).write_bytes(rng.bytes(9))
+
+
+def system_file(output: Path, rng: Random) -> None:
+    place = pick([output / "blocks", output / "scores.zarr", *(p.parent for p in chunks(output))], rng)
+    for name in (".DS_Store", ".nfs00000000003868fa", "._0", "Thumbs.db", "@eaDir/0@SynoEAStream"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(rng.bytes(9))
 
 
 def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], None]) -> None:
@@ -277,6 +284,7 @@ INJURIES = (
     Injury("one value written again", ("full",), VALUES, write_one_value),
     Injury("a chunk of fill values", ("full",), VALUES, fill_chunk),
     Injury("a foreign file", EVERY, (Kind.FOREIGN_FILE,), foreign_file),
+    Injury("a file of the system", EVERY, (Kind.SYSTEM_FILE,), system_file),
     Injury("a .partial (named, harmless)", EVERY, (Kind.LEFTOVER,), leave_partial),
     Injury("a deleted record", EVERY, (Kind.MISSING_RECORD,), on_record(delete)),
     Injury("a flipped bit in a record", EVERY, RECORD, on_record(flip)),

@@ -596,6 +596,21 @@ def test_a_worker_that_cannot_write_is_refused(tmp_path: Path, model: Path, data
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "blocks/000000.json", "failures/000000.json"])
+def test_what_came_into_a_folder_meanwhile_stays(tmp_path: Path, model: Path, data: Path, name: str) -> None:
+    """A run whose workers do not see its folder leaves nothing; but that may be another's by then."""
+    theirs = tmp_path / "out" / name
+
+    class Blind(InlineWorkers):
+        def check_sees(self, address: str) -> None:
+            theirs.write_text("theirs")
+            raise SchedulerError("worker w cannot write to it")
+
+    with pytest.raises(SchedulerError):
+        run(model, data, tmp_path / "out", lambda: _same(Blind()))
+    assert theirs.read_text() == "theirs"
+
+
 # -- interrupts ----------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place import Folder, open_place
 from dcpred_tasks.training.settings import make_settings
 from support.cut_off import CutOff
 from support.data import make_blobs, make_group
@@ -126,6 +126,67 @@ def test_a_block_that_was_taken_over_names_the_run_that_scored_it(
     manifest = open_ledger(run.output).whole_manifest()
     assert manifest is not None
     assert manifest["taken_over"] == {first.run: 4, origins[4]: 1}
+
+
+def test_runs_are_known_without_reading_them(
+    call: Callable[..., RefreshReport], data: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root of years has hundreds of them. Of one whose plan is of another input only that is read."""
+    names = [call().run]
+    for seed in (3, 4, 5):
+        append(data, 100, seed)
+        names.append(call().run)
+    found, read = open_root(open_place(root)), list[str]()
+    real = Folder.read
+
+    def noted(place: Folder, name: str) -> Any:
+        read.append(os.path.relpath(place.path / name, root / "runs"))
+        return real(place, name)
+
+    monkeypatch.setattr(Folder, "read", noted)
+    assert found.finished() == names[::-1]
+    assert read == []
+    append(data, 100, 6)
+    assert call().taken_blocks > 0
+    of_old = [name for name in read if name.startswith((names[0], names[1]))]
+    assert {name.rpartition("/")[2] for name in of_old} == {"plan.json"}
+
+
+def test_a_run_that_is_repaired_is_not_removed(
+    call: Callable[..., RefreshReport], data: Path, root: Path
+) -> None:
+    first = call()
+    append(data, 100, 3)
+    with hold_place(open_place(root / "runs" / first.run)):
+        assert call(keep=1).removed == []
+    append(data, 100, 4)
+    assert first.run in call(keep=1).removed
+
+
+def test_what_a_link_in_place_of_a_run_leads_to_stays(
+    call: Callable[..., RefreshReport], data: Path, root: Path, tmp_path: Path
+) -> None:
+    """Somebody moved an old run to a larger disk."""
+    first = call()
+    (root / "runs" / first.run).rename(tmp_path / "archive")
+    (root / "runs" / first.run).symlink_to(tmp_path / "archive")
+    before = files_of(tmp_path / "archive")
+    append(data, 100, 3)
+    assert call(keep=1).removed == [first.run]
+    assert not (root / "runs" / first.run).is_symlink()
+    assert files_of(tmp_path / "archive") == before
+
+
+def test_files_of_the_system_are_in_nobodys_way(
+    call: Callable[..., RefreshReport], data: Path, root: Path
+) -> None:
+    """In a root that is begun, among its runs, and in its input."""
+    root.mkdir()
+    (root / ".DS_Store").touch()
+    first = call()
+    for folder in (root / "runs", root / "runs" / first.run, data / "X" / "c"):
+        (folder / ".nfs00000000003868fa").touch()
+    assert call().state == "unchanged"
 
 
 def test_its_runs_have_a_report(call: Callable[..., RefreshReport], data: Path, root: Path) -> None:

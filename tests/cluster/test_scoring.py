@@ -17,7 +17,9 @@ import pytest
 import zarr
 
 from dcpred.execution.workers import InlineWorkers, Pool
+from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.blocks import FIRST_FAILURES, Tolerance
+from dcpred.scoring.repair import repair
 from dcpred.scoring.score import ScoreReport, plan_run, score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -25,6 +27,7 @@ from dcpred_tasks.dtypes import STATUS_DTYPE
 from dcpred_tasks.errors import (
     DataError,
     IncompleteError,
+    InterruptedRunError,
     ModelFormatError,
     PlanConflictError,
     ResourceError,
@@ -33,7 +36,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.model.compact_model import score_rows
-from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage import input_chunks, zarr_arrays
 from dcpred_tasks.storage.place import Place, read_own_document
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
@@ -469,6 +472,51 @@ def test_input_written_again_is_another_plan(tmp_path: Path, model: Path, data: 
     array[...] = array[...][::-1].copy()
     with pytest.raises(PlanConflictError, match="belongs to another plan"):
         run(model, data, tmp_path / "out")
+
+
+def touched(folder: Path) -> None:
+    for file in folder.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+
+
+def test_an_input_that_was_only_touched_is_the_same(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was cut off goes on, and a finished one is left alone."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred.scoring.score.make_manifest", interrupted)
+        with pytest.raises(InterruptedRunError):
+            run(model, data, tmp_path / "out")
+    (tmp_path / "out" / "blocks" / "000001.json").unlink()
+    touched(data)
+    assert run(model, data, tmp_path / "out").scored_blocks == 1
+    touched(data / "X")
+    before = contents(tmp_path / "out")
+    assert run(model, data, tmp_path / "out").scored_blocks == 0
+    assert contents(tmp_path / "out") == before
+
+
+def interrupted(*_: object) -> None:
+    raise InterruptedRunError("interrupted")
+
+
+def test_a_large_input_that_was_only_touched_is_accepted_by_repair(
+    tmp_path: Path, model: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its values are not compared as a whole, but a sample of rows is scored again."""
+    monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+    run(model, data, tmp_path / "out")
+    touched(data)
+    with pytest.raises(PlanConflictError, match=r"differs in the times .*add --repair"):
+        run(model, data, tmp_path / "out")
+    mended = repair(model, f"{data}/X", tmp_path / "out", inline)
+    assert mended.scored_blocks == 0
+    assert run(model, data, tmp_path / "out").scored_blocks == 0
+    assert open_ledger(tmp_path / "out").has_same_input()
+    array = zarr.open_array(data / "X", mode="r+")
+    array[...] = array[...][::-1].copy()
+    with pytest.raises(PlanConflictError, match="holds other rows than those that were scored"):
+        repair(model, f"{data}/X", tmp_path / "out", inline)
 
 
 def test_the_same_places_by_other_names_are_the_same_run(

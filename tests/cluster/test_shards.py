@@ -6,7 +6,6 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,13 +217,13 @@ def test_another_shard_verifies(
     """The one that ends second waits, and never writes over the manifest."""
     shard(known, output, "0/2")
     real, waiting, second = module.make_manifest, threading.Event(), list[Any]()
-    enter = module.enter_hold
+    hold = module.hold_place
     other = threading.Thread(target=lambda: second.append(shard(known, output, "0/2")))
 
-    def entered(stack: ExitStack, place: Place, seconds: float) -> Any:
+    def entered(place: Place) -> Any:
         if threading.current_thread() is other:
             waiting.set()
-        return enter(stack, place, seconds)
+        return hold(place)
 
     def made(*args: Any) -> Any:
         if threading.current_thread() is not other:
@@ -234,7 +233,7 @@ def test_another_shard_verifies(
                 raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(module, "enter_hold", entered)
+    monkeypatch.setattr(module, "hold_place", entered)
     monkeypatch.setattr(module, "make_manifest", made)
     if fate == "dies":
         with pytest.raises(KeyboardInterrupt):
@@ -269,6 +268,7 @@ def test_a_verification_is_not_waited_for_without_end(
     known: Path, folder: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FINISH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "BLOCK_SECONDS", 0.0)
     place = open_place(f"{folder.address}/shards/finish")
     place.make_folder("")
     with hold_place(place), pytest.raises(RunHeldError, match="shards/finish is in use by process"):

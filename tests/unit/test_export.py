@@ -1,6 +1,8 @@
 """Tables of scores hold what the arrays of a run hold, in every format, or nothing is written."""
 
+import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from dcpred.results.open_scores import NamedLabels
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.storage import input_chunks
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
@@ -246,6 +249,85 @@ def test_ids_that_import_kept(runs: Callable[[str], Path], tmp_path: Path) -> No
     del group.attrs["dcpred_ids"]
 
 
+@pytest.fixture
+def scored(runs: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A run of its own, whose data set keeps ids; not among those that other tests read."""
+    folder = tmp_path / "own"
+    for name in ("model", "known.zarr", "new.zarr"):
+        shutil.copytree(runs("names") / name, folder / name)
+    zarr.open_group(folder / "new.zarr", mode="r+").attrs["dcpred_ids"] = ["id"]
+    score(folder / "model", f"{folder}/new.zarr/X", folder / "out", inline)
+    return folder
+
+
+def written_again(folder: Path, name: str, values: Callable[[Any], Any]) -> None:
+    array = zarr.open_group(folder / "new.zarr", mode="r+")[name]
+    array[...] = values(array[...])
+
+
+def reversed_rows(values: Any) -> Any:
+    return values[::-1].copy()
+
+
+def touched(folder: Path) -> None:
+    for file in folder.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", ["X", "id"])
+def test_columns_of_other_rows_do_not_stand_beside_scores(
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, large: bool
+) -> None:
+    """Whether the rows were replaced or their ids; and of large arrays, whose values are not compared."""
+    if large:
+        monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+        shutil.rmtree(scored / "out")
+        score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
+    assert done(scored, tmp_path / "before.csv").columns[0] == "id"
+    written_again(scored, name, reversed_rows)
+    data = f"{scored}/new.zarr"
+    for number, beside in enumerate(([], ["id"], [f"{data}:id"], ["number", "id"])):
+        with pytest.raises(DataError, match=rf"Cannot write columns .* {name} changed since the rows"):
+            done(scored, tmp_path / f"{number}.csv", beside=beside)
+    assert done(scored, tmp_path / "alone.csv", columns=["row", "status"]).n_written == N_ROWS
+
+
+def test_data_that_were_only_touched_are_the_same(scored: Path, tmp_path: Path) -> None:
+    touched(scored / "new.zarr")
+    assert done(scored, tmp_path / "a.csv").columns[0] == "id"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_rows_before_those_that_came_later_are_the_same(
+    runs: Callable[[str], Path], scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """Chunks that hold only rows that were scored are compared, and the values of the rows behind them."""
+    if large:
+        monkeypatch.setattr(input_chunks, "CONTENT_BYTES", 0)
+        shutil.rmtree(scored / "out")
+        score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
+    group = zarr.open_group(scored / "new.zarr", mode="r+")
+    for name in ("X", "id"):
+        group[name].append(group[name][:7])
+    assert done(scored, tmp_path / "a.csv").columns[0] == "id"
+    group["id"][N_ROWS - 1] = "another"
+    with pytest.raises(DataError, match="id changed since the rows"):
+        done(scored, tmp_path / "b.csv")
+
+
+def test_an_output_of_an_earlier_version_keeps_its_ids(scored: Path, tmp_path: Path) -> None:
+    """Its plan says nothing of ids; X is the same."""
+    plan = scored / "out" / "plan.json"
+    value = json.loads(plan.read_text())
+    del value["input"]
+    plan.write_text(json.dumps(value, indent=1))
+    assert done(scored, tmp_path / "a.csv").columns[0] == "id"
+    written_again(scored, "X", reversed_rows)
+    with pytest.raises(DataError, match="X changed since the rows"):
+        done(scored, tmp_path / "b.csv")
+
+
 def test_data_may_have_gone_or_grown(runs: Callable[[str], Path], tmp_path: Path) -> None:
     folder = runs("values")
     group = zarr.open_group(folder / "new.zarr", mode="r+")
@@ -320,7 +402,7 @@ def test_a_table_that_came_meanwhile_is_left(
         (tmp_path / "a.parquet").write_text("mine")
 
     monkeypatch.setattr(table_files.pq.ParquetWriter, "close", meanwhile)
-    with pytest.raises(DataError, match="came into being meanwhile"):
+    with pytest.raises(DataError, match="another process created it meanwhile"):
         done(runs("names"), tmp_path / "a.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_text() == "mine"
@@ -495,3 +577,25 @@ def test_scores_of_an_unfinished_run(unfinished: Path) -> None:
     with pytest.raises(DataError, match="in Python partial=True"):
         dcpred.open_scores(unfinished)
     assert dcpred.open_scores(unfinished, partial=True).attrs["finished"] is False
+
+
+def test_a_table_that_came_meanwhile_is_not_written_over(
+    runs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between the last look and the name."""
+    out = tmp_path / "table.csv"
+
+    def after_the_look(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(source: Any, target: Any, **more: Any) -> Any:
+            if Path(target) == out:
+                out.write_text("theirs")
+            return real(source, target, **more)
+
+        return call
+
+    for name in ("link", "rename", "replace"):
+        monkeypatch.setattr(os, name, after_the_look(getattr(os, name)))
+    with pytest.raises(DataError, match="another process created it meanwhile"):
+        export(runs("names") / "out", out)
+    assert out.read_text() == "theirs"
+    assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]

@@ -66,6 +66,12 @@ class PlaceContract:
         assert standing.data == b"one"
         assert same_tag(place.written_tag("a.json") or standing.tag, standing.tag)
 
+    def test_names_are_looked_up_without_their_bytes(self, place: Place) -> None:
+        place.make_folder("blocks")
+        for name in ("a", "blocks/0"):
+            place.write(name, b"one")
+        assert place.present(["a", "b", "blocks/0", "none/0"]) == {"a", "blocks/0"}
+
     def test_a_name_is_created_once(self, place: Place) -> None:
         place.make_folder("blocks")
         assert place.create("blocks/0.json", b"one")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import zarr
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -401,6 +403,20 @@ def test_answers_of_as_many_rows_in_another_order_are_refused(
     other = make_group(tmp_path / "other.zarr", X[::-1], y[::-1], chunk_rows=CHUNK_ROWS)
     with pytest.raises(DataError, match=r"its rows from 0 on are not those that were scored"):
         report(folder / "out", data=other)
+
+
+def test_answers_of_data_that_were_written_again_are_refused(
+    made: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """At the address that was scored, also where the first rows are the same."""
+    shutil.copytree(made("numbers"), tmp_path / "own")
+    data = tmp_path / "own" / "data.zarr"
+    score(tmp_path / "own" / "model", f"{data}/X", tmp_path / "scored", inline)
+    assert "RMSE" in report(tmp_path / "scored", data=data).html
+    X = zarr.open_array(f"{data}/X", mode="r+")
+    X[CHUNK_ROWS:] = X[CHUNK_ROWS:][::-1].copy()
+    with pytest.raises(DataError, match=r"X changed since its rows were scored"):
+        report(tmp_path / "scored", data=data)
 
 
 @given(st.lists(st.integers(0, 50), min_size=3, max_size=3).filter(any))

@@ -203,6 +203,50 @@ def test_shift_by_hand() -> None:
     assert_allclose(feature_shifts(training, scored), [5 / np.sqrt((9 + 16) / 2), -1.0, 0.0, np.inf])
 
 
+def reference(*features: Any) -> Reference:
+    rows = np.stack(features, axis=1)
+    return Reference(rows.mean(axis=0), rows.std(axis=0))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_another_unit_and_a_sensor_that_stands_still_are_drift(seed: int) -> None:
+    """Their means are where they were. A rare flag that few rows have, or none now, is no drift."""
+    rng = np.random.default_rng(seed)
+    n, rows = 4_000, np.full(4, 1_000)
+    middle = np.array([[0], [0], [0], [5]])
+    known = rng.normal(size=(4, n)) + middle
+    training = reference(*known, rng.random(n) < 5e-3)
+    flags = rng.random(400) < 5e-3
+    same = reference(*(rng.normal(size=(4, 400)) + middle), flags)
+    assert drift(training, same, rows, rows // 10)["large"] is False
+    none = Reference(same.mean * [1, 1, 1, 1, 0], same.sd * [1, 1, 1, 1, 0])
+    assert drift(training, none, rows, rows // 10)["large"] is False
+    new = rng.normal(size=(3, n))
+    far = drift(
+        training,
+        reference(1000 * new[0], new[1] / 1000, new[2], np.full(n, 5.3), rng.random(n) < 5e-3),
+        rows,
+        rows,
+    )
+    assert far["features"]["n_large"] == 3
+    top = {one["feature"]: one for one in far["features"]["top"]}
+    assert [top[j]["spread_shift"] is None for j in (0, 1, 3)] == [False, False, True]
+    assert top[0]["spread_shift"] > 5
+    assert top[1]["spread_shift"] < -5
+    assert abs(top[0]["shift"]) < 0.2
+    assert abs(top[2]["spread_shift"]) < 0.1
+
+
+def test_a_factor_of_three_is_as_large_as_a_shift_that_is() -> None:
+    training, rows = Reference(np.zeros(1), np.ones(1)), np.full(4, 1_000)
+    for sd, large in ((3.01, True), (2.99, False), (1 / 2.99, False), (1 / 3.01, True)):
+        assert drift(training, Reference(np.zeros(1), np.full(1, sd)), rows, rows)["large"] is large
+    constant = Reference(np.ones(1), np.zeros(1))
+    assert drift(constant, constant, rows, rows)["large"] is False
+    told = drift(constant, Reference(np.array([1.5]), np.ones(1)), rows, rows)["features"]["top"][0]
+    assert (told["spread_shift"], told["sd_ratio"]) == (None, None)
+
+
 def test_psi_by_hand() -> None:
     found = leaf_occupancy(np.array([5_000, 5_000]), np.array([7_500, 2_500]))
     assert found.psi == pytest.approx(0.25 * np.log(1.5) + 0.25 * np.log(2), rel=1e-3)

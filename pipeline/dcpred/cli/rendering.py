@@ -145,18 +145,21 @@ def drift_told(manifest: dict[str, Any]) -> str | None:
         top = features["top"][0]
         moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
         name = repr(top["name"]) if "name" in top else top["feature"]  # Earlier versions told none.
-        said.append(
-            f"{moved} moved by {large['shift']} standard deviations or more, most of all feature {name}"
-            f" ({_moved(top)})"
-        )
+        most = f"moved by {large['shift']} standard deviations or more"
+        if "standard deviation" in _moved(top):
+            most += f", or has a standard deviation {large['sd_ratio']:g} times as large or as small"
+        said.append(f"{moved} {most}, most of all feature {name} ({_moved(top)})")
     return "; ".join(said)
 
 
 def _moved(top: dict[str, Any]) -> str:
-    """How far a feature is from that of training, by its mean or by its gaps."""
-    shift, of_gaps = (
-        abs(float("inf") if one is None else one) for one in (top["shift"], top.get("gap_shift", 0))
+    """How far a feature is from that of training, by its mean, its spread or its gaps."""
+    shift, of_gaps, spread = (
+        abs(float("inf") if one is None else one)
+        for one in (top["shift"], top.get("gap_shift", 0), top.get("spread_shift", 0))
     )
+    if spread > max(shift, of_gaps):
+        return f"standard deviation {top['sd']:.4g}, in training {top['training_sd']:.4g}"
     if of_gaps > shift:
         return f"gaps in {100 * top['gaps']:.3g} % of rows, in training in {100 * top['training_gaps']:.3g} %"
     far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
@@ -241,7 +244,7 @@ FINDINGS_SHOWN = 20
 def verified(r: dict[str, Any]) -> str:
     """A short table, then what was found."""
     found = ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items())
-    wrong = set(r["found"]) - {"leftover", "rows given up"}
+    wrong = set(r["found"]) - {"leftover", "rows given up", "system file"}
     sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
     left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
     pairs = [

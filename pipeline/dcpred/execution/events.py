@@ -114,7 +114,7 @@ def json_lines(name: str) -> Iterator[JsonLines]:
     try:
         with resource_errors(name):
             # Without O_NONBLOCK a pipe that nobody reads would be waited for.
-            file = os.open(Path(name), APPENDING | os.O_NONBLOCK, 0o644)
+            file = os.open(Path(name), APPENDING | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise

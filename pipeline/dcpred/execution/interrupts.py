@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from dcpred_tasks.errors import InterruptedRunError
@@ -58,8 +58,20 @@ def leave_at_signals() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    os.write(sys.stderr.fileno(), b"\ndcpred: interrupted; run the same command again\n")
+    _print("\ndcpred: interrupted; run the same command again\n")
     os._exit(InterruptedRunError.exit_code)
+
+
+def _print(text: str) -> None:
+    """Print on standard error. A signal handler may interrupt a write to it, and a buffered one would raise
+    RuntimeError then.
+    """
+    try:
+        file = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # It is replaced by what is no file, or closed.
+        file = 2
+    with suppress(OSError):
+        os.write(file, text.encode())
 
 
 @contextmanager
@@ -90,7 +102,7 @@ def _end_where_a_store_is_silent() -> None:
         told = (
             f"dcpred: {address} does not answer, so that nothing is waited for; run the same command again\n"
         )
-        os.write(sys.stderr.fileno(), told.encode())
+        _print(told)
         os._exit(InterruptedRunError.exit_code)
 
 
@@ -114,4 +126,4 @@ def _handle(number: int, frame: FrameType | None) -> None:
     if not _listening:
         raise KeyboardInterrupt
     _asked.set()
-    sys.stderr.write("\ndcpred: finishing what is in flight; interrupt again to end at once\n")
+    _print("\ndcpred: finishing what is in flight; interrupt again to end at once\n")

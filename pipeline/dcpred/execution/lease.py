@@ -13,18 +13,25 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from dcpred_tasks.errors import RunHeldError
+from dcpred_tasks.errors import ResourceError, RunHeldError
 from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
-from dcpred_tasks.storage.plain_files import plain, read_plain
+from dcpred_tasks.storage.plain_files import NoDocumentError, plain, read_plain
+from dcpred_tasks.storage.retry import Retrying
 
 EXPIRY_SECONDS = 60.0
 SIGN_SECONDS = 10.0
 LONGEST = 2**16  # bytes of a lock file
+# Whoever only looks has the lock for an instant. A driver that meets one tries again for so long.
+INSTANT_SECONDS, INSTANT_STEP = 1.0, 0.02
+# What a file system without locks answers. Other errors of `flock` are errors of the storage.
+NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 
 
 @dataclass
@@ -39,8 +46,10 @@ class Lease:
     """Whether another driver took over, as it may after a long suspension."""
 
     def check(self) -> None:
-        """Raise RunHeldError if another driver took over."""
-        self.lost = self.lost or not self._mine()
+        """Raise RunHeldError if another driver took over, ResourceError if the lock file is unreadable."""
+        if not self.lost:
+            with _reported(self.path):
+                self.lost = not Retrying()(self._mine)
         if self.lost:
             other = holder(self.path) or "another driver, which has ended"
             raise RunHeldError(
@@ -48,24 +57,51 @@ class Lease:
             )
 
     def _mine(self) -> bool:
+        """Raises OSError where the file cannot be read: that says nothing of who holds the lease."""
         try:
             return self.token.encode() in read_plain(self.path, LONGEST)[0]
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, NoDocumentError):
             return False
 
     def _give_signs(self, stopped: threading.Event) -> None:
         while not stopped.wait(SIGN_SECONDS):
-            if not self._mine():
-                self.lost = True
-                return
-            os.utime(self.path)
+            with suppress(OSError):  # The next sign may succeed, and until then the last one stands.
+                if not self._mine():
+                    self.lost = True
+                    return
+                os.utime(self.path)
+
+    def _let_go(self, file: int) -> None:
+        with suppress(OSError):  # The lease ends with the lock, or a minute after the last sign.
+            if self._mine():
+                os.ftruncate(file, 0)
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Raise ResourceError for an error of the storage of a lock file that lasts."""
+    try:
+        with resource_errors(path):
+            yield
+    except OSError as error:
+        raise ResourceError(
+            f"The lock file {path} cannot be used: {error.strerror or error}. Check its storage, then run the"
+            " same command again."
+        ) from error
 
 
 def holder(path: Path) -> str:
     """Who holds a lock file, in words; "" where nobody says so."""
+    with suppress(OSError):
+        return _name(path)
+    return ""
+
+
+def _name(path: Path) -> str:
+    """The same; OSError where the file cannot be read."""
     try:
         return read_plain(path, LONGEST)[0].decode(errors="replace").partition(" · ")[0].strip()
-    except (OSError, ValueError):
+    except (FileNotFoundError, NoDocumentError):
         return ""
 
 
@@ -91,7 +127,7 @@ def held_by(folder: Path) -> str:
         check_free(folder)
     except RunHeldError:
         return holder(path) or "another process"
-    except OSError:
+    except (OSError, ResourceError):
         return holder(path)
     return ""
 
@@ -100,11 +136,8 @@ def held_by(folder: Path) -> str:
 def hold(folder: Path) -> Iterator[Lease]:
     """Hold `folder` within a `with` statement. Raises RunHeldError where another driver holds it."""
     path = folder / "lock"
-    with resource_errors(path):
-        # A lock that is a link would empty the file that it leads to.
-        file = plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    file = _open_locked(path)
     try:
-        _lock(file, path, fcntl.LOCK_EX)
         lease = Lease(path)
         _sign(file, f"process {os.getpid()} on {socket.gethostname()} · {lease.token}\n".encode(), path)
         stopped = threading.Event()
@@ -115,25 +148,44 @@ def hold(folder: Path) -> Iterator[Lease]:
         finally:
             stopped.set()
             signs.join()
-            if lease._mine():
-                os.ftruncate(file, 0)
+            lease._let_go(file)
     finally:
+        os.close(file)
+
+
+def _open_locked(path: Path) -> int:
+    """A descriptor of the lock file, which is locked. A file that its last holder removed with the folder is
+    no lock: it is made anew.
+    """
+    until = time.monotonic() + INSTANT_SECONDS
+    while True:
+        with resource_errors(path):
+            # A lock that is a link would empty the file that it leads to.
+            file = plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+        try:
+            _lock(file, path, fcntl.LOCK_EX, until)
+            if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
         os.close(file)
 
 
 def _sign(file: int, text: bytes, path: Path) -> None:
     """Write who holds the lease, or nothing: half a name would keep everybody out until it expires."""
-    os.ftruncate(file, 0)
-    with resource_errors(path):
+    with _reported(path):
+        os.ftruncate(file, 0)
         if os.pwrite(file, text, 0) < len(text):
             os.ftruncate(file, 0)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _lock(file: int, path: Path, kind: int) -> None:
+def _lock(file: int, path: Path, kind: int, until: float = 0.0) -> None:
     """Raise RunHeldError unless the lease is free.
 
-    kind  LOCK_EX to take it, LOCK_SH to look
+    kind   LOCK_EX to take it, LOCK_SH to look
+    until  time.monotonic up to which a lock that somebody else has is tried again
 
     Guarded against, where the file system carries locks:
 
@@ -155,14 +207,9 @@ def _lock(file: int, path: Path, kind: int) -> None:
     Between 3 and 4, and in 5, two drivers may work on the same blocks. They then do work twice, and no harm:
     `dcpred_tasks.artifacts.commit_records.commit` says why.
     """
-    carried = True
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise _held(path, "") from None
-    except OSError:  # the file system has no locks
-        carried = False
-    name = holder(path)
+    with _reported(path):
+        carried = Retrying()(partial(_locked, file, path, kind, until))
+        name = Retrying()(partial(_name, path))
     if not name or (carried and name.endswith(f" on {socket.gethostname()}")):
         return
     silent = _seconds_silent(path)
@@ -172,6 +219,22 @@ def _lock(file: int, path: Path, kind: int) -> None:
             f", heard of {max(silent, 0.0):.0f} s ago (a lease ends {EXPIRY_SECONDS:.0f} s after the last"
             " sign)",
         )
+
+
+def _locked(file: int, path: Path, kind: int, until: float) -> bool:
+    """Lock a file: False where its file system has no locks. Raises RunHeldError, OSError."""
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise _held(path, "") from None
+            time.sleep(INSTANT_STEP)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return False
 
 
 def _held(path: Path, heard: str) -> RunHeldError:

@@ -14,6 +14,8 @@ from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scoring.drift import LEAST_ROWS
 
+SHIFTS = {"shift": "shift", "shift of the gaps": "gap_shift", "shift of the spread": "spread_shift"}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -22,7 +24,7 @@ class Limits:
     bad_rows      rows without a score. Without a limit no row may be given up
     max_drift     stability index of the leaves that rows fall into, in nats; 0.25 is large
     max_shift     largest |standardised difference of means| of a feature or of its share of gaps; 0.8 is
-                  large
+                  large. The ratio of standard deviations counts, too: a factor of 3 as 0.8, one of 9 as 1.6
 
     Drift is judged of all rows, and of those in blocks that the latest run does not have, since what comes in
     every night is little beside what is there. Fewer than 100 sampled rows are not judged.
@@ -71,9 +73,10 @@ class Limits:
             )
         if self.max_shift is not None and features and features["top"]:
             top = features["top"][0]
-            for name, shift in (("shift", top["shift"]), ("shift of the gaps", top.get("gap_shift", 0.0))):
+            for name, key in SHIFTS.items():
+                shift = top.get(key, 0.0)  # Earlier versions wrote fewer.
                 if shift is None or abs(shift) > self.max_shift:
-                    far = "is another constant" if shift is None else f"is {shift:+.2f}"
+                    far = "is infinite" if shift is None else f"is {shift:+.2f}"
                     found.append(
                         f"the {name} of feature {top['feature']} {far} for {of} (max_shift"
                         f" {self.max_shift:g})"
@@ -102,6 +105,6 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
 
 
 def _drift_of(ledger: Ledger, blocks: set[int]) -> dict[str, Any]:
-    told = describe_run(ledger.run, (record for record in ledger.records() if record.block in blocks))
+    told = describe_run(ledger.run, ledger.records(blocks))
     drift: dict[str, Any] = told["drift"]
     return drift

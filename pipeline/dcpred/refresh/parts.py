@@ -27,6 +27,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Folder, open_place, write_document
+from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT, VERSION = "dcpred-parts", 1
 WILD = ("*", "?")
@@ -64,7 +65,10 @@ def find_parts(pattern: str, x: str) -> list[Part]:
             (below(address, one), "-".join(filter(None, (part, one.removesuffix(".zarr")))))
             for address, part in found
             for one in sorted(open_place(address).names(""))
-            if fnmatchcase(one, name) and not one.startswith(".") and ".partial" not in one
+            if fnmatchcase(one, name)
+            and not one.startswith(".")
+            and ".partial" not in one
+            and not is_system_file(one)
         ]
     if not found:
         raise DataError(f"inputs were asked for by {pattern}, but there are none; name them otherwise")
@@ -109,8 +113,10 @@ class Parts:
         now |= {name: standing[name] for name in self.gone}
         if now == standing:
             return self.latest
-        finished = self.root.finished()
-        same = (name for name in finished if self._runs_of(name) == now)
+        # The name of a run of all parts ends with the digest of what it holds.
+        ending = f"-{_digest(now)}"
+        likely = [name for name in self.root.finished() if name.endswith(ending)]
+        same = (name for name in likely if self._runs_of(name) == now)
         return next(same, "") or self._released(now, standing)
 
     def part_root(self, name: str, x: str = "") -> Root:
@@ -167,7 +173,7 @@ class Parts:
         for name in root.settings.unfinished:
             root.remove(name)
         number = max((run_number(name) for name in root.names()), default=0) + 1
-        name = f"{number:04d}-{digest_json(parts)[:8]}"
+        name = f"{number:04d}-{_digest(parts)}"
         root.write(unfinished=(*root.settings.unfinished, name))
         folder = f"{RUNS}/{name}"
         root.place.make_folder(folder)
@@ -206,6 +212,10 @@ class Parts:
             "taken_over": {name: n for name, n in taken.items() if n},
         }
         return {**value, "checksum": digest_json(value)}
+
+
+def _digest(parts: dict[str, str]) -> str:
+    return digest_json(parts)[:8]
 
 
 def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.execution.events import by_name, is_heard, tell
-from dcpred.execution.held_places import HeldPlace, hold_place
+from dcpred.execution.held_places import HeldPlace, hold_place, place_held_by
 from dcpred.execution.progress import SILENT, Reporter
 from dcpred.execution.workers import Pool, started_once
 from dcpred.refresh.limits import Limits, drift_by_run
@@ -225,10 +225,11 @@ def _tell_refreshed(report: RefreshReport) -> None:
 
 def prune(root: Root, keep: int, latest: str, newest: str = "") -> list[str]:
     """Remove finished runs but the latest and the newest, so that `keep` stay, and `newest` in any case. The
-    names of those that were removed.
+    names of those that were removed. A run that somebody repairs stays.
     """
     others = [name for name in root.finished() if name != latest]
-    gone = [name for name in others[keep - 1 :] if name != newest]
+    beyond = [name for name in others[keep - 1 :] if name != newest]
+    gone = [name for name in beyond if not place_held_by(open_place(root.address(name)))]
     for name in gone:
         root.remove(name)
     return gone

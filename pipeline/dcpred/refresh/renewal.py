@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dcpred.execution.progress import Reporter
-from dcpred.execution.workers import Pool, this_process
+from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refresh.root import Root, run_number
-from dcpred.refresh.take_over import take_over, unchanged_blocks
+from dcpred.refresh.take_over import can_take_over, take_over, unchanged_blocks
 from dcpred.runs.ledger import Ledger
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.preflight import RECORD_BYTES, check_place, output_bytes
-from dcpred.scoring.score import Planned, plan_run, score, score_pool
+from dcpred.scoring.score import Planned, default_pool, plan_run, score
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage import input_chunks, zarr_arrays
@@ -129,18 +129,19 @@ class Renewal:
         """A finished run of this input, the latest first; "" where there is none."""
         if self.job.full:
             return ""
-        finished = self.root.finished()
-        latest_first = sorted(finished, key=lambda name: name != self.latest)
-        return next((name for name in latest_first if self._is_of(name, state)), "")
+        latest_first = sorted(self.root.finished(), key=lambda name: name != self.latest)
+        runs = self.root.planned(latest_first)
+        return next((name for name, run in runs if self._is_of(name, run, state)), "")
 
-    def _is_of(self, name: str, state: InputState) -> bool:
-        run, job = self.root.whole_run(name), self.job
+    def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
+        """Its plan is compared first: it is small, and what it rules out is not read."""
+        job = self.job
         asked = job.model_hash, job.outputs, job.alpha, self.x, state.n_rows
-        if run is None or (run.model_hash, run.outputs, run.alpha, run.x, run.n_rows) != asked:
+        if (run.model_hash, run.outputs, run.alpha, run.x, run.n_rows) != asked:
             return False
         same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
         before = self.root.state(name) if same_cut else None
-        return before is not None and before.same(state)
+        return before is not None and before.same(state) and self.root.is_whole(run)
 
     def _cut(self, state: InputState) -> Cut:
         """That of the first run, as long as it suits the input."""
@@ -172,10 +173,7 @@ class Renewal:
             check_place(self.root.place, _needed(planned, len(blocks)))
             self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
         n_left = self._take_over(name, planned, source, blocks)
-        pool = job.pool
-        if pool is None:
-            alone = n_left <= 1 and not job.tolerance.quarantine
-            pool = this_process if alone else score_pool(self.x, address)
+        pool = job.pool or default_pool(self.x, address, n_left, job.tolerance)
         report = score(
             job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned, say=job.say
         )
@@ -209,9 +207,9 @@ class Renewal:
 
     def _source(self, run: ScoreRun, state: InputState) -> tuple[str, list[int]]:
         """The newest finished run of the same model and cut, and its blocks that did not change since."""
-        for name in [] if self.job.full else self.root.finished():
-            old, before = self.root.whole_run(name), self.root.state(name)
-            if old is not None and before is not None:
+        for name, old in self.root.planned([] if self.job.full else self.root.finished()):
+            before = self.root.state(name) if can_take_over(old, run) else None
+            if before is not None and self.root.is_whole(old):
                 blocks = unchanged_blocks(old, before, run, state)
                 if blocks:
                     return name, blocks

@@ -11,8 +11,11 @@ ROOT/
 
 import re
 import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from dcpred.plan import Cut
 from dcpred.runs.inputs import read_inputs, write_inputs
@@ -31,8 +34,12 @@ from dcpred_tasks.storage.place import (
     read_own_document,
     write_document,
 )
+from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
+T = TypeVar("T")
+Item = TypeVar("Item")
+AT_ONCE = 64  # requests to a store that are under way
 FORMAT, VERSION = "dcpred-refresh", 1
 # What a root may hold before its settings are written.
 OURS = re.compile(rf"lock|\.lock\.guard|{RUNS}|{PARTS}|.*\.partial-[0-9a-f]{{12}}")
@@ -78,13 +85,18 @@ class Root:
         return sorted(found, key=run_number, reverse=True)
 
     def finished(self) -> list[str]:
-        """Whole runs, the newest first."""
-        return [name for name in self.names() if self.is_finished(name)]
+        """Whole runs, the newest first. Nothing of their manifests is read."""
+        names = self.names()
+        present = self.place.present(f"{RUNS}/{name}/{MANIFEST}" for name in names)
+        return [
+            name
+            for name in names
+            if name not in self.settings.unfinished and f"{RUNS}/{name}/{MANIFEST}" in present
+        ]
 
     def is_finished(self, name: str) -> bool:
-        return (
-            name not in self.settings.unfinished and self.place.read(f"{RUNS}/{name}/{MANIFEST}") is not None
-        )
+        manifest = f"{RUNS}/{name}/{MANIFEST}"
+        return name not in self.settings.unfinished and manifest in self.place.present([manifest])
 
     def address(self, name: str) -> str:
         """Where a run lies."""
@@ -94,14 +106,17 @@ class Root:
         """What a run is, None where its plan is missing or damaged."""
         return standing_run(self.address(name))
 
-    def whole_run(self, name: str) -> ScoreRun | None:
-        """What a finished run is, None where its plan is not the one that its manifest knows."""
-        run = self.run(name)
-        ledger = None if run is None else Ledger(run, -(-run.n_rows // run.block_rows))
-        manifest = None if ledger is None else ledger.whole_manifest()
-        if ledger is None or manifest is None or manifest.get("plan") != plan_digest(ledger):
-            return None
-        return run
+    def is_whole(self, run: ScoreRun) -> bool:
+        """Whether the plan of a finished run is the one that its manifest knows."""
+        ledger = Ledger(run, -(-run.n_rows // run.block_rows))
+        manifest = ledger.whole_manifest()
+        return manifest is not None and manifest.get("plan") == plan_digest(ledger)
+
+    def planned(self, names: Iterable[str]) -> Iterator[tuple[str, ScoreRun]]:
+        """The runs of these names that have a plan, in the same order; of each only the plan is read."""
+        for name, run in each_of(self.place, self.run, names):
+            if run is not None:
+                yield name, run
 
     def begin(self, name: str, state: InputState, *, full: bool, **changes: Any) -> None:
         """Make the folder of a new run, with the input as it is before anything of it is read.
@@ -132,9 +147,13 @@ class Root:
         return read_own_document(self.place, f"{RUNS}/{name}/{MANIFEST}") or {}
 
     def remove(self, name: str) -> None:
-        """Remove a run, so that one that is cut off in this is taken for nothing: its input goes first."""
+        """Remove a run, so that one that is cut off in this is taken for nothing: its input goes first. Where
+        somebody put a link in its place, the link goes, and what it leads to stays.
+        """
         self.write(unfinished=tuple({*self.settings.unfinished, name}))
         folder = f"{RUNS}/{name}"
+        if isinstance(self.place, Folder) and (self.place.path / folder).is_symlink():
+            self.place.remove(folder)
         for file in (INPUTS, MANIFEST, PLAN):
             self.place.remove(f"{folder}/{file}")
         if isinstance(self.place, Folder):
@@ -142,11 +161,22 @@ class Root:
             if (self.place.path / folder).is_dir():
                 shutil.rmtree(self.place.path / folder)
         else:
-            threads = request_threads()
-            gone = [threads.submit(self.place.remove, file) for file in self.place.listing(folder)]
-            for each in gone:
-                waited_for(each, self.place.address)
+            for _ in each_of(self.place, self.place.remove, self.place.listing(folder)):
+                pass
         self.end(name)
+
+
+def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
+    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
+    if isinstance(place, Folder):
+        yield from ((item, call(item)) for item in items)
+        return
+    left, threads = iter(items), request_threads()
+    under_way = deque((item, threads.submit(call, item)) for item in islice(left, AT_ONCE))
+    while under_way:
+        item, future = under_way.popleft()
+        yield item, waited_for(future, place.address)
+        under_way.extend((item, threads.submit(call, item)) for item in islice(left, 1))
 
 
 def run_number(name: str) -> int:
@@ -173,7 +203,8 @@ def open_root(place: Place, new: Settings | None = None) -> Root:
             f"a root of `dcpred refresh` was asked for at {place.address}, but it holds no {SETTINGS}; name"
             " another"
         )
-    other = place.is_there() and sorted(name for name in place.names("") if not OURS.fullmatch(name))
+    names = place.names("") if place.is_there() else set()
+    other = sorted(name for name in names if not OURS.fullmatch(name) and not is_system_file(name))
     if other:
         raise PlanConflictError(
             f"{place.address} was to hold runs of `dcpred refresh`, but it holds other files ({other[0]});"

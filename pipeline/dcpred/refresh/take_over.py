@@ -10,17 +10,14 @@ What is taken over is not decoded. The verification that ends every run finds ch
 another size, and has their blocks scored; what else may be wrong, `dcpred verify --level full` finds in both.
 """
 
-import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import TypeVar
 
 from dcpred.execution.held_places import HeldPlace
 from dcpred.execution.progress import Reporter
-from dcpred.refresh.root import Root
+from dcpred.refresh.root import Root, each_of
 from dcpred.runs.latest import RUNS
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
@@ -30,25 +27,24 @@ from dcpred_tasks.artifacts.commit_records import (
     record_bytes,
 )
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
+from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
 from dcpred_tasks.storage.input_chunks import InputState
 from dcpred_tasks.storage.place import Entry, Folder, Place
 from dcpred_tasks.storage.retry import Retrying
-from dcpred_tasks.storage.store_requests import request_threads, waited_for
 
-T = TypeVar("T")
-Item = TypeVar("Item")
-AT_ONCE = 64  # requests to a store that are under way
 LOOK_BLOCKS = 256  # blocks between two looks whether another driver took over
+
+
+def can_take_over(old: ScoreRun, run: ScoreRun) -> bool:
+    """Whether blocks of one run may be those of another, by their plans."""
+    kept = ("x", "model_hash", "outputs", "alpha", "chunk_rows", "block_rows", "stride")
+    return all(getattr(old, name) == getattr(run, name) for name in kept)
 
 
 def unchanged_blocks(old: ScoreRun, before: InputState, run: ScoreRun, now: InputState) -> list[int]:
     """Blocks that hold the same rows in both runs, made of the same input chunks; all but these must be
-    scored.
+    scored. The plans allow it (`can_take_over`).
     """
-    kept = ("x", "model_hash", "outputs", "alpha", "chunk_rows", "block_rows", "stride")
-    if any(getattr(old, name) != getattr(run, name) for name in kept):
-        return []
     n_blocks = -(-min(old.n_rows, run.n_rows) // run.block_rows)
     return [
         block
@@ -93,21 +89,8 @@ def take_over(
             advance(1)
         if n and isinstance(place, Folder):
             # Records were written without waiting for the disk, one by one.
-            os.sync()
+            sync_file_system(place.path)
     return n
-
-
-def each_of(place: Place, call: Callable[[Item], T], items: Iterable[Item]) -> Iterator[tuple[Item, T]]:
-    """(item, call(item)) in the order of items: one after the other on a disk, many at once on a store."""
-    if isinstance(place, Folder):
-        yield from ((item, call(item)) for item in items)
-        return
-    left, threads = iter(items), request_threads()
-    under_way = [(item, threads.submit(call, item)) for item in islice(left, AT_ONCE)]
-    while under_way:
-        item, future = under_way.pop(0)
-        yield item, waited_for(future, place.address)
-        under_way += [(item, threads.submit(call, item)) for item in islice(left, 1)]
 
 
 def _look(block: int, lease: HeldPlace) -> None:

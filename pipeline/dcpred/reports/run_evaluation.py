@@ -10,6 +10,7 @@ from dcpred.evaluation.evaluate import without_infinite
 from dcpred.execution.progress import Reporter
 from dcpred.reports.run_page import Run
 from dcpred.results.stored_scores import open_stored
+from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.evaluation.measures import Measures
@@ -44,6 +45,11 @@ def evaluate_run(run: Run, x: str, y: str, say: Reporter) -> dict[str, Any]:
         stored_chunks.check_complete(y, target)
     elif remark := stored_chunks.check_labels(y, target):
         say.say(remark)
+    if absolute(x) == absolute(run.run.x) and not open_ledger(run.run.output).has_same_input():
+        raise DataError(
+            f"Cannot compare the scores of {run.run.output} with {y}: {x} changed since its rows were scored."
+            " Score it again."
+        )
     scores = open_stored(run.run.output, partial=True)
     found, n = Measures(run.model), 0
     with say.step("evaluating", run.run.n_rows, "rows") as advance:

@@ -11,7 +11,7 @@ from dcpred.pages.text import counted, number, percent, plain, size
 from dcpred.reports.run_records import PHASES, Gathered, Group
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
+from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
 from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges
 
 DRAWN_CLASSES = 6
@@ -223,18 +223,29 @@ def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
     ]
     far = counted(features["n_large"], "feature has", "features have")
     what = "the means, or of the shares of gaps," if gaps else "the means,"
-    text = f"By the difference of {what} in standard deviations; {far} moved far ({LARGE_SHIFT} or more)."
+    text = (
+        f"By the difference of {what} in standard deviations, or by the ratio of standard deviations (sd);"
+        f" {far} moved far ({LARGE_SHIFT} or more, or an sd {LARGE_SD_RATIO:g} times as large or as small)."
+    )
     heads = ["feature", "moved by", "mean", "in training", *(["gaps (before)"] if gaps else [])]
     return Table(heads, lines, "Features that moved most", text)
 
 
 def _moved_by(one: dict[str, Any]) -> str:
-    """What moved most of a feature: its mean, or its share of gaps."""
-    shift, of_gaps = one["shift"], one.get("gap_shift", 0.0)
+    """What moved most of a feature: its mean, its spread, or its share of gaps."""
+    shift, of_gaps, spread = one["shift"], one.get("gap_shift", 0.0), one.get("spread_shift", 0.0)
     if of_gaps is None:
         return "all gaps" if one["gaps"] else "no gaps"
     if shift is None:
         return "another constant"
+    if spread is None or abs(spread) > max(abs(shift), abs(of_gaps)):
+        return (
+            "sd of 0"
+            if not one["sd"]
+            else f"sd × {one['sd_ratio']:.3g}"
+            if one["sd_ratio"]
+            else "was constant"
+        )
     return f"{max(shift, of_gaps, key=abs):+.2f}".replace("-", "−")
 
 

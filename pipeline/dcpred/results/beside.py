@@ -3,7 +3,7 @@
 import csv
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.results.fields import as_arrow
+from dcpred.runs.identity import same_rows
+from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
@@ -27,6 +29,10 @@ HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of 
 # DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
 FORM = re.compile(r'(?:(?P<data>.+):(?!//))?(?P<names>(?:"(?:[^"]|"")*"|[^:"])+)')
 LISTED = 10
+
+
+class OtherRowsError(DataError):
+    """A data set holds other rows than were scored."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,9 @@ class Beside:
             found |= dict.fromkeys(self.features, kind)
         return found
 
-    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, pa.Array]:
+    def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, pa.Array]:
         """Some of the columns for rows."""
+        names = set(names)
         found = {
             name: _values(array, zarr_arrays.read_rows(array, start, stop), name)
             for name, array in self.arrays.items()
@@ -129,22 +136,46 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
             features[name] = known.index(name)
         else:
             raise _unknown(name, where, [*(n for n, array in of_group.items() if array.ndim == 1), *known])
-    for name, array in [*arrays.items(), *([("X", X)] if X is not None and features else [])]:
-        _check_rows(run, where, name, array, grows=data is None or absolute(data) == _folder(run.x))
+    scored = data is None or absolute(data) in (_folder(run.x), run.x)
+    asked = [*arrays.items(), *([("X", X)] if X is not None and features else [])]
+    for name, array in asked:
+        _check_rows(run, where, name, array, grows=scored)
         stored_chunks.check_complete(zarr_arrays.address_of(array), array)
+    if scored:
+        _check_same_rows(run, where, arrays)
     return Beside(where, tuple(names), arrays, X if features else None, features)
 
 
 def kept_ids(run: ScoreRun) -> Beside | None:
-    """The ids that import kept of what was scored; None where there are none, or they are no longer there."""
+    """The ids that import kept of what was scored; None where there are none, or they are no longer there.
+    Raises DataError where they are of other rows.
+    """
     try:
         group, _ = _opened(run, None)
         names = None if group is None else group.attrs.get(IDS)
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             return None
         return find_beside(run, None, names)
+    except OtherRowsError:
+        raise
     except DcpredError:
         return None
+
+
+def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:
+    """Raise OtherRowsError where X, or one of these arrays beside it, was written again since it was scored.
+    Of an array that came later nothing is known.
+    """
+    ledger = open_ledger(run.output)
+    changed = [] if ledger.has_same_input() else ["X"]
+    recorded = ledger.recorded_input()
+    changed += [name for name, a in arrays.items() if same_rows(recorded, a, run.n_rows, name) is False]
+    if changed:
+        raise OtherRowsError(
+            f"Cannot write columns of {where} beside the scores of {run.output}: {' and '.join(changed)}"
+            " changed since the rows were scored, and may be of other rows. Score the data again, or export"
+            " the scores alone by naming their --columns, such as row,status"
+        )
 
 
 def _opened(run: ScoreRun, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:

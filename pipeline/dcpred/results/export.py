@@ -6,6 +6,7 @@ the scores; rows without a score have no value in these.
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -76,12 +77,13 @@ class _Asked:
         own = [self.fields[name] for name in self.needed if name in self.fields]
         outputs = {field.needs for field in own} - {""}
         others = list({id(one): one for one in self.beside.values()}.values())
+        needed = [name for name in self.needed if name in self.beside]
         for start, stop, done in self.scores.pieces():
             values, status = self.scores.read(outputs, start, stop, done)
             rows = Rows(start, values, status)
             columns = {field.name: field.make(rows) for field in own}
             for one in others:
-                columns |= one.read([name for name in self.needed if name in self.beside], start, stop)
+                columns |= one.read(needed, start, stop)
             piece = pa.table([columns[name] for name in schema.names], schema=schema)
             if self.conditions:
                 held = [condition.holds(columns[condition.name]) for condition in self.conditions]
@@ -166,7 +168,7 @@ def _asked(
                 " of these, and others by --with"
             )
     names = [*(name for one in others for name in one.names), *chosen]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if twice := next((name for name, n in Counter(names).items() if n > 1), None):
         raise SettingsError(
             f"a table was asked for in which two columns are called {twice}, but each needs a name of its"
             " own; leave one of them out, by --with and --columns"

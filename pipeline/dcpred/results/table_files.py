@@ -17,7 +17,7 @@ import zarr
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
-from dcpred_tasks.storage.atomic_files import partial_name, resource_errors, sync_directory
+from dcpred_tasks.storage.atomic_files import partial_name, publish_new, resource_errors, sync_directory
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.zarr_arrays import consolidate, create_array, create_group
@@ -154,7 +154,7 @@ def new_table(
         with resource_errors(partial):
             writer.close()
             if place is None:
-                _rename(partial, Path(local_path(out)))
+                _publish(partial, Path(local_path(out)))
             else:
                 assert isinstance(place, Bucket)
                 _send(place, name, partial)
@@ -176,16 +176,17 @@ def _writer(path: Path, ending: str, schema: pa.Schema, n_rows: int, missing: di
     return _ArrowWriter(pa.ipc.new_file(path, schema, options=options))
 
 
-def _rename(partial: Path, path: Path) -> None:
-    """Give what is whole its name, if that is still free."""
+def _publish(partial: Path, path: Path) -> None:
+    """Give what is whole its name, if that is still free. Raises DataError."""
     if partial.is_file():
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
-    if os.path.lexists(path):
+    try:
+        publish_new(partial, path)
+    except FileExistsError:
         raise DataError(
-            f"scores were to be exported to {path}, but that came into being meanwhile; name another place"
-        )
-    partial.rename(path)
+            f"Cannot export to {path}: another process created it meanwhile. Choose another path."
+        ) from None
     sync_directory(path.absolute().parent)
 
 

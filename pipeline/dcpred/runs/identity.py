@@ -1,12 +1,16 @@
-"""What a scoring run is: the hash that tells it from any other."""
+"""What a scoring run is: the hash that tells it from any other, and whether its input is still the same."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import zarr
 
-from dcpred_tasks.storage import stored_chunks
+from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.errors import DcpredError
+from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.input_chunks import filled
+from dcpred_tasks.storage.input_chunks import RowsIdentity, filled, rows_identity
 
 
 def run_hash(
@@ -32,3 +36,65 @@ def run_hash(
         **filled(),
     }
     return digest_json(identity)
+
+
+def describe_input(run: ScoreRun) -> dict[str, Any]:
+    """What a plan records of its input: the identity of the rows of X, and of each one-dimensional array
+    beside X that has as many, such as ids.
+    """
+    X = zarr_arrays.open_array(run.x)
+    arrays = {
+        name: asdict(rows_identity(array, run.n_rows))
+        for name, array in arrays_beside(run).items()
+        if array.shape[0] >= run.n_rows
+    }
+    return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
+
+
+def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
+    """One-dimensional arrays in the group that X lies in; none where it lies in no group."""
+    try:
+        node = zarr_arrays.open_any(run.x.rstrip("/").rpartition("/")[0])
+    except DcpredError:
+        return {}
+    if not isinstance(node, zarr.Group):
+        return {}
+    return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
+
+
+def same_rows(
+    recorded: Mapping[str, Any], array: zarr.Array[Any], n_rows: int, name: str = ""
+) -> bool | None:
+    """Whether the first rows of an array are those that a plan recorded as its input; None where it recorded
+    nothing of it.
+
+    name  that of an array beside X; "" for X
+    """
+    before = recorded_identity(recorded, name)
+    if before is None:
+        return None
+    return array.shape[0] >= n_rows and before.same(rows_identity(array, n_rows))
+
+
+def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
+    """What `describe_input` wrote of an array; None where it is not there, or another hand wrote it."""
+    arrays = recorded.get("arrays")
+    found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
+    names = [field.name for field in fields(RowsIdentity)]
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
+        return None
+    return RowsIdentity(**{name: found[name] for name in names})
+
+
+def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozenset[str]) -> bool:
+    """Whether X still holds the rows that were scored. Raises DataError where it cannot be opened.
+
+    recorded  what the plan says of its input; earlier versions wrote nothing
+    accepted  hashes of runs whose input --repair found to hold the same rows
+    """
+    X = zarr_arrays.open_array(run.x)
+    if X.shape[0] == run.n_rows:
+        now = run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows, run.alpha)
+        if now == run.run or now in accepted:
+            return True
+    return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))

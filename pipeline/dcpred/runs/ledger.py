@@ -11,15 +11,16 @@ OUTPUT/
   manifest.json    written last, after a fast verification: names, sizes and counts of every block agree
 """
 
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
+from dcpred.execution.store_lease import LOCK
+from dcpred.runs.identity import describe_input, is_same_input, recorded_identity, same_rows
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
@@ -27,8 +28,10 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_r
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.scoring.outputs import OUTPUTS, columns
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import encoded
+from dcpred_tasks.storage.input_chunks import rows_identity
 from dcpred_tasks.storage.place import (
     Folder,
     Place,
@@ -38,11 +41,13 @@ from dcpred_tasks.storage.place import (
     read_sealed_document,
     write_document,
 )
+from dcpred_tasks.storage.plain_files import is_system_file
 
 FORMAT = "dcpred-scores"
 VERSION = 1
 PLAN, MANIFEST, INPUTS = "plan.json", "manifest.json", "inputs.json"
 WITHDRAWN = f"{FOLDER}/withdrawn.json"
+RUN_FOLDERS = ("blocks", "failures")
 MOST_BLOCKS = 10**7  # no plan has more blocks
 
 
@@ -91,7 +96,7 @@ class Ledger:
             if self.shard is None:
                 check_no_shards(place)
             self.check()
-            for folder in ("blocks", "failures"):
+            for folder in RUN_FOLDERS:
                 place.make_folder(folder)
             if place.read(PLAN) is None and not place.create(PLAN, self._plan()):
                 self.check()  # another shard was first
@@ -100,12 +105,56 @@ class Ledger:
             finally:
                 self.kept.forget()
 
-    def _plan(self) -> bytes:
-        return encoded({"format": FORMAT, "version": VERSION, **self.run.told()})
+    def _plan(self, accepted: Iterable[str] = ()) -> bytes:
+        more: dict[str, Any] = {"input": describe_input(self.run)}
+        if accepted := sorted(accepted):
+            more["accepted"] = accepted
+        return encoded({"format": FORMAT, "version": VERSION, **self.run.told(), **more})
 
-    def write_plan(self) -> None:
-        """Write the plan anew, whatever stands there."""
-        self.place.write(PLAN, self._plan())
+    def write_plan(self, accepted: str = "") -> None:
+        """Write the plan anew, whatever stands there.
+
+        accepted  the hash of the run that the input as it is now would make, where it was found to hold the
+                  same rows
+        """
+        before = set()
+        with suppress(PlanConflictError):
+            before = self.accepted()
+        self.place.write(PLAN, self._plan({*before, *([accepted] if accepted else [])}))
+
+    def accepted(self) -> frozenset[str]:
+        """Hashes of the runs that the input would have made since, while it held the same rows."""
+        plan, manifest = read_own_document(self.place, PLAN) or {}, self.whole_manifest() or {}
+        listed = plan.get("accepted")
+        found = [*(listed if isinstance(listed, list) else []), manifest.get("input_run")]
+        return frozenset(one for one in found if isinstance(one, str))
+
+    def recorded_input(self) -> dict[str, Any]:
+        """What the plan says of the input as it was when it was made; earlier versions wrote nothing."""
+        found = (read_own_document(self.place, PLAN) or {}).get("input")
+        return found if isinstance(found, dict) else {}
+
+    def has_same_input(self) -> bool:
+        """Whether X still holds the rows that were scored. Raises DataError where it cannot be opened."""
+        return is_same_input(self.run, self.recorded_input(), self.accepted())
+
+    def adopted(self) -> "Ledger":
+        """This ledger for the run that stands there, where that differs in nothing but the times at which
+        files of its input were written.
+        """
+        plan = read_own_document(self.place, PLAN)
+        standing = None if plan is None or plan.get("run") == self.run.run else standing_run(self.address)
+        if standing is None or self._differs(plan or {}) or standing.x != self.run.x:
+            return self
+        if self.run.run in self.accepted():
+            return replace(self, run=replace(self.run, run=standing.run))
+        X = zarr_arrays.open_array(self.run.x)
+        same = same_rows(self.recorded_input(), X, self.run.n_rows)
+        return replace(self, run=replace(self.run, run=standing.run)) if same else self
+
+    def _differs(self, plan: dict[str, Any]) -> list[str]:
+        told = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
+        return [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
 
     def check(self) -> bool:
         """Whether this run was begun there. Raise PlanConflictError where the directory belongs to something
@@ -130,13 +179,27 @@ class Ledger:
         return any(not _ours(name) for name in self.place.names(""))
 
     def _check(self, plan: dict[str, Any]) -> None:
-        if plan.get("run") != self.run.run:
-            told = ("model_hash", "outputs", "alpha", "n_rows", "chunk_rows", "block_rows")
-            differs = [k for k in told if plan.get(k) != _plain(getattr(self.run, k))]
+        if plan.get("run") == self.run.run:
+            return
+        differs = self._differs(plan)
+        if not differs and plan.get("x") == self.run.x and self._only_times_differ():
             raise PlanConflictError(
-                f"{self.address} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
-                " name a new directory, or run with the model, data and outputs that it was made with"
+                f"{self.address} belongs to another plan (it differs in the times at which files of"
+                f" {self.run.x} were written: they were touched, copied or written again in the same sizes)."
+                " If they hold the same rows, add --repair: it compares a sample, and later calls go on. Else"
+                " choose a new directory"
             )
+        raise PlanConflictError(
+            f"{self.address} belongs to another plan (it differs in {', '.join(differs) or 'the data'});"
+            " name a new directory, or run with the model, data and outputs that it was made with"
+        )
+
+    def _only_times_differ(self) -> bool:
+        before = recorded_identity(self.recorded_input())
+        if before is None:
+            return False
+        X = zarr_arrays.open_array(self.run.x)
+        return before.may_be_same(rows_identity(X, self.run.n_rows))
 
     def pending(self) -> list[int]:
         """This driver's blocks that have no record."""
@@ -148,8 +211,12 @@ class Ledger:
         done = list_records(self.run)
         return [block for block in range(self.n_blocks) if block not in done]
 
-    def records(self) -> Iterator[CommitRecord]:
-        for block, data in read_records(self.run, list_records(self.run), self.kept):
+    def records(self, among: Container[int] | None = None) -> Iterator[CommitRecord]:
+        """The records of blocks, by block; of others than those among these nothing is read."""
+        listed = list_records(self.run)
+        if among is not None:
+            listed = {block: entry for block, entry in listed.items() if block in among}
+        for block, data in read_records(self.run, listed, self.kept):
             record = None if data is None else parsed_record(self.run, block, data)
             if record is not None:
                 yield record
@@ -215,12 +282,19 @@ class Ledger:
         return manifest
 
     def abandon(self) -> None:
-        """Remove what a run that has scored nothing left behind."""
-        if isinstance(self.place, Folder):
-            shutil.rmtree(self.place.path, ignore_errors=True)
-        else:
-            for name in (PLAN, "lock"):
-                self.place.remove(name)
+        """Remove what `claimed` made, where nothing else is there: another driver may have scored blocks, or
+        somebody may have put files there, since this driver looked.
+        """
+        place = self.place
+        made = {PLAN, LOCK, *RUN_FOLDERS}
+        if place.names("") - made or any(place.names(folder) for folder in RUN_FOLDERS):
+            return
+        place.remove(PLAN)
+        place.remove(LOCK)
+        if isinstance(place, Folder):
+            with suppress(OSError):  # Something came there meanwhile, and stays.
+                for folder in (*RUN_FOLDERS, ""):
+                    (place.path / folder).rmdir()
 
     def withdraw_manifest(self) -> None:
         self.place.remove(MANIFEST)
@@ -298,7 +372,7 @@ def _note(place: Place, name: str) -> dict[str, Any] | None:
 
 def _ours(name: str) -> bool:
     """Whether a run that was cut off before its plan was written may have left this."""
-    return name in ("blocks", "failures", "lock", INPUTS, FOLDER) or ".partial-" in name
+    return name in (*RUN_FOLDERS, LOCK, INPUTS, FOLDER) or ".partial-" in name or is_system_file(name)
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place, place_held_by
+from dcpred.execution.lease import INSTANT_SECONDS
 from dcpred.execution.store_lease import expiry_seconds
 from dcpred_tasks.errors import RunHeldError, SettingsError
 from dcpred_tasks.storage.addresses import below
@@ -23,8 +24,6 @@ from dcpred_tasks.storage.place import Entry, Folder, Place, open_place
 
 FOLDER = "shards"
 MOST_SHARDS = 100_000  # no run has more blocks
-# On a disk whoever looks whether a lock is free has it for an instant.
-INSTANT_SECONDS = 1.0
 LOCK_NAME = re.compile(rf"{FOLDER}/([0-9]{{1,6}})-of-([0-9]{{1,6}})/lock")
 WRITTEN = re.compile(r"([0-9]{1,6}|auto)/([0-9]{1,6})|auto")
 # What tells a task of an array its number, in the order in which they are looked at.
@@ -124,7 +123,7 @@ def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
     own = open_place(below(place.address, FOLDER, shard.name))
     own.make_folder("")
     with ExitStack() as stack:
-        lease = enter_hold(stack, own, INSTANT_SECONDS)
+        lease = stack.enter_context(hold_place(own))
         deadline = time.monotonic() + INSTANT_SECONDS
         while name := place_held_by(place):
             if time.monotonic() > deadline:
@@ -134,18 +133,6 @@ def hold_shard(place: Place, shard: Shard) -> Iterator[HeldPlace]:
                 )
             time.sleep(INSTANT_SECONDS / 10)
         yield lease
-
-
-def enter_hold(stack: ExitStack, place: Place, seconds: float) -> HeldPlace:
-    """Hold a place as long as the stack lasts, where it becomes free within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return stack.enter_context(hold_place(place))
-        except RunHeldError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(INSTANT_SECONDS / 10)
 
 
 def known_shards(place: Place) -> dict[Shard, Entry]:

@@ -3,7 +3,7 @@
 An output is verified; records of blocks that are not as they were written are withdrawn, and so is the
 manifest; and the run, which then is one that was cut off, goes on as any does. What is promised:
 
-- Where nothing is wrong, nothing is written.
+- Where nothing is wrong and the input is as it was, nothing is written.
 - Nothing that dcpred did not write is removed. Foreign files are named, and the run is not finished while
   they are there.
 - Metadata of output arrays are written anew from model and plan, and a plan that its manifest does not know
@@ -13,7 +13,8 @@ manifest; and the run, which then is one that was cut off, goes on as any does. 
 - A restored input chunk makes the input another one (its files are newer), which is another plan to `dcpred
   score`. --repair accepts it if it lies where it lay, is cut in the same blocks, and a sample of rows that
   are not to be scored again still has the scores that it had. All other blocks keep the scores of the input
-  as it was. The manifest then says `"input_changed": true` and, as `input_run`, which input was last seen.
+  as it was. The manifest then says `"input_changed": true` and, as `input_run`, which input was last seen;
+  the plan lists it as accepted, so that later calls go on with it.
 - A repair that is cut off leaves either records that are missing or no manifest; --repair goes on from there.
 """
 
@@ -28,7 +29,7 @@ from dcpred.runs.inputs import forget_rows, read_inputs, write_inputs
 from dcpred.runs.ledger import INPUTS, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import Tolerance
-from dcpred.scoring.score import STRICT, plan_run, score, score_pool
+from dcpred.scoring.score import STRICT, default_pool, plan_run, score
 from dcpred.verification.checks import FastCheck, check_full, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
 from dcpred.verification.verify import SAMPLE_ROWS, check_sample, choose_rows
@@ -66,11 +67,14 @@ def repair(
     ledger = open_ledger(output)
     planned, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
+    changed = Ledger(planned, plan.n_blocks).adopted().run.run != ledger.run.run
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
-    with (pool or score_pool(x, output))() as workers:
+    if pool is None:
+        pool = default_pool(x, output, plan.n_blocks, tolerance)
+    with pool() as workers:
         with ledger.claimed():
             _withdraw_what_is_wrong(
-                ledger, model, workers, level, tolerance, planned.run != ledger.run.run, say
+                ledger, model, workers, level, tolerance, planned.run if changed else "", say
             )
         return score(
             model_path,
@@ -105,10 +109,13 @@ def _withdraw_what_is_wrong(
     workers: Workers,
     level: str,
     tolerance: Tolerance,
-    changed: bool,
+    changed: str,
     say: Reporter,
 ) -> None:
-    """Make a run with wrong blocks one that was cut off before they were scored."""
+    """Make a run with wrong blocks one that was cut off before they were scored.
+
+    changed  where the input was written again since it was scored, the hash of the run that it would make now
+    """
     fast = FastCheck(ledger)
     named = {finding.file for finding in fast.findings if finding.kind == Kind.METADATA}
     restored = restore_metadata(ledger.run, model, named) if fast.records or named else []
@@ -121,13 +128,13 @@ def _withdraw_what_is_wrong(
     again |= set(
         _worth_another_try(ledger.run, workers, [b for b in fast.given_up if b not in again], tolerance)
     )
-    if changed and (again or fast.left):
+    if changed:
         _check_same_rows(
             ledger.run, workers, [b for b in fast.records if b not in again and b not in fast.given_up], say
         )
     # Manifest and plan disagree, and either may be altered: the plan is written anew, the manifest follows.
-    if any(finding.kind == Kind.MANIFEST for finding in findings):
-        ledger.write_plan()
+    if changed or any(finding.kind == Kind.MANIFEST for finding in findings):
+        ledger.write_plan(changed)
     for name in leftovers(findings):
         ledger.place.remove(name)
     if changed:
@@ -136,7 +143,8 @@ def _withdraw_what_is_wrong(
         ledger.retract(block)
     for finding in conflicts:
         ledger.place.remove(finding.file)
-    if again or restored or any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings):
+    wrong = any(finding.kind in (Kind.MANIFEST, Kind.METADATA) for finding in findings)
+    if again or restored or changed or wrong:
         # The manifest goes last: without it the run is one that was cut off.
         ledger.withdraw_manifest()
     _say(findings, len(again), say)

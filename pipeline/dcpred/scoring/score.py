@@ -26,7 +26,7 @@ from dcpred.runs.ledger import Ledger, standing_run
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.scoring.blocks import BlockRun, Tolerance, without_score
 from dcpred.scoring.preflight import check_apart, check_place, output_bytes
-from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks
+from dcpred.verification.checks import FastCheck, check_as_written, damaged_blocks, say_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -153,8 +153,9 @@ def score(
     run, plan, model = planned or plan_run(
         model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking
     )
-    input_run, run = run.run, run if repaired is None else replace(run, run=repaired)
-    ledger = Ledger(run, plan.n_blocks)
+    input_run = None if repaired is None else run.run
+    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
+    run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
@@ -166,7 +167,7 @@ def score(
     if not begun:
         check_place(place, output_bytes(run, model, plan.n_blocks))
     if pool is None:
-        pool = this_process if plan.n_blocks == 1 and not tolerance.quarantine else score_pool(x, output)
+        pool = default_pool(x, output, plan.n_blocks, tolerance)
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
@@ -199,7 +200,9 @@ def report_finished(
     ledger: Ledger, plan: BlockPlan, manifest: dict[str, Any], begin: float, say: Reporter
 ) -> ScoreReport:
     """The report of a run that has its manifest. Raises IncompleteError where it is not as it was written."""
-    check_as_written(FastCheck(ledger).findings, ledger.address)
+    findings = FastCheck(ledger).findings
+    check_as_written(findings, ledger.address)
+    say_system_files(findings, say)
     say.say("this run is finished; nothing was written")
     return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
 
@@ -213,6 +216,13 @@ def score_pool(x: str, output: str | Path) -> Pool:
     """The workers for scoring X into an output, where nobody says which."""
     given = store_threads(x, output)
     return partial(connect, threads=given["threads"]) if given else connect
+
+
+def default_pool(x: str, output: str | Path, n_blocks: int, tolerance: Tolerance) -> Pool:
+    """The same for so many blocks: one alone is scored in this process, unless it may end its process and is
+    then given up.
+    """
+    return this_process if n_blocks <= 1 and not tolerance.quarantine else score_pool(x, output)
 
 
 def score_pending(
@@ -244,6 +254,7 @@ def score_all(
         wrong = damaged_blocks(findings)
         if not wrong:
             check_as_written(findings, ledger.address)
+            say_system_files(findings, say)
             return Done(n_blocks, seconds)
         note(wrong)
         for block in wrong:

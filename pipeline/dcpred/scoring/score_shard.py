@@ -21,24 +21,24 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dcpred.execution.held_places import HeldPlace
+from dcpred.execution.held_places import HeldPlace, hold_place
 from dcpred.execution.interrupts import listening
 from dcpred.execution.progress import SILENT, Reporter, counted
 from dcpred.execution.workers import Pool, Workers, this_process
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
-from dcpred.runs.shards import FOLDER, Shard, enter_hold
+from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.preflight import check_place, output_bytes
 from dcpred.scoring.score import (
     STRICT,
+    default_pool,
     plan_run,
     report_finished,
     say_how,
     score_all,
     score_pending,
-    score_pool,
 )
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.process import peak_memory_bytes
@@ -47,7 +47,8 @@ from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import create_scores
 
-FINISH_SECONDS = 900.0  # a verification by another shard that takes longer is not waited for
+# How long the verification by another shard is waited for: a fixed time, and more for each block of the run.
+FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
 LOOK_SECONDS = 0.5
 
 
@@ -98,7 +99,8 @@ def score_shard(
     begin = time.perf_counter()
     lacking = tolerance.quarantine
     run, plan, model = plan_run(model_path, x, output, outputs, alpha=alpha, may_lack_chunks=lacking)
-    ledger = Ledger(run, plan.n_blocks, shard)
+    ledger = Ledger(run, plan.n_blocks, shard).adopted()
+    run = ledger.run
     begun = ledger.check()
     finished = ledger.manifest()
     if finished is not None:
@@ -107,9 +109,9 @@ def score_shard(
     if not begun:
         check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
     n_pending = len(ledger.pending()) if begun else len(ledger.own_blocks)
-    if n_pending == 0 or (pool is None and n_pending == 1 and not tolerance.quarantine):
+    if n_pending == 0:
         pool = this_process
-    pool = pool or score_pool(x, output)
+    pool = pool or default_pool(x, output, n_pending, tolerance)
     with nullcontext() if pool is this_process else compiled_ahead(), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
@@ -193,11 +195,11 @@ def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
     """Hold the right to finish, once it is free. Raises InterruptedRunError, RunHeldError."""
     place = open_place(below(ledger.address, FOLDER, "finish"))
     place.make_folder("")
-    deadline = time.monotonic() + FINISH_SECONDS
+    deadline = time.monotonic() + FINISH_SECONDS + BLOCK_SECONDS * ledger.n_blocks
     with ExitStack() as stack, listening() as asked:
         while True:
             try:
-                lease = enter_hold(stack, place, LOOK_SECONDS)
+                lease = stack.enter_context(hold_place(place))
                 break
             except RunHeldError:
                 if asked.is_set():
@@ -207,4 +209,5 @@ def _finishing(ledger: Ledger) -> Iterator[HeldPlace]:
                     ) from None
                 if time.monotonic() > deadline:
                     raise
+                time.sleep(LOOK_SECONDS)
         yield lease

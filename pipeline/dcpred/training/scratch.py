@@ -10,6 +10,7 @@ from dcpred.execution.progress import SILENT, Reporter
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError
 from dcpred_tasks.scratch.training_job import scratch_code
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.storage.plain_files import is_system_file
 
 
 def search_folder(model: Path) -> Path:
@@ -42,7 +43,9 @@ def check_scratch(scratch: Path, runs: Collection[str], model: Path) -> None:
             )
         return
     if any(
-        entry.name != "lock" and not entry.name.startswith(("job.json.", "lock."))
+        entry.name != "lock"
+        and not entry.name.startswith(("job.json.", "lock."))
+        and not is_system_file(entry.name)
         for entry in scratch.iterdir()
     ):
         raise PlanConflictError(

@@ -54,6 +54,7 @@ from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
@@ -345,7 +346,7 @@ def _check_own(scratch: Path) -> None:
     if (
         scratch.exists()
         and not (scratch / MARK).exists()
-        and any(entry.name != "lock" for entry in scratch.iterdir())
+        and any(entry.name != "lock" and not is_system_file(entry.name) for entry in scratch.iterdir())
     ):
         raise PlanConflictError(
             f"{scratch} is needed for the work in progress, but it holds other files; remove them"

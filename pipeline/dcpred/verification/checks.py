@@ -43,6 +43,7 @@ from dcpred_tasks.storage.atomic_files import exactly_decoded
 from dcpred_tasks.storage.bucket import same_tag
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Entry, Folder, read_document
+from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.score_block import metadata_name
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_block
@@ -99,6 +100,11 @@ class FastCheck:
         return [block for block, record in self.records.items() if record.quarantined]
 
     def _add(self, kind: Kind, block: int | None, file: str, sentence: str) -> None:
+        if kind == Kind.FOREIGN_FILE and is_system_file(file):
+            kind, sentence = (
+                Kind.SYSTEM_FILE,
+                "the operating system made it; it is left alone",
+            )
         self.findings.append(Finding(kind, block, file, sentence))
 
     def _chunk_splits(self) -> list[str]:
@@ -199,7 +205,8 @@ class FastCheck:
             for block, record in self.records.items():
                 first = block * self.run.block_rows // self.run.chunk_rows
                 tags = record.tags.get(name) or [""] * len(record.sizes[name])
-                for key, size, tag in zip(keys[first:], record.sizes[name], tags, strict=False):
+                sizes = record.sizes[name]
+                for key, size, tag in zip(keys[first : first + len(sizes)], sizes, tags, strict=True):
                     self._chunk(block, key, files.get(key), size, tag)
         for key in sorted(files):
             if key not in known and PARTIAL not in Path(key).name:
@@ -291,10 +298,21 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         others = (
             f", and {counted(len(damage) - 1, 'other finding', 'other findings')}" if len(damage) > 1 else ""
         )
+        # --repair removes nothing that dcpred did not write.
+        by_hand = all(finding.kind in (Kind.FOREIGN_FILE, Kind.RECORD_OF_NO_BLOCK) for finding in damage)
+        then = "run the same command again" if by_hand else "score again with --repair"
         raise IncompleteError(
             f"{output} is not as it was written: {first.file}: {first.sentence} ({first.kind}){others}; see"
-            f" `dcpred verify {as_arguments(output)}`, and score again with --repair"
+            f" `dcpred verify {as_arguments(output)}`, and {then}"
         )
+
+
+def say_system_files(findings: list[Finding], say: Reporter) -> None:
+    """Report files of the operating system, which do no harm."""
+    files = [finding.file for finding in findings if finding.kind == Kind.SYSTEM_FILE]
+    if files:
+        found = counted(len(files), "file of the operating system is", "files of the operating system are")
+        say.say(f"{found} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
 
 
 def _chunk_keys(run: ScoreRun, name: str, n_chunks: int) -> list[str]:

@@ -5,20 +5,16 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dcpred.execution.progress import SILENT, Reporter, say_where
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.runs.identity import run_hash
-from dcpred.runs.ledger import MANIFEST, Ledger, open_ledger
+from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.verification.checks import FastCheck, check_full
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
-from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.place import read_document
 from dcpred_tasks.task_bodies.verify_block import Finding, Kind, verify_rows
 
 LEVELS = ("fast", "sample", "full")
@@ -131,22 +127,11 @@ def check_source(ledger: Ledger) -> None:
             f"{asked}, but {run.model} now holds another model than the run was made with; {instead}"
         )
     try:
-        X = zarr_arrays.open_array(run.x)
+        same = ledger.has_same_input()
     except DataError:
         raise DataError(f"{asked}, but the input {run.x} cannot be opened; {instead}") from None
-    if run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows, run.alpha) not in (
-        run.run,
-        _repaired_input(ledger),
-    ):
+    if not same:
         raise DataError(f"{asked}, but the input {run.x} has changed since it was scored; {instead}")
-
-
-def _repaired_input(ledger: Ledger) -> Any:
-    """The hash of the run with its input as --repair last found it; None where that is not known."""
-    try:
-        return (read_document(ledger.place, MANIFEST) or {}).get("input_run")
-    except (ValueError, IsADirectoryError):
-        return None
 
 
 def choose_rows(run: ScoreRun, blocks: Collection[int], n: int, seed: int) -> list[Span]:

@@ -4,6 +4,9 @@ shift      (m₁ − m₀) / √((s₀² + s₁²) / 2), the standardised differ
            Balance diagnostics, Statistics in Medicine 28, 2009, eq. 1). From 0.8 on it is large
            (Cohen, Statistical Power Analysis, 1988).
 sd_ratio   s₁ / s₀
+spread_shift  ln(s₁ / s₀) in units in which a factor of 3 is as large as a shift of 0.8: another unit of a
+           feature whose mean is near 0, or a sensor that stands still. 0 where a few rows with far values
+           may make the difference (`few_rows_explain`).
 gap_shift  the same shift of the share of rows with a gap, which is the mean of 0 and 1; only where the model
            knows gaps. Other means and deviations are of the values that are there.
 psi        Σ_b (p_b − q_b) ln(p_b / q_b), the population stability index of the leaves that rows fall into
@@ -21,12 +24,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.compact_model import Reference
 
 LARGE_SHIFT = 0.8
 LARGE_PSI = 0.25
+LARGE_SD_RATIO = 3.0
+FEW_ROWS = 10  # as many rows with a far value may be there or not by chance
 MOST_BINS = 20
 PSI_BY_CHANCE = 0.01
 LEAST_ROWS = 100
@@ -67,6 +73,40 @@ def gap_shifts(training: Reference, scored: Reference) -> FloatArray:
     return feature_shifts(*(Reference(p, np.sqrt(p * (1 - p))) for p in (training.gaps, scored.gaps)))
 
 
+def spread_shifts(training: Reference, scored: Reference, n_training: int, n_scored: int) -> FloatArray:
+    """The logarithm of the ratio of standard deviations of each feature, in units of a shift; infinite where
+    a feature no longer varies, or was a constant, and 0 where it is absent in training or now.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.log(scored.sd / training.sd) * (LARGE_SHIFT / np.log(LARGE_SD_RATIO))
+    nothing = (training.sd == 0) & (scored.sd == 0)
+    for one in (training, scored):
+        nothing |= one.gaps is not None and one.gaps == 1.0
+    nothing |= few_rows_explain(training, scored, n_training, n_scored)
+    return np.where(nothing, 0.0, ratio)
+
+
+def few_rows_explain(
+    training: Reference, scored: Reference, n_training: int, n_scored: int
+) -> NDArray[np.bool_]:
+    """Whether a few rows with a far value may be all by which the larger standard deviation is larger, as of
+    a rare flag that more rows have now, or none has: their number follows from the means, which they move.
+
+    A share p of rows at a distance a moves the mean by p·a and has the variance p(1 − p)·a², so that
+    p / (1 − p) = (difference of means / larger sd)². Of the training rows it takes one at least to have such
+    a distance, and among scored rows FEW_ROWS are chance. Scored rows that are farther off than any of the
+    training rows can be, which is √n standard deviations, are none of them.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        odds = ((scored.mean - training.mean) / np.maximum(training.sd, scored.sd)) ** 2
+        share = odds / (1 + odds)
+        ratio = scored.sd / training.sd
+        gone = (scored.sd == 0) & (share * n_training >= 1) & (share * n_scored < FEW_ROWS)
+        near = (training.sd == 0) | (ratio**2 <= share * n_training)
+        come = (ratio > 1) & (share * n_scored < FEW_ROWS) & near
+    return np.asarray(gone | come)
+
+
 def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
     """The occupancy of leaves from rows by leaf, int64 (n_leaves,) each; neither may be all 0."""
     n, total = int(scored.sum()), int(training.sum())
@@ -86,7 +126,8 @@ def drift(
     """What the manifest says. `training` is None for a model of an older format, `*_rows` are by leaf.
 
     `shift` is null where a constant took another value, and `gap_shift` where all rows or none have a gap,
-    and in training it was the other way; `sd_ratio` is null where training rows were all alike.
+    and in training it was the other way; `sd_ratio` is null where training rows were all alike, and
+    `spread_shift` where rows are all alike now or were in training, and not both.
     """
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:
@@ -99,7 +140,7 @@ def drift(
     said: dict[str, Any] = {
         "sampled_rows": n,
         "large": many,
-        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT},
+        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO},
         "leaves": {
             "psi": found.psi,
             "psi_by_chance": found.by_chance,
@@ -114,8 +155,10 @@ def drift(
         "features": None,
     }
     if training is not None:
-        shifts = feature_shifts(training, scored), gap_shifts(training, scored)
-        most = np.maximum(*np.abs(shifts))
+        training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
+        spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
+        shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
+        most = np.max(np.abs(shifts), axis=0)
         far = int((most >= LARGE_SHIFT).sum()) if judged else 0
         top = np.argsort(-most, kind="stable")[:TOP]
         said["features"] = {"n_large": far, "top": [_feature(int(j), shifts, training, scored) for j in top]}
@@ -123,16 +166,25 @@ def drift(
     return said
 
 
+def _without_rounding(found: Reference, most: FloatArray | float = 0.0) -> Reference:
+    """A constant has the deviation 0, and not that of the rounding of its mean."""
+    still = found.sd <= np.maximum(1e-12 * np.abs(found.mean), most)
+    return Reference(found.mean, np.where(still, 0.0, found.sd), found.gaps)
+
+
 def _feature(
-    j: int, shifts: tuple[FloatArray, FloatArray], training: Reference, scored: Reference
+    j: int, shifts: tuple[FloatArray, ...], training: Reference, scored: Reference
 ) -> dict[str, Any]:
-    shift, gap_shift = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
+    shift, gap_shift, spread = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
     said = {
         "feature": j,
         "shift": shift,
         "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
         "mean": float(scored.mean[j]),
         "training_mean": float(training.mean[j]),
+        "spread_shift": spread,
+        "sd": float(scored.sd[j]),
+        "training_sd": float(training.sd[j]),
     }
     if training.gaps is None or scored.gaps is None:
         return said

@@ -55,7 +55,12 @@ def compiled_ahead() -> Iterator[None]:
         yield
         return
     command = [sys.executable, "-P", "-m", "dcpred_tasks.engine.machine_code"]
-    with Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as compiler:
+    try:
+        compiler = Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    except OSError:  # Those that score compile, if they can.
+        yield
+        return
+    with compiler:
         try:
             yield
         finally:

@@ -1,5 +1,6 @@
 """Files that appear whole or not at all: JSON, groups of arrays, directories."""
 
+import ctypes
 import errno
 import json
 import os
@@ -123,16 +124,34 @@ def create_bytes(path: Path, data: bytes) -> bool:
     """
     with _whole(path, data) as partial:
         try:
-            os.link(partial, path)
+            publish_new(partial, path)
         except FileExistsError:
             return False
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            if path.exists():
-                return False
-            partial.replace(path)
     return True
+
+
+def publish_new(partial: Path, path: Path) -> None:
+    """Give a whole file or directory the name `path`. Raises FileExistsError where that is taken.
+
+    A link, unlike a rename, fails where the name is taken, and so does the rename of a directory, unless an
+    empty one has the name. `partial` may keep its own name, too.
+    """
+    if partial.is_dir():
+        try:
+            partial.rename(path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            raise
+        return
+    try:
+        os.link(partial, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        partial.replace(path)
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -164,6 +183,23 @@ def sync_directory(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_file_system(path: Path) -> None:
+    """Have everything on disk that was written to the file system of a directory; where the system cannot do
+    that for one of them, to all file systems.
+    """
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with resource_errors(path):
+            if syncfs(handle):
+                raise OSError(number := ctypes.get_errno() or errno.EIO, os.strerror(number))
     finally:
         os.close(handle)
 

@@ -13,7 +13,7 @@ Measured facts that this module stands between (obstore 0.12, S3, Azure and GCS 
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -259,6 +259,10 @@ class Bucket:
         names = looked(directly, self._at(folder))
         self.seen = True
         return names
+
+    def present(self, names: Iterable[str]) -> set[str]:
+        asked = {name: request_threads().submit(self.head, name) for name in names}
+        return {name for name, future in asked.items() if waited_for(future, self.address) is not None}
 
     def is_there(self) -> bool:
         self._check_lists()

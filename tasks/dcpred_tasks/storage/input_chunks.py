@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
 from dcpred_tasks.storage.digests import digest, digest_json
@@ -24,6 +24,7 @@ from dcpred_tasks.storage.place import Entry, open_place
 
 SETTLED_SECONDS = 2.0  # the coarsest tick that file systems have
 MISSING = "-"
+CONTENT_BYTES = 2**25  # of rows whose values are compared, which takes a tenth of a second
 # Names of chunks below an array, by both ways in which Zarr writes coordinates.
 CHUNK_NAME = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
 # What may change in the metadata of an array without a change of any row.
@@ -63,10 +64,8 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
     now  the time by the clock of whoever keeps the files, in seconds since 1970
     Raises DataError for an array whose chunks cannot be listed.
     """
-    base = array.store_path.store
-    on_store = isinstance(base, BucketArrays)
-    place = open_place(address)
-    if not (on_store or isinstance(base, LocalStore)) or not place.lists:
+    on_store = isinstance(array.store_path.store, BucketArrays)
+    if not _is_listed(array):
         raise DataError(
             f"{address} was to be scored again as far as it changed, but its chunks cannot be listed; use"
             " `dcpred score`, or a disk or an object store"
@@ -74,20 +73,19 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
     rows = int((array.shards or array.chunks)[0])
     lines: list[list[str]] = [[] for _ in range(-(-array.shape[0] // rows))]
     young = set()
-    for name, entry in place.listing().items():
+    for name, entry in open_place(address).listing().items():
         found = CHUNK_NAME.fullmatch(name)
         number = int(found[1]) if found else len(lines)
         if number < len(lines):
             lines[number].append(_line(name, entry, on_store))
             if not on_store and entry.changed > now - SETTLED_SECONDS:
                 young.add(number)
-    metadata = {k: v for k, v in array.metadata.to_dict().items() if k not in FREE}
     return InputState(
         n_rows=int(array.shape[0]),
         n_features=int(array.shape[1]),
         dtype=str(np.dtype(array.dtype)),
         mark_rows=rows,
-        form=digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **filled()}),
+        form=_form(array, **filled()),
         marks=tuple(
             "" if number in young else digest("\n".join(sorted(each)).encode()) if each else MISSING
             for number, each in enumerate(lines)
@@ -98,6 +96,85 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
 def filled() -> dict[str, str]:
     """What distinguishes a run that reads chunks that are not stored as the fill value."""
     return {MISSING_CHUNKS: FILL} if fills_missing_chunks() else {}
+
+
+@dataclass(frozen=True)
+class RowsIdentity:
+    """What tells whether the first rows of an array are still those that they were, though it may have grown
+    since.
+    """
+
+    chunks: str = ""
+    """Digest of the names, sizes and times of writing of all chunks that hold only such rows; on a store of
+    the tags, too. "" where chunks cannot be listed."""
+    sizes: str = ""
+    """The same without times and tags."""
+    tail: str = ""
+    """Digest of the values of the rows in the chunks behind these."""
+    content: str = ""
+    """Digest of the values of all rows; "" where they take more than CONTENT_BYTES."""
+
+    def same(self, other: "RowsIdentity") -> bool:
+        """Whether both are of the same rows."""
+        if self.content and self.content == other.content:
+            return True
+        return bool(self.chunks and self.tail) and (self.chunks, self.tail) == (other.chunks, other.tail)
+
+    def may_be_same(self, other: "RowsIdentity") -> bool:
+        """Whether only times of writing are known to differ: values may, too, where they are not compared."""
+        known = bool(self.content and other.content) or self.tail != other.tail
+        return bool(self.sizes) and self.sizes == other.sizes and not known
+
+
+def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
+    """That of the first `n_rows` rows of an array, which has as many. Fields stay empty where chunks cannot
+    be read: nothing is known of these.
+    """
+    per_chunk = int((array.shards or array.chunks)[0])
+    n_whole = n_rows // per_chunk
+    row_bytes = int(np.prod(array.shape[1:], dtype=int)) * array.dtype.itemsize
+    content = ""
+    if n_rows * row_bytes <= CONTENT_BYTES:
+        content = _values_digest(array, 0, n_rows)
+    tail = _values_digest(array, n_whole * per_chunk, n_rows)
+    address, on_store = zarr_arrays.address_of(array), isinstance(array.store_path.store, BucketArrays)
+    if not _is_listed(array):
+        return RowsIdentity(tail=tail, content=content)
+    entries = {
+        name: entry
+        for name, entry in open_place(address).listing().items()
+        if (found := CHUNK_NAME.fullmatch(name)) and int(found[1]) < n_whole
+    }
+    form = _form(array).encode()
+    lines = sorted(_line(name, entry, on_store) for name, entry in entries.items())
+    sizes = sorted(f"{name} {entry.size}" for name, entry in entries.items())
+    return RowsIdentity(
+        digest(form, "\n".join(lines).encode()), digest(form, "\n".join(sizes).encode()), tail, content
+    )
+
+
+def _values_digest(array: zarr.Array[Any], start: int, stop: int) -> str:
+    try:
+        values = zarr_arrays.read_rows(array, start, stop)
+    except (DcpredError, OSError):
+        return ""
+    shape = f"{values.dtype} {values.shape}".encode()
+    if values.dtype.kind in "biufcMmSV":
+        return digest(shape, values)
+    return digest(shape, json.dumps(values.tolist(), default=str).encode())
+
+
+def _is_listed(array: zarr.Array[Any]) -> bool:
+    """Whether the chunks of an array can be listed."""
+    base = array.store_path.store
+    known = isinstance(base, BucketArrays | LocalStore)
+    return known and open_place(zarr_arrays.address_of(array)).lists
+
+
+def _form(array: zarr.Array[Any], **more: str) -> str:
+    """Digest of what the metadata say, but for what may change without a change of any row."""
+    metadata = {k: v for k, v in array.metadata.to_dict().items() if k not in FREE}
+    return digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **more})
 
 
 def open_input(address: str, now: float) -> InputState:

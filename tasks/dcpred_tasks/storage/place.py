@@ -7,7 +7,7 @@ is what every kind of place must do.
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -95,6 +95,9 @@ class Place(Protocol):
 
     def names(self, folder: str) -> set[str]:
         """Names directly in a folder, without the folder's."""
+
+    def present(self, names: Iterable[str]) -> set[str]:
+        """Those of these names under which something stands. Nothing of it is read."""
 
     @property
     def lists(self) -> bool:
@@ -227,6 +230,9 @@ class Folder:
         except FileNotFoundError:
             return set()
 
+    def present(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if (self.path / name).exists()}
+
     @property
     def lists(self) -> bool:
         return True
@@ -257,7 +263,7 @@ def _tag(state: os.stat_result) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # less what the umask takes
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

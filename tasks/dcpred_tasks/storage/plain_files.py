@@ -6,11 +6,29 @@ takes no room. Links are followed: people put large data elsewhere; what is writ
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
 # Plans, records and metadata; a manifest of 100,000 blocks has 20 MB.
 LARGEST_DOCUMENT = 2**28
+
+
+# What file systems, file managers and servers of files leave in folders, by the names of files and folders.
+SYSTEM_FILES = re.compile(
+    r"\._.*|\.DS_Store|\.AppleDouble|\.apdisk|\.Spotlight-V100|\.fseventsd|\.Trashes|\.TemporaryItems"
+    r"|\.nfs[0-9a-f]{16,}|\.fuse_hidden[0-9a-f]+|\.Trash-\d+|\.directory|\.snapshots?|~snapshot|lost\+found"
+    r"|@eaDir|#recycle|#snapshot|Thumbs\.db|ehthumbs\.db|desktop\.ini|\$RECYCLE\.BIN"
+    r"|System Volume Information",
+    re.IGNORECASE,
+)
+
+
+def is_system_file(name: str) -> bool:
+    """Whether a name, with `/` between its parts, is of a file that the operating system made, or lies in
+    such a folder. Nobody who works with dcpred made it, and removing it does not keep it away.
+    """
+    return any(SYSTEM_FILES.fullmatch(part) for part in name.split("/"))
 
 
 class NoDocumentError(IsADirectoryError):
@@ -24,7 +42,7 @@ def plain(path: str | Path, flags: int) -> int:
     """What `open` takes as its opener: a descriptor of an ordinary file. Raises NoDocumentError for
     anything else, and never waits.
     """
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # less what the umask takes
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise NoDocumentError("is no ordinary file", path)

@@ -23,6 +23,7 @@ from dcpred_tasks.storage.addresses import fills_missing_chunks
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.object_arrays import METADATA, BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry
+from dcpred_tasks.storage.plain_files import is_system_file
 
 MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 PROBED_CHUNKS = 16
@@ -177,7 +178,7 @@ def fingerprint(array: zarr.Array[Any]) -> str:
     if isinstance(base, BucketArrays) and base.bucket is not None:
         return _fingerprint_of_store(array, base)
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
-    keys = sorted(sync(_keys(array, prefix)))
+    keys = sorted(key for key in sync(_keys(array, prefix)) if not is_system_file(key.removeprefix(prefix)))
     parts = [json.dumps(array.metadata.to_dict(), sort_keys=True, default=str).encode()]
     if isinstance(base, LocalStore):
         for key in keys:

@@ -52,6 +52,11 @@ class Kind(StrEnum):
     """No damage: what is stored is right, but rows have no score because their input could not be read."""
     LEFTOVER = "leftover"
     """No damage: a file that an attempt left when it was cut off."""
+    SYSTEM_FILE = "system file"
+    """No damage: a file of the operating system or a file manager, which is left alone."""
+
+
+HARMLESS = (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP, Kind.SYSTEM_FILE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Finding:
 
     @property
     def is_damage(self) -> bool:
-        return self.kind not in (Kind.LEFTOVER, Kind.ROWS_GIVEN_UP)
+        return self.kind not in HARMLESS
 
 
 def verify_block(run: ScoreRun, block: int) -> list[Finding]:
