@@ -5,24 +5,26 @@ arrays are trained on through the same graphs as the command line, on the worker
 `distributed.Client` if there is one, else in this process block by block.
 """
 
+import copy
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import check_known, named
+from dcpred.estimators.class_names import named, plain_column
 from dcpred.execution.progress import reporter
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
@@ -30,6 +32,7 @@ from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse, plain_numbers
 from dcpred_tasks.model.answers import novelty_of
@@ -38,7 +41,7 @@ from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
-from dcpred_tasks.schema.frames import encode_frame, is_frame
+from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
@@ -100,6 +103,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _takes_gaps(self) -> bool:
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
+
+    def _refit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
+        predicts what it did.
+        """
+        fitted = copy.copy(self)
+        fitted._fit(X, y, sample_weight)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        raise NotImplementedError
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
@@ -174,14 +189,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
         learn = lazy_tables.learn_frame if lazy else tables.learn_frame
-        self.schema_, rows = learn(X, lambda: self._target(y, labels), columns)
+        self.schema_, rows = learn(X, partial(self._target, y, labels), columns)
         self._of_frame = True
         return rows
 
-    def _target(self, y: Any, labels: Names | None) -> tables.Target:
-        """The target in memory: numbers and None, or numbers of classes and their names."""
-        values = column_or_1d(*out_of_core.computed(y))
-        check_known(values)
+    def _target(self, y: Any, labels: Names | None, rows: IntArray, n_rows: int) -> tables.Target:
+        """The target of some of n_rows rows, in memory: numbers and None, or numbers of classes and their
+        names.
+        """
+        column = out_of_core.target_column(y)
+        if len(column) != n_rows:
+            raise DataError(f"X has {n_rows:,} rows, but y {len(column):,} values; pass one for each row")
+        values = plain_column(*out_of_core.computed(column[rows]))
         if self._task == "regression":
             return np.asarray(values, np.float64), None
         classes, numbers = np.unique(named(values, labels), return_inverse=True)
@@ -306,10 +325,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         schema, X = self._encoding(), plain_numbers(X)
         if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
+        if is_frame(X) and not is_numeric(X) and hasattr(self, "schema_"):
+            return encode_frame(self.schema_, X)  # it refuses what is no number, and names the column
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
         if out_of_core.is_out_of_core(rows):
             return rows
-        return validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
+        return validate_data(
+            self, rows, reset=False, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0
+        )
 
     def _encoded_rows(self, X: Any, schema: Schema) -> Any:
         """Raw rows of a frame as the one that was trained on."""
@@ -329,6 +352,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
         """
         novelty_of(self._fitted())
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, novelty_block, None, self.model_)
         return self._each_row(X, novelty_block, ())
 
     def _fitted(self) -> Model:
@@ -347,8 +372,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             if out_of_core.is_out_of_core(rows):
                 return out_of_core.each_row(self.model_, rows, block, shape, *more)
             found = block(rows, self.model_, *more)
-        check_scored(found.reshape(len(found), -1))
+        check_scored(found if found.ndim > 1 else found[:, None])
         return found
+
+    def _framed(self, X: Any, block: Callable[..., Any], columns: Sequence[Any] | None, *more: Any) -> Any:
+        """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions: a Series,
+        or a DataFrame of `columns`.
+        """
+        check_is_fitted(self, "model_")
+        names = None if self._encoding() is not None else getattr(self, "feature_names_in_", None)
+        return out_of_core.framed(X, block, self._encoding(), names, columns, *more)
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:

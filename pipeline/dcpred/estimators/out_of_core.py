@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
+from dcpred.estimators.class_names import plain_column
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
@@ -19,14 +21,17 @@ from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
+from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread, plain_block
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.task_bodies.frame_rows import part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
+    framed_block,
     label_block,
     number_block,
     probability_block,
@@ -104,9 +109,38 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
         dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
             raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
+    elif isinstance(data, da.Array):  # its blocks may be masked or sparse
+        return data.map_blocks(plain_block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
     else:
         return data
-    return data.astype(dtype).to_dask_array(lengths=lengths or None)
+    return _parts(data, np.dtype(dtype)) if lengths else data.astype(dtype).to_dask_array()
+
+
+def _unmasked_dtype(data: da.Array) -> np.dtype[Any]:
+    """The dtype of the blocks once masked cells are NaN, which whole numbers do not have."""
+    masked = isinstance(data._meta, np.ma.MaskedArray) and data.dtype.kind in "biu"
+    return np.dtype(np.float64) if masked else data.dtype
+
+
+def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
+    """A DataFrame or Series of Dask as an array whose blocks are its parts. Each part is read once to count
+    its rows: what Dask counts itself may be of other parts (dask#12411).
+    """
+    parts = data.to_delayed()
+    lengths = dask.compute(*[dask.delayed(len)(part) for part in parts])
+    width = () if is_a(data, "dask.dataframe.Series") else (len(data.columns),)
+    blocks = [
+        da.from_delayed(dask.delayed(part_values)(part, dtype), (n, *width), dtype)
+        for part, n in zip(parts, lengths, strict=True)
+    ]
+    return da.concatenate([block for block in blocks if block.shape[0]] or blocks)
+
+
+def target_column(y: Any) -> Any:
+    """A target whose rows can be taken by their numbers: in memory, or a Dask array."""
+    return (
+        _array(y, "y", lengths=True) if is_lazy(y) else np.asarray(plain_column(y)).reshape(len(y), -1)[:, 0]
+    )
 
 
 def _chunked(data: Any) -> Any:
@@ -297,6 +331,20 @@ def each_row(
         dtype=np.float64,
         meta=np.empty((0,) * (1 + len(shape))),
     )
+
+
+def framed(
+    X: Any,
+    block: Callable[..., NDArray[Any]],
+    schema: Schema | None,
+    names: Sequence[str] | None,
+    columns: Sequence[Any] | None,
+    *more: Any,
+) -> Any:
+    """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions."""
+    values = partial(framed_block, block=block, schema=schema, names=names, columns=columns)
+    sent = [dask.delayed(each, pure=False) if isinstance(each, Model) else each for each in more]
+    return X.map_partitions(values, *sent, meta=values(X._meta, *more))
 
 
 def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:

@@ -148,9 +148,9 @@ class Training:
             )
         stored = self.job.settings
         with one_thread():
-            sureness = measured(leaves, rows, joined(held), len(classes), stored)
+            fitted, sureness = measured(leaves, rows, joined(held), len(classes), stored)
         model = assemble(
-            leaves,
+            fitted,
             rows,
             flatten(balanced.root),
             division.scaling,

@@ -201,6 +201,11 @@ def _level_kind(level: Any, name: str) -> str:
         return NUMBER
     if isinstance(level, date | np.datetime64):
         return DATE
+    if type(level).__name__ == "Period":
+        raise DataError(
+            f"column {name!r} of X holds periods such as {str(level)!r}; convert it by .dt.to_timestamp(), or"
+            " leave it out"
+        )
     raise DataError(
         f"column {name!r} of X holds {type(level).__name__} such as {str(level)[:60]!r}, which is neither"
         " number, text, date nor boolean; convert it or leave it out"
