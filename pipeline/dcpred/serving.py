@@ -138,7 +138,7 @@ class ServedModel:
             )
         check_one_table(X, "X")
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
-            return encode_frame(self.schema_, X)
+            return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))
 
     def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:

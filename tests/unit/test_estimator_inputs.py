@@ -2,18 +2,23 @@
 values that were given, or a sentence that says what to do.
 """
 
+import asyncio
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from distributed import Client
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, load_model
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, load_model, report
+from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -226,3 +231,103 @@ def test_classes_of_text_of_every_kind() -> None:
         fitted = small().fit(X, y)
         assert fitted.classes_.tolist() == ["no", "yes"]
         assert fitted.score(X, names) > 0.9
+
+
+def test_categories_that_are_unknown_in_most_rows_are_reported(tmp_path: Path) -> None:
+    """Estimators and served models, in memory and lazily; a few unknown values are what training expects."""
+    fitted = small().fit(TABLE, Y)
+    fitted.save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    capitals = TABLE.assign(town=TABLE.town.str.upper())
+    words = "categories that the model was not trained on: 100% of the values of 'town', such as '[UV]'"
+    for one in (fitted, served):
+        with pytest.warns(UserWarning, match=words) as told:
+            one.predict(capitals)
+        assert len(told) == 1, "once a call"
+    lazy = dd.from_pandas(capitals, npartitions=2)
+    for call in (lambda: fitted.predict_proba(lazy).compute(scheduler="sync"), lambda: fitted.score(lazy, Y)):
+        with pytest.warns(UserWarning, match=words):
+            call()
+    few = TABLE.assign(town=np.where(np.arange(200) < 90, "new", TABLE.town))
+    fitted.predict(few)
+    served.predict(few.assign(town=None))
+
+
+def test_a_fit_in_memory_writes_nothing_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the search of a fit without settings nor one within a budget."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    for name in (
+        "dcpred_tasks.storage.atomic_files.partial_name",
+        "dcpred_tasks.storage.zarr_arrays.create_array",
+    ):
+        monkeypatch.setattr(name, None)
+    assert DCPredClassifier(random_state=0).fit(X, Y).score(X, Y) > 0.9
+    fitted = DCPredClassifier(random_state=0, budget="100x").fit(X, np.where(Y, "yes", "no"))
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert fitted.settings_["scaling"] in ("learned", "sharpened", "standard")
+
+
+def test_a_model_is_saved_again_and_replaced_only_if_asked(tmp_path: Path, model: DCPredClassifier) -> None:
+    other, path = small().fit(X, 1 - Y), tmp_path / "m"
+    assert model.save(path) == model.save(path), "a notebook runs its cells again"
+    words = r"^Cannot save the model to .*m: another model is there\. Save with overwrite=True to replace it"
+    with pytest.raises(DataError, match=words):
+        other.save(path)
+    with pytest.raises(DataError, match=words):  # equal but for the names of its features
+        small().fit(FRAME, Y).save(path)
+    np.testing.assert_array_equal(load_model(path).predict(X), model.predict(X))
+    for one in (other, model):
+        assert one.save(path, overwrite=True) == load_model(path).artifact.hash
+        np.testing.assert_array_equal(load_model(path).predict(X), one.predict(X))
+        assert len(list(path.iterdir())) == 2, "the arrays of the old model are removed"
+    np.testing.assert_array_equal(load_model(path, estimator=True).predict(X), model.predict(X))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").touch()
+    with pytest.raises(
+        DataError, match=r"^Cannot save the model to .*folder: it already exists and is no model"
+    ):
+        model.save(tmp_path / "folder", overwrite=True)
+    damaged = next(path.glob("arrays*/**/c/*"), None) or next(
+        p for p in path.rglob("*") if p.parent.name == "c"
+    )
+    damaged.write_bytes(b"")
+    with pytest.raises(DataError, match=words):
+        model.save(path)
+    model.save(path, overwrite=True)
+    np.testing.assert_array_equal(load_model(path).predict(X), model.predict(X))
+
+
+def test_a_replacement_that_is_cut_off_leaves_the_old_model(
+    tmp_path: Path, model: DCPredClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(tmp_path / "m")
+
+    def cut_off(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred_tasks.storage.place.write_bytes", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            small().fit(X, 1 - Y).save(tmp_path / "m", overwrite=True)
+    np.testing.assert_array_equal(load_model(tmp_path / "m").predict(X), model.predict(X))
+
+
+def test_a_report_of_an_estimator_and_of_a_served_model(model: DCPredClassifier, served: ServedModel) -> None:
+    assert "<h1>Model DCPredClassifier</h1>" in report(model).html
+    assert "<h1>Model m</h1>" in report(served).html
+    with pytest.raises(
+        DataError, match=r"^a report of a ndarray was asked for; pass a path, a fitted estimator"
+    ):
+        report(X)
+
+
+def test_an_asynchronous_client_is_refused() -> None:
+    lazy = da.from_array(X, chunks=(100, 3))
+
+    async def fit() -> None:
+        async with Client(processes=False, asynchronous=True, dashboard_address=None, n_workers=1):
+            for call in (lambda: small().fit(lazy, Y), lambda: small().fit(X, Y).score(lazy, Y)):
+                with pytest.raises(SchedulerError, match="the current Dask client is asynchronous, but"):
+                    call()
+
+    asyncio.run(fit())

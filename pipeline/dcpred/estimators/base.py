@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -34,7 +35,7 @@ from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse, plain_numbers
+from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_lazy, is_sparse, plain_numbers
 from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names, feature_names
@@ -108,6 +109,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
         predicts what it did.
         """
+        if is_lazy(X):
+            out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
         fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__
@@ -218,17 +221,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings(X.shape[1])
-        if self.budget is not None:
-            weight = weight * class_factors[target] if len(class_factors) else weight
-            self._fit_on_workers(X, target, weight, settings)
+        both = weight * class_factors[target] if len(class_factors) else weight
+        if self.budget is not None and out_of_core.current_client() is not None:
+            self._fit_on_workers(X, target, both, settings)
+            if classes:  # The model has numbers of classes, of those that have weight.
+                known = tuple(classes[int(number)] for number in self.model_.classes)
+                self.model_ = replace(self.model_, classes=known)
             return
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         check_survey(survey, self._task, classes or None)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
-        elif not self._names_settings():
-            both = weight * class_factors[target] if len(class_factors) else weight
+        elif self.budget is not None or not self._names_settings():
             settings, scaling = self._choice(X, target, both, settings)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
@@ -254,8 +259,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        with self._folder() as folder:
-            return out_of_core.choose(X, target, weight, settings, folder, self.verbose)
+        return out_of_core.choose(X, target, weight, settings, self.budget, self.verbose)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -322,7 +326,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
         an array in memory.
         """
-        schema, X = self._encoding(), plain_numbers(X)
+        schema = self._encoding()
+        if is_frame(X) or not self._of_frame:  # an array is no frame, whatever it holds
+            X = plain_numbers(X)
         if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
         if is_frame(X) and not is_numeric(X) and hasattr(self, "schema_"):
@@ -344,7 +350,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
                 " pass a frame with the columns of model.feature_names_in_"
             )
-        return encode_frame(schema, X)
+        return encode_frame(schema, X, warns=True)
 
     def novelty(self, X: Any) -> Any:
         """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
@@ -402,10 +408,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def save(
-        self, path: str | Path, *, storage_options: Mapping[str, str | bool | float] | None = None
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, str | bool | float] | None = None,
     ) -> str:
         """Write the fitted model to a new directory or address, for `load_model`, which takes storage_options
-        as well, and `dcpred score`; return its hash.
+        as well, and `dcpred score`; return its hash. The same model may be there already. overwrite=True
+        replaces another one: readers find the old one or the new one whole. Raises DataError for what else is
+        there.
         """
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}
@@ -414,4 +426,5 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             provenance["feature_names"] = list(names)
         with given_options(check_options(storage_options or {})):
             check_writable(path, "a model's files")
-            return write_model(path, self.model_, self.settings_, provenance, getattr(self, "schema_", None))
+            schema, standing = getattr(self, "schema_", None), "replace" if overwrite else "keep"
+            return write_model(path, self.model_, self.settings_, provenance, schema, standing=standing)

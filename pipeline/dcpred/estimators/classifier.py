@@ -1,7 +1,6 @@
 """scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -166,8 +165,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
-        are in memory); every worker must see it. None: the system's place for temporary files.
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
@@ -328,9 +327,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                 sample_weight=weight[used],
             )
         self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
-        if self.budget is not None:  # the model has numbers of classes, of those that have weight
-            self.classes_ = self.classes_[np.array(self.model_.classes, np.int64)]
-            self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
+        self.classes_ = self.classes_[np.isin(self.classes_, class_array(self.model_.classes))]
 
     def decision_function(self, X: Any) -> Any:
         """float32 (n_samples,) for two classes, else (n_samples, n_classes); NaN in rows without a score."""

@@ -90,7 +90,7 @@ def encoded(X: Any, schema: Schema) -> da.Array:
     columns that are not those of the schema.
     """
     check_frame(schema, X)
-    rows = X.map_partitions(encoded_block, dask.delayed(schema, pure=False), meta=np.empty((0, 0)))
+    rows = X.map_partitions(encoded_block, dask.delayed(schema, pure=False), True, meta=np.empty((0, 0)))
     return da.Array(rows.dask, rows.name, (rows.chunks[0], (len(schema.features),)), ACC_DTYPE)
 
 

@@ -20,7 +20,7 @@ from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
-from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread, plain_block
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
@@ -168,10 +168,24 @@ def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
 
 def current_workers() -> AbstractContextManager[Workers]:
     """The workers of the current Dask client, or this process."""
+    client = current_client()
+    return nullcontext(InlineWorkers() if client is None else DaskWorkers(client))
+
+
+def current_client() -> Any:
+    """The current Dask client, None where there is none. Raises SchedulerError for an asynchronous one, which
+    gives coroutines in place of results.
+    """
     try:
-        return nullcontext(DaskWorkers(default_client()))
-    except ValueError:  # there is no client
-        return nullcontext(InlineWorkers())
+        client = default_client()
+    except ValueError:
+        return None
+    if client.asynchronous:
+        raise SchedulerError(
+            "the current Dask client is asynchronous, but estimators wait for results; make a client without"
+            " asynchronous=True, and fit in `with client.as_current():`"
+        )
+    return client
 
 
 def fit(
@@ -222,31 +236,16 @@ def choose(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     settings: Settings,
-    folder: Path,
+    budget: str | None,
     verbose: int,
 ) -> tuple[Settings, Scaling | None]:
-    """Settings for rows in memory, and the scaling that they were chosen with if it was learned; found by a
-    quick look at the rows in this process. Arrays as `fit` takes them.
+    """Settings for rows in memory, and the scaling that they were chosen with if it was learned: found in the
+    memory of this process, within a budget, or by a quick look where there is none.
     """
-    group = zarr_arrays.create_group(folder / "data.zarr")
-    x, target, weights = (
-        _address(array, name, group, folder)
-        for array, name in ((_stored(X), "X"), (_stored(y), "y"), (weight, "weight"))
-    )
-    return choose_settings(
-        x,
-        target,
-        folder / "model",
-        lambda: nullcontext(InlineWorkers()),
-        start=settings,
-        weight=weights,
-        say=reporter(verbose),
-    )
-
-
-def _stored(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of a dtype that Zarr has."""
-    return array.astype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array
+    limit, extent = (None, QUICK) if budget is None else (parse_budget(budget), SHORT)
+    # Files and messages know no numbers that are longer.
+    rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
+    return choose_settings(rows, target, weight, settings, budget=limit, extent=extent, say=reporter(verbose))
 
 
 def names_settings(estimator: Any) -> bool:
@@ -371,6 +370,8 @@ def class_numbers(decision: Any) -> Any:
 
 def computed(*columns: Any) -> tuple[Any, ...]:
     """Columns, one value for each row, in memory; those that are no Dask collections as they are."""
+    if any(map(is_lazy, columns)):
+        current_client()
     # One by one: Dask warns where frames and arrays mix.
     return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 

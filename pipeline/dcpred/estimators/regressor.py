@@ -140,8 +140,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
         generalised cross-validation.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
-        are in memory); every worker must see it. None: the system's place for temporary files.
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 

@@ -61,11 +61,11 @@ def _refuse(bad: NDArray[np.intp]) -> None:
         )
 
 
-def encoded_block(frame: Any, schema: Schema) -> FloatArray:
+def encoded_block(frame: Any, schema: Schema, warns: bool = False) -> FloatArray:
     """Rows of features, float64 (n_samples, n_features), of one of the frames that make a table. Raises
     DataError for columns that are not those of the schema, or hold other values.
     """
-    return encode_frame(schema, frame)
+    return encode_frame(schema, frame, warns=warns)
 
 
 def framed_block(
@@ -80,7 +80,7 @@ def framed_block(
     Series, or a frame of `columns`. Rows are encoded by the schema, or brought into the order of `names`.
     """
     ordered = frame if schema is not None else in_training_order(frame, names)
-    values = block(as_matrix(ordered) if schema is None else encoded_block(frame, schema), *more)
+    values = block(as_matrix(ordered) if schema is None else encoded_block(frame, schema, True), *more)
     found = type(frame)(values[:, None] if columns is None else values, index=frame.index)
     return found[0].rename(None) if columns is None else found.set_axis(list(columns), axis=1)
 

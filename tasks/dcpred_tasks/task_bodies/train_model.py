@@ -19,7 +19,6 @@ from dcpred_tasks.scratch.leaf_shards import (
     write_piece,
 )
 from dcpred_tasks.scratch.training_job import HELD, LeafWork, Source, TrainJob, read_division, read_tree
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, fit_and_judge
@@ -169,14 +168,8 @@ def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
 
 
 def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
-    X = zarr_arrays.read_rows(zarr_arrays.open_array(job.x), start, stop)
-    y = zarr_arrays.read_rows(zarr_arrays.open_array(job.y), start, stop)
-    weight = (
-        None
-        if job.weight is None
-        else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
-    )
-    return X, _plain(y), weight
+    weight = None if job.weight is None else job.rows_of("weight", start, stop).astype(float)
+    return job.rows_of("x", start, stop), _plain(job.rows_of("y", start, stop)), weight
 
 
 def _plain(y: NDArray[Any]) -> NDArray[Any]:
