@@ -190,9 +190,9 @@ def check_numbers(rows: Sequence[int], n_rows: int, source: str) -> None:
         raise DataError(
             f"row {wrong:,} was to be explained, but {source} has rows 0 to {n_rows - 1:,}; name one of those"
         )
-    if not 0 < len(rows) <= MOST_ROWS:
+    if len(rows) > MOST_ROWS:
         raise DataError(
-            f"{len(rows):,} rows were to be explained, but 1 to {MOST_ROWS:,} can be at once; name fewer"
+            f"{len(rows):,} rows were to be explained, but at most {MOST_ROWS:,} can be at once; name fewer"
         )
 
 

@@ -15,7 +15,7 @@ from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import as_matrix, check_one_table, dense_strips, is_lazy, is_sparse
 from dcpred_tasks.model.answers import calibration_of, intervals_of
-from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_numbers
+from dcpred_tasks.model.compact_model import Model, Scores, check_features, class_array, class_numbers
 from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
@@ -75,7 +75,7 @@ class ServedModel:
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in the order of the columns of several decision values; empty for regression."""
-        return np.array(self.model.classes)
+        return class_array(self.model.classes)
 
     @property
     def n_features_in_(self) -> int:
@@ -148,7 +148,7 @@ class ServedModel:
             )
         check_one_table(X, "X")
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
-            return encode_frame(self.schema_, X)
+            return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))
 
     def _each_row(self, X: ArrayLike, block: Callable[..., NDArray[Any]], *more: Any) -> NDArray[Any]:

@@ -3,7 +3,9 @@ come from.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import date
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -79,18 +81,64 @@ def check_dense(X: Any) -> None:
         )
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas.NA, which is neither true nor false."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
+
+
+def unmasked(data: Any) -> Any:
+    """A masked array of NumPy as a plain one with missing values (NaN) for its masked cells, which is float64
+    where its dtype has none; anything else as it is.
+    """
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    if not np.ma.is_masked(data):
+        return np.asarray(data)
+    return (data if data.dtype.kind in "fcO" else data.astype(np.float64)).filled(np.nan)
+
+
+def plain_block(block: Any) -> NDArray[Any]:
+    """A block of a Dask array as a plain array: blocks may be masked or sparse."""
+    return block.toarray() if is_sparse(block) else np.asarray(unmasked(block))
+
+
 def plain_numbers(X: Any) -> Any:
-    """Lists with None among them as numbers with gaps, and frames of pandas whose columns are all sparse as
-    dense ones, which scikit-learn leaves as they are or refuses; anything else as it is. Raises DataError as
-    `check_dense` does.
+    """Lists and arrays with missing values (None, pandas.NA, masked cells) as numbers with NaN, and frames of
+    pandas whose columns are all sparse as dense ones, which scikit-learn leaves as they are or refuses;
+    anything else as it is. Raises DataError for text, for a list of records, and as `check_dense` does.
     """
     if isinstance(X, list | tuple):
-        array = np.asarray(X)
-        return array.astype(np.float64) if array.dtype.kind == "O" else X
+        if len(X) and isinstance(X[0], Mapping):
+            raise DataError(
+                "X is a list of records (dicts); pass pandas.DataFrame(X), whose columns have names"
+            )
+        return X if np.asarray(X).dtype.kind in NUMBERS else _as_floats(np.asarray(X))
+    if isinstance(X, np.ndarray):
+        return _as_floats(unmasked(X))
     if is_a(X, "pandas.DataFrame") and X.shape[1] and all(hasattr(dtype, "fill_value") for dtype in X.dtypes):
         check_dense(X.sparse.to_coo())
         return X.sparse.to_dense()
     return X
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of objects as float64, with NaN for missing values; others as they are. Raises DataError,
+    which names a cell, for text and dates.
+    """
+    if array.dtype.kind not in "OUSTMm" or array.ndim != 2:  # others are refused for their shape
+        return array
+    for at, value in np.ndenumerate(array):
+        if isinstance(value, str | bytes | date | np.datetime64 | np.timedelta64) and not is_missing(value):
+            raise DataError(
+                f"X holds {'text' if isinstance(value, str | bytes) else 'dates or times'} such as"
+                f" {str(value)[:60]!r} in row {at[0]:,}, column {at[1]}; pass numbers, or a frame, whose"
+                " columns of text and dates are encoded"
+            )
+    missing = np.array([is_missing(value) for value in array.flat], bool).reshape(array.shape)
+    return np.where(missing, np.nan, array).astype(np.float64)
 
 
 def check_one_table(data: Any, name: str) -> None:
@@ -112,18 +160,23 @@ def as_matrix(X: Any) -> NDArray[Any]:
     """X as a NumPy array. A frame whose columns are numbers of several kinds, or hold pandas.NA, becomes
     float64 with NaN.
 
-    Raises DataError for a column of such a frame that does not hold numbers.
+    Raises DataError for a column of such a frame that does not hold numbers, and as `plain_numbers` does.
     """
-    array = np.asarray(X)
-    if array.dtype.kind in NUMBERS or array.ndim != 2:
-        return array
+    X = plain_numbers(X)
     columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False))
     # Only frames made as those of pandas have columns of NumPy's kinds.
-    if not columns or not all(hasattr(dtype, "kind") for _, dtype in columns):
-        return array
-    for column, dtype in columns:
-        if dtype.kind not in NUMBERS:
+    of_pandas = bool(columns) and all(hasattr(dtype, "kind") for _, dtype in columns)
+    for column, dtype in columns if of_pandas else ():
+        if dtype.kind not in NUMBERS and not (dtype == np.dtype(object) and _holds_numbers(X[column])):
             raise DataError(
                 f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first"
             )
+    array = np.asarray(X)
+    if array.dtype.kind in NUMBERS or array.ndim != 2 or not of_pandas:
+        return _as_floats(array)
     return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _holds_numbers(column: Any) -> bool:
+    """Whether a column of objects holds numbers, or nothing, and no text or dates."""
+    return all(isinstance(value, Real) or is_missing(value) for value in column)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 
+from dcpred import DCPredClassifier
 from dcpred_tasks.model import sureness
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.model.sureness import Calibration
@@ -112,8 +113,9 @@ def loss(p: np.ndarray, truth: np.ndarray) -> float:
 @pytest.mark.parametrize("k", [2, 5])
 def test_probabilities_that_are_known_are_found(k: int) -> None:
     decision, target, _ = held_out(0, 5_000, k)
-    found = fit_calibration(decision, target, np.ones(5_000), k)
+    found, offset = fit_calibration(decision, target, np.ones(5_000), k)
     new, _, truth = held_out(1, 20_000, k)
+    new -= offset
     p = found.probabilities(new, class_numbers(new))
     plain_p = plain_calibration(np.full(k, 1 / k)).probabilities(new, class_numbers(new))
     lost, lost_by_default = (loss(each, truth) - loss(truth, truth) for each in (p, plain_p))
@@ -128,9 +130,9 @@ def test_the_gradient_is_that_of_the_loss(k: int) -> None:
     decision[::7] = ABSENT if k > 2 else 1.0
     weight = np.random.default_rng(0).uniform(0.2, 2, 60)
     prior = class_shares(target, weight, k)
-    problem = module._Problem.of(decision, target, weight, prior, np.array([-1.5, -0.2, 0.1, 1.4]))
+    problem = module._Problem(decision, target, weight, prior, np.array([-1.5, -0.2, 0.1, 1.4]))
     for seed in range(3):
-        at = np.random.default_rng(seed).normal(size=5)
+        at = np.random.default_rng(seed).normal(size=5 + (k if k > 2 else 0))
         right = approx_fprime(at, lambda x: problem(x)[0], 1e-7)
         np.testing.assert_allclose(problem(at)[1], right, rtol=2e-4, atol=2e-4)
 
@@ -141,21 +143,21 @@ def test_a_constant_leaf_is_as_sure_as_held_out_rows_say() -> None:
     decision = np.where(np.arange(4_000) % 2, rng.normal(size=4_000) * 0.3, rng.choice([-1.0, 1.0], 4_000))
     p = np.where(np.abs(decision) == 1, 0.5 + 0.45 * decision, 1 / (1 + np.exp(-3 * decision)))
     target = (rng.random(4_000) < p).astype(int)
-    found = fit_calibration(decision[:, None], target, np.ones(4_000), 2)
-    p = found.probabilities(np.array([[-1.0], [1.0]]), np.array([0, 1]))
+    found, offset = fit_calibration(decision[:, None], target, np.ones(4_000), 2)
+    p = found.probabilities(np.array([[-1.0], [1.0]]) - offset, np.array([0, 1]))
     np.testing.assert_allclose(p[[0, 1], [0, 1]], 0.95, atol=0.015)
 
 
 def test_nothing_is_certain_and_an_absent_class_keeps_a_chance() -> None:
     """All of a hundred rows are right: what is left is the prior, of one more row of each class."""
     target = np.arange(100) % 2
-    found = fit_calibration(np.where(target, 1.0, -1.0)[:, None], target, np.ones(100), 2)
+    found, _ = fit_calibration(np.where(target, 1.0, -1.0)[:, None], target, np.ones(100), 2)
     p = found.probabilities(np.array([[-1e30], [1e30]]), np.array([0, 1]))
     assert 0 < p.min() < 0.05
     decision = np.full((90, 3), ABSENT)
     target = np.arange(90) % 3
     decision[np.arange(90), target] = 1.0
-    found = fit_calibration(decision, target, np.ones(90), 3)
+    found, _ = fit_calibration(decision, target, np.ones(90), 3)
     p = found.probabilities(decision[:3], np.arange(3))
     assert ((p > 0) & (p < 1)).all()
     np.testing.assert_array_equal(p.argmax(axis=1), np.arange(3))
@@ -176,23 +178,61 @@ EDGES: dict[str, tuple[Any, Any]] = {
 def test_edges_give_a_calibration_that_a_model_may_hold(name: str) -> None:
     decision, target = np.asarray(EDGES[name][0], float), np.asarray(EDGES[name][1], np.int64)
     k = max(decision.shape[1], 2)
-    found = fit_calibration(decision, target, np.ones(len(target)), k)
+    found, offset = fit_calibration(decision, target, np.ones(len(target)), k)
     assert (np.diff(found.knot) > 0).all()
     assert (np.diff(found.value) >= 0).all()
     assert found.prior.sum() == pytest.approx(1)
     assert all(np.isfinite(a).all() for a in vars(found).values())
-    rows = np.concatenate([decision, np.zeros((1, decision.shape[1]))])
+    rows = np.concatenate([decision, np.zeros((1, decision.shape[1]))]) - offset
     p = found.probabilities(rows, class_numbers(rows))
     assert ((p > 0) & (p < 1)).all()
+    free = found.free(found.scores(rows))
+    likeliest = free.max(axis=1) - free[np.arange(len(rows)), class_numbers(rows)] < 1e-9
+    assert likeliest[:-1].all(), "the label is the likeliest class without a push"
 
 
 def test_rows_count_by_their_weight_and_not_by_its_unit() -> None:
     decision, target, _ = held_out(0, 2_000, 2)
     weight = np.random.default_rng(1).uniform(0.5, 2, 2_000)
-    once, often = (fit_calibration(decision, target, w, 2) for w in (weight, 1_000 * weight))
+    (once, _), (often, _) = (fit_calibration(decision, target, w, 2) for w in (weight, 1_000 * weight))
     np.testing.assert_allclose(once.value, often.value, rtol=1e-4, atol=1e-4)
     # Rows of the second class count ten times as much.
-    heavy = fit_calibration(decision, target, np.where(target == 1, 10.0, 1.0), 2)
-    p, q = (c.probabilities(np.array([[0.3]]), np.array([1]))[0, 1] for c in (once, heavy))
+    (once, at), (heavy, at_heavy) = (
+        fit_calibration(decision, target, np.where(target == 1, factor, 1.0), 2) for factor in (1.0, 10.0)
+    )
+    p, q = (
+        c.probabilities(0.3 - offset[None, :], class_numbers(0.3 - offset[None, :]))[0, 1]
+        for c, offset in ((once, at), (heavy, at_heavy))
+    )
     odds = q / (1 - q) / (p / (1 - p))
     assert 5 < odds < 15
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_label_is_the_likeliest_class_and_no_ranks_are_tied(k: int) -> None:
+    """Of noisy rows decision values lie about another threshold than 0: a fifth of these rows was pressed to
+    one half.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 12))
+    scores = np.stack([0.5 * X[:, j] - 0.7 * j for j in range(k)], axis=1)
+    p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    y = (p.cumsum(axis=1) < rng.random((3_000, 1))).sum(axis=1)
+    model = DCPredClassifier(n_leaves=2, landmarks=16, random_state=0).fit(X[:1_200], y[:1_200])
+    found = model.predict_proba(X[1_200:])
+    ahead = np.diff(np.sort(found, axis=1)[:, -2:], axis=1)
+    assert (ahead < 1e-5).mean() < 0.005
+    np.testing.assert_array_equal(found.argmax(axis=1), model.predict(X[1_200:]))
+    decision = model.decision_function(X[1_200:])
+    assert len(np.unique(found[:, 1])) > 0.97 * len(np.unique(decision, axis=0))
+
+
+def test_machines_of_other_systems_keep_their_decision_values() -> None:
+    """They add no intercept, so that none can be moved."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
+    same = {"n_leaves": 1, "machine": "exact", "random_state": 0}
+    with_it, without = (DCPredClassifier(**same, calibrate=value).fit(X, y) for value in (True, False))
+    np.testing.assert_array_equal(with_it.decision_function(X), without.decision_function(X))
+    p = with_it.predict_proba(X)
+    np.testing.assert_array_equal(p.argmax(axis=1), with_it.predict(X))

@@ -116,11 +116,12 @@ def test_the_unit_of_weights_changes_nothing_that_is_chosen_without_a_setting() 
 
 def test_a_directory_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     X, y = units(200, 0)
+    lazy = da.from_array(X, chunks=(100, 6))
     for budget in (None, "60x"):
         with pytest.raises(
             SettingsError, match=r"directory was set to '.*absent', but no folder can be made"
         ):
-            DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(X, y)
+            DCPredClassifier(directory=str(tmp_path / "absent"), budget=budget).fit(lazy, y)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-16, 1e37, 1e300])

@@ -29,7 +29,7 @@ WIDE = Budget(ratio=1e3)
 
 
 def quadrants(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two classes by the quadrant of two features of whole numbers, one with a long tail; a third is noise."""
+    """Two classes by the quadrant of two features of whole numbers, one long-tailed; a third is noise."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.normal(0, 100, n), 30 * rng.standard_t(3, n), rng.normal(0, 5, n)])
     X = np.round(X).astype(np.int16)

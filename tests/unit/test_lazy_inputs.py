@@ -17,6 +17,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import xarray as xr
 import zarr
 
@@ -92,8 +93,11 @@ def test_the_regressor(data: Classes) -> None:
         for X, target in ((data.X, y), (LAZY["dask frame"](data.X), LAZY["dask frame"](y)))
     )
     values = lazy.predict(frames(data.X))
-    assert isinstance(values, da.Array)
+    assert isinstance(values, dd.Series)
     np.testing.assert_array_equal(values.compute(scheduler="sync"), own.predict(data.X))
+    bounds = lazy.predict_interval(frames(data.X)).compute(scheduler="sync")
+    assert list(bounds.columns) == ["lower", "upper"]
+    np.testing.assert_array_equal(bounds, own.predict_interval(data.X))
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_early", "decision_function"])
@@ -103,7 +107,7 @@ def test_prediction_is_lazy(
 ) -> None:
     request.getfixturevalue("no_compute")
     found = getattr(model, method)(LAZY[kind](data.X))
-    assert isinstance(found, da.Array)
+    assert isinstance(found, da.Array if kind != "dask frame" else dd.Series | dd.DataFrame)
     with pytest.raises(AssertionError, match="something was computed"):
         found.compute()
     np.testing.assert_array_equal(found.compute(scheduler="sync"), getattr(model, method)(data.X))
@@ -168,13 +172,107 @@ def test_a_lazy_target_of_text(data: Classes) -> None:
         )
 
 
-@pytest.mark.parametrize("kind", [object, str])
-def test_labels_in_memory_that_are_not_numbers(data: Classes, kind: type) -> None:
-    y = np.array(["ash", "oak", "yew"], kind)[data.y]
-    with pytest.raises(
-        DataError, match=r"y has shape \(400,\) and dtype .*; pass numbers, one row per sample"
+def text_in_zarr(y: np.ndarray) -> zarr.Array:
+    array = zarr.create_array({}, shape=y.shape, dtype=np.dtypes.StringDType(), chunks=(150,))
+    array[...] = y.astype(np.dtypes.StringDType())
+    return array
+
+
+TEXT: dict[str, Any] = {
+    "array": lambda y: y,
+    "objects": lambda y: y.astype(object),
+    "StringDType": lambda y: y.astype(np.dtypes.StringDType()),
+    "list": lambda y: y.tolist(),
+    "pandas": pd.Series,
+    "categories": lambda y: pd.Series(y).astype("category"),
+    "Dask array": lambda y: da.from_array(y, chunks=150),
+    "Dask objects": lambda y: da.from_array(y.astype(object), chunks=150),
+    "xarray": xr.DataArray,
+    "xarray of Dask": lambda y: xr.DataArray(da.from_array(y, chunks=150)),
+    "zarr": lambda y: text_in_zarr(y),
+}
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_classes_of_text_beside_lazy_rows(data: Classes, kind: str) -> None:
+    names = np.array(["ash", "oak", "yew"])[data.y]
+    fitted = small().fit(LAZY["dask array"](data.X), TEXT[kind](names))
+    assert fitted.classes_.tolist() == ["ash", "oak", "yew"]
+    np.testing.assert_array_equal(fitted.model_.beta, small().fit(data.X, data.y).model_.beta)
+
+
+@pytest.mark.parametrize("wrap", [lambda y: y, lambda y: da.from_array(y, chunks=150)])
+def test_classes_that_are_text_and_numbers(data: Classes, wrap: Any) -> None:
+    names = np.array(["ash", "oak", "yew"], object)[data.y]
+    names[4] = 1
+    for X in (
+        (data.X, LAZY["dask array"](data.X))
+        if isinstance(wrap(names), np.ndarray)
+        else [LAZY["dask array"](data.X)]
     ):
-        small().fit(LAZY["dask array"](data.X), y)
+        with pytest.raises(DataError, match=r"y holds .*; make all classes text, as y\.astype\(str\) does"):
+            small().fit(X, wrap(names))
+    names[4] = None
+    with pytest.raises(DataError, match="y has missing values"):
+        small().fit(LAZY["dask array"](data.X), wrap(names))
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory, data: Classes) -> str:
+    """Four files, which Dask reads as one part where few columns are read."""
+    path = tmp_path_factory.mktemp("rows")
+    rows = pd.DataFrame(data.X, columns=NAMES).assign(y=data.y, town=np.array(["u", "v", "w"])[data.y])
+    for part in range(4):
+        rows[100 * part : 100 * (part + 1)].to_parquet(path / f"{part}.parquet")
+    return str(path)
+
+
+@pytest.mark.parametrize("columns", [NAMES, [*NAMES, "town"]], ids=["numbers", "text"])
+def test_files_of_parquet(data: Classes, parquet: str, columns: list[str]) -> None:
+    """Each row gets its own answer beside it, whatever parts Dask makes of the files (dask#12411)."""
+    q = dd.read_parquet(parquet)
+    rows = pd.read_parquet(parquet)
+    fitted = small().fit(q[columns], q["y"])
+    np.testing.assert_array_equal(fitted.model_.beta, small().fit(rows[columns], rows.y).model_.beta)
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function", "novelty"):
+        found = getattr(fitted, method)(q[columns])
+        one = found if found.ndim == 1 else found.iloc[:, 1]
+        beside = q.assign(found=one).compute()
+        right = np.asarray(getattr(fitted, method)(rows[columns]))
+        np.testing.assert_array_equal(beside.found, right if right.ndim == 1 else right[:, 1])
+        np.testing.assert_array_equal(beside.a, rows.a)
+        assert list(found.compute().index) == list(rows.index)
+
+
+@pytest.mark.parametrize("kind", ["dask array", "dask frame"])
+def test_answers_of_no_rows(data: Classes, kind: str) -> None:
+    frame = pd.DataFrame(data.X, columns=NAMES)
+    table = frame.assign(town=np.array(["u", "v", "w"])[data.y])
+    for X in (frame, table) if kind == "dask frame" else (data.X,):
+        fitted = small().fit(X, data.y)
+        lazy = X[:0] if kind == "dask array" else dd.concat([dd.from_pandas(X[:0], 1)] * 2)
+        lazy = da.from_array(lazy, chunks=(1, 4)) if kind == "dask array" else lazy
+        for method in ("predict", "predict_proba", "decision_function", "novelty", "predict_early"):
+            inside = getattr(fitted, method)(X[:0])
+            found = getattr(fitted, method)(lazy).compute()
+            whole = np.asarray(getattr(fitted, method)(X))
+            assert found.shape == inside.shape == (0, *whole.shape[1:])
+            assert np.asarray(found).dtype == inside.dtype == whole.dtype
+
+
+def test_blocks_that_are_masked_or_sparse(model: DCPredClassifier, data: Classes) -> None:
+    masked = da.ma.masked_array(LAZY["dask array"](data.X), mask=LAZY["dask array"](data.X > 3))
+    gaps = np.where(data.X > 3, np.nan, data.X)
+    np.testing.assert_array_equal(
+        model.decision_function(masked).compute(scheduler="sync"), model.decision_function(gaps)
+    )
+    fitted, right = small().fit(masked, data.y), small().fit(gaps, data.y)
+    np.testing.assert_array_equal(fitted.model_.beta, right.model_.beta)
+    sparse = LAZY["dask array"](data.X).map_blocks(scipy.sparse.csr_matrix)
+    np.testing.assert_array_equal(model.predict(sparse).compute(scheduler="sync"), model.predict(data.X))
+    whole = da.ma.masked_array(LAZY["dask array"](data.y), mask=np.arange(400) == 7)
+    with pytest.raises(DataError, match=r"y has .*(missing|NaN)"):
+        small().fit(LAZY["dask array"](data.X), whole)
 
 
 def test_zarr_rows_that_are_not_numbers(model: DCPredClassifier) -> None:

@@ -5,24 +5,27 @@ arrays are trained on through the same graphs as the command line, on the worker
 `distributed.Client` if there is one, else in this process block by block.
 """
 
+import copy
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import check_known, named
+from dcpred.estimators.class_names import named, plain_column
 from dcpred.execution.progress import reporter
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
@@ -30,15 +33,16 @@ from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_sparse, plain_numbers
+from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_lazy, is_sparse, plain_numbers
 from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import versions
-from dcpred_tasks.schema.frames import encode_frame, is_frame
+from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
@@ -100,6 +104,20 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _takes_gaps(self) -> bool:
         """Whether rows to train on may have NaN."""
         return not (isinstance(self.missing, str) and self.missing == "refuse")
+
+    def _refit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """This estimator, fitted. A fit that fails changes nothing: an estimator that was fitted before
+        predicts what it did.
+        """
+        if is_lazy(X):
+            out_of_core.current_client()  # It raises for one that cannot be used.
+        fitted = copy.copy(self)
+        fitted._fit(X, y, sample_weight)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        raise NotImplementedError
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
@@ -175,14 +193,18 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
         learn = lazy_tables.learn_frame if lazy else tables.learn_frame
-        self.schema_, rows = learn(X, lambda: self._target(y, labels), columns)
+        self.schema_, rows = learn(X, partial(self._target, y, labels), columns)
         self._of_frame = True
         return rows
 
-    def _target(self, y: Any, labels: Names | None) -> tables.Target:
-        """The target in memory: numbers and None, or numbers of classes and their names."""
-        values = column_or_1d(*out_of_core.computed(y))
-        check_known(values)
+    def _target(self, y: Any, labels: Names | None, rows: IntArray, n_rows: int) -> tables.Target:
+        """The target of some of n_rows rows, in memory: numbers and None, or numbers of classes and their
+        names.
+        """
+        column = out_of_core.target_column(y)
+        if len(column) != n_rows:
+            raise DataError(f"X has {n_rows:,} rows, but y {len(column):,} values; pass one for each row")
+        values = plain_column(*out_of_core.computed(column[rows]))
         if self._task == "regression":
             return np.asarray(values, np.float64), None
         classes, numbers = np.unique(named(values, labels), return_inverse=True)
@@ -200,17 +222,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings(X.shape[1])
-        if self.budget is not None:
-            weight = weight * class_factors[target] if len(class_factors) else weight
-            self._fit_on_workers(X, target, weight, settings)
+        both = weight * class_factors[target] if len(class_factors) else weight
+        if self.budget is not None and out_of_core.current_client() is not None:
+            self._fit_on_workers(X, target, both, settings)
+            if classes:  # The model has numbers of classes, of those that have weight.
+                known = tuple(classes[int(number)] for number in self.model_.classes)
+                self.model_ = replace(self.model_, classes=known)
             return
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         check_survey(survey, self._task, classes or None)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
-        elif not self._names_settings():
-            both = weight * class_factors[target] if len(class_factors) else weight
+        elif self.budget is not None or not self._names_settings():
             settings, scaling = self._choice(X, target, both, settings)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
@@ -236,8 +260,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        with self._folder() as folder:
-            return out_of_core.choose(X, target, weight, settings, folder, self.verbose)
+        return out_of_core.choose(X, target, weight, settings, self.budget, self.verbose)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -304,13 +327,19 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Raw rows with their features in the order of training: a Dask or Zarr array where X is lazy, else
         an array in memory.
         """
-        schema, X = self._encoding(), plain_numbers(X)
+        schema = self._encoding()
+        if is_frame(X) or not self._of_frame:  # an array is no frame, whatever it holds
+            X = plain_numbers(X)
         if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
+        if is_frame(X) and not is_numeric(X) and hasattr(self, "schema_"):
+            return encode_frame(self.schema_, X)  # it refuses what is no number, and names the column
         rows = out_of_core.rows_to_score(X, getattr(self, "feature_names_in_", None))
         if out_of_core.is_out_of_core(rows):
             return rows
-        return validate_data(self, rows, reset=False, dtype="numeric", ensure_all_finite=False)
+        return validate_data(
+            self, rows, reset=False, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0
+        )
 
     def _encoded_rows(self, X: Any, schema: Schema) -> Any:
         """Raw rows of a frame as the one that was trained on."""
@@ -322,7 +351,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 f"X is a {type(X).__name__}, but the model was trained on a frame whose columns it encodes;"
                 " pass a frame with the columns of model.feature_names_in_"
             )
-        return encode_frame(schema, X)
+        return encode_frame(schema, X, warns=True)
 
     def novelty(self, X: Any) -> Any:
         """How new rows are, float64 (n_samples,): the share of the training rows of a row's leaf that lie
@@ -330,6 +359,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         is, with NaN for a row without a score; in memory DataError names it. Needs calibrate=True.
         """
         novelty_of(self._fitted())
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, novelty_block, None, self.model_)
         return self._each_row(X, novelty_block, ())
 
     def _fitted(self) -> Model:
@@ -348,8 +379,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             if out_of_core.is_out_of_core(rows):
                 return out_of_core.each_row(self.model_, rows, block, shape, *more)
             found = block(rows, self.model_, *more)
-        check_scored(found.reshape(len(found), -1))
+        check_scored(found if found.ndim > 1 else found[:, None])
         return found
+
+    def _framed(self, X: Any, block: Callable[..., Any], columns: Sequence[Any] | None, *more: Any) -> Any:
+        """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions: a Series,
+        or a DataFrame of `columns`.
+        """
+        check_is_fitted(self, "model_")
+        names = None if self._encoding() is not None else getattr(self, "feature_names_in_", None)
+        return out_of_core.framed(X, block, self._encoding(), names, columns, *more)
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -370,10 +409,16 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return decision
 
     def save(
-        self, path: str | Path, *, storage_options: Mapping[str, str | bool | float] | None = None
+        self,
+        path: str | Path,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, str | bool | float] | None = None,
     ) -> str:
         """Write the fitted model to a new directory or address, for `load_model`, which takes storage_options
-        as well, and `dcpred score`; return its hash.
+        as well, and `dcpred score`; return its hash. The same model may be there already. overwrite=True
+        replaces another one: readers find the old one or the new one whole. Raises DataError for what else is
+        there.
         """
         check_is_fitted(self, "model_")
         provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}
@@ -382,4 +427,5 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             provenance["feature_names"] = list(names)
         with given_options(check_options(storage_options or {})):
             check_writable(path, "a model's files")
-            return write_model(path, self.model_, self.settings_, provenance, getattr(self, "schema_", None))
+            schema, standing = getattr(self, "schema_", None), "replace" if overwrite else "keep"
+            return write_model(path, self.model_, self.settings_, provenance, schema, standing=standing)

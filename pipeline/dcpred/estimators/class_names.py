@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import is_a
+from dcpred_tasks.input_kinds import is_a, is_lazy, is_missing
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
+from dcpred_tasks.model.compact_model import class_array
 
 Names = tuple[str, ...]
 
@@ -33,27 +34,65 @@ def named(y: Any, names: Names | None) -> Any:
     if names is None:
         return y
     numbers: NDArray[Any] = np.asarray(y)
-    check_known(numbers)
+    check_known(y)
     return np.array(names)[class_codes(numbers.ravel(), len(names), "y").reshape(numbers.shape)]
 
 
-def check_known(y: Any) -> None:
-    """Raise DataError for a target in memory with a missing value."""
+def check_known(y: Any, name: str = "y") -> None:
+    """Raise DataError for a column in memory, a target or weights, with a missing value."""
     values = np.asarray(y)
-    if values.ndim and values.dtype.kind == "O":
-        missing = any(map(_is_missing, values.flat))
+    if np.ma.is_masked(y):
+        missing = True
+    elif values.ndim and values.dtype.kind in "OT":
+        missing = any(map(is_missing, values.flat))
     else:
         missing = values.dtype.kind in "fmM" and bool((values != values).any())
     if missing:
-        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas.NA, which is neither true nor false."""
-    try:
-        return value is None or bool(value != value)
-    except (TypeError, ValueError):
-        return type(value).__name__ == "NAType"
+def plain_column(column: Any, name: str = "y") -> Any:
+    """A target or weights in memory as a NumPy array of their own values: NumPy and scikit-learn convert some
+    to float64, in which large whole numbers are the same. Anything else as it is. Raises DataError for a
+    missing value.
+    """
+    if column is None or is_lazy(column):
+        return column
+    if is_a(column, "pandas.DataFrame") and column.shape[1] == 1:
+        found = plain_column(column.iloc[:, 0], name)
+        return found[:, None] if isinstance(found, np.ndarray) else column
+    check_known(column, name)
+    if is_a(column, "pandas.Series") and hasattr(column.dtype, "numpy_dtype"):
+        return column.to_numpy(dtype=column.dtype.numpy_dtype)
+    if isinstance(column, list | tuple):
+        values = np.asarray(column)
+        if values.dtype.kind == "f" and values.ndim == 1 and any(isinstance(one, int) for one in column):
+            return class_array(column)
+        return column
+    values = np.asarray(column)
+    if values.dtype.kind == "O" and values.ndim == 1 and all(type(one) is int for one in values):
+        return class_array(values.tolist())
+    if values.dtype.kind == "T":  # NumPy's StringDType, which np.unique and JSON do without
+        return np.array(values.tolist(), dtype=str)
+    return values if _is_of_arrow(column) or isinstance(column, np.ma.MaskedArray) else column
+
+
+def _is_of_arrow(column: Any) -> bool:
+    return any(is_a(column, kind) for kind in ("pyarrow.Array", "pyarrow.ChunkedArray", "polars.Series"))
+
+
+def check_one_kind(y: Any) -> None:
+    """Raise DataError for classes in memory of which some are text and others are not: they have no order."""
+    values = np.asarray(y)
+    if values.dtype.kind != "O":
+        return
+    text = next((value for value in values.flat if isinstance(value, str)), None)
+    other = next((value for value in values.flat if not isinstance(value, str)), None)
+    if text is not None and other is not None:
+        raise DataError(
+            f"y holds text such as {text!r} and other values such as {other!r}; make all classes text, as"
+            " y.astype(str) does, or none"
+        )
 
 
 def check_numbers(y: Any) -> None:

@@ -1,10 +1,10 @@
 """scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import zarr
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import compute_class_weight
@@ -12,12 +12,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core
-from dcpred.estimators.base import DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_class_weight, check_known, class_names, named
+from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
+from dcpred.estimators.class_names import check_class_weight, check_one_kind, class_names, named, plain_column
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
-from dcpred_tasks.model.compact_model import class_numbers
-from dcpred_tasks.task_bodies.predict_block import check_numbered, probability_block
+from dcpred_tasks.model.compact_model import class_array, class_numbers
+from dcpred_tasks.task_bodies.predict_block import (
+    check_numbered,
+    decision_block,
+    label_rows,
+    probability_block,
+    probability_rows,
+    value_block,
+)
 from dcpred_tasks.training.settings import make_settings, settings_dict
 
 
@@ -157,8 +165,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         `settings_` holds what was found. None: the settings that are given. Where none is given and there
         are at least 100 rows, a quick look at some of them chooses.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
-        are in memory); every worker must see it. None: the system's place for temporary files.
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
@@ -278,8 +286,13 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
 
         C of the local SVMs is multiplied by sample_weight (n_samples,), as that of scikit-learn's SVC is.
         """
-        y, labels = lazy_tables.numbered_labels(y)
-        labels = labels or class_names(y)
+        return self._refit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        labels = class_names(y)
+        if is_lazy(X) or isinstance(X, zarr.Array):
+            y, names_of_text = lazy_tables.numbered_labels(y)
+            labels = labels or names_of_text
         X = self._encoded(X, y, labels)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
@@ -293,10 +306,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                 settings = make_settings(settings_dict(settings) | {"class_weight": self.class_weight})
             self._fit_on_workers(X, y, sample_weight, settings, labels)
             self._keep_names(names)
-            self.classes_ = np.array(self.model_.classes)
-            return self
-        check_known(y)
-        X, y = validate_data(self, X, named(y, labels), dtype="numeric", ensure_all_finite="allow-nan")
+            self.classes_ = class_array(self.model_.classes)
+            return
+        y, sample_weight = plain_column(named(y, labels)), plain_column(sample_weight, "sample_weight")
+        check_one_kind(y)
+        X, y = validate_data(self, X, y, dtype="numeric", ensure_all_finite="allow-nan")
         self._keep_columns()
         check_classification_targets(y)
         self.classes_, target = np.unique(y, return_inverse=True)
@@ -313,15 +327,16 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
                 sample_weight=weight[used],
             )
         self._fit_rows(X, target, weight, factors, tuple(self.classes_.tolist()))
-        if self.budget is not None:  # the model has numbers of classes, of those that have weight
-            self.classes_ = self.classes_[np.array(self.model_.classes, np.int64)]
-            self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
-        return self
+        self.classes_ = self.classes_[np.isin(self.classes_, class_array(self.model_.classes))]
 
     def decision_function(self, X: Any) -> Any:
         """float32 (n_samples,) for two classes, else (n_samples, n_classes); NaN in rows without a score."""
+        one = self._fitted().n_outputs == 1
+        if is_a(X, DASK_FRAME):
+            block = value_block if one else decision_block
+            return self._framed(X, block, None if one else self.classes_, self.model_, False)
         decision = self._values(X)
-        return decision[:, 0] if self.model_.n_outputs == 1 else decision
+        return decision[:, 0] if one else decision
 
     def predict(self, X: Any) -> Any:
         """Labels (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
@@ -331,7 +346,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         else DataError when it is computed. A frame with other columns, or an array that names other features,
         is refused (DataError); columns in another order are put in order.
         """
-        return self._labels(self._scored(X))
+        return self._predicted(X, early=False)
 
     @if_calibrated
     def predict_proba(self, X: Any) -> Any:
@@ -339,7 +354,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         were held out, of rows weighed as those of training. That of the label is the largest. A row without
         a score has NaN lazily; in memory DataError names it. Needs calibrate=True.
         """
-        calibration, decision = calibration_of(self._fitted()), self._scored(X)
+        calibration = calibration_of(self._fitted())
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, probability_rows, self.classes_, self.model_, calibration)
+        decision = self._scored(X)
         if out_of_core.is_out_of_core(decision):
             return out_of_core.probabilities(decision, calibration)
         return probability_block(decision, calibration)
@@ -347,13 +365,14 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     @if_calibrated
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of `predict_proba`."""
-        return np.log(self.predict_proba(X))
+        p = self.predict_proba(X)
+        return p.map_partitions(np.log) if is_a(p, DASK_FRAME) else np.log(p)
 
     def predict_early(self, X: Any) -> Any:
         """Labels by the local SVMs (early prediction): slower; needs keep_support_vectors=True.
 
         A row without a score gets no class, as in `predict`."""
-        return self._labels(self._scored(X, early=True))
+        return self._predicted(X, early=True)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of labels that are right; y holds names, or numbers with an attribute `labels`. Of lazy X
@@ -366,7 +385,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         check_numbered(numbers)
         return float(accuracy_score(named(y, labels), self.classes_[numbers], sample_weight=sample_weight))
 
-    def _labels(self, decision: Any) -> Any:
+    def _predicted(self, X: Any, early: bool) -> Any:
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, label_rows, None, self._fitted(), early, self.classes_)
+        decision = self._scored(X, early)
         if out_of_core.is_out_of_core(decision):
             return out_of_core.labels(decision, self.classes_)
         return self.classes_[class_numbers(decision)]

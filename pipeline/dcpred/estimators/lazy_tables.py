@@ -6,15 +6,15 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import zarr
 
+from dcpred.estimators.class_names import check_one_kind, plain_column
 from dcpred.estimators.tables import Target, learn
-from dcpred_tasks.dtypes import ACC_DTYPE
-from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import NUMBERS, is_a
+from dcpred_tasks.dtypes import ACC_DTYPE, IntArray
+from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.schema.survey import ColumnSurvey
-from dcpred_tasks.task_bodies.frame_rows import label_numbers, survey_labels, training_rows
+from dcpred_tasks.task_bodies.frame_rows import label_numbers, labels_of, training_rows
 from dcpred_tasks.task_bodies.predict_block import encoded_block
 
 
@@ -23,7 +23,9 @@ def needs_schema(X: Any) -> bool:
     return is_a(X, "dask.dataframe.DataFrame") and not all(dtype.kind in NUMBERS for dtype in X.dtypes)
 
 
-def learn_frame(X: Any, target: Callable[[], Target], named: Collection[str]) -> tuple[Schema, da.Array]:
+def learn_frame(
+    X: Any, target: Callable[[IntArray, int], Target], named: Collection[str]
+) -> tuple[Schema, da.Array]:
     """What the columns of a DataFrame are, and its rows to train on, which are encoded when they are asked
     for. Every part is read once to survey it, and once more where means are fitted.
     """
@@ -46,24 +48,41 @@ def learn_frame(X: Any, target: Callable[[], Target], named: Collection[str]) ->
 
 
 def numbered_labels(y: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """A Series of Dask of text as class numbers, and the names of the classes, sorted; anything else as it
-    is, and None. Every part is read once. Raises DataError for a label that is missing.
+    """A target of text beside lazy rows as class numbers, and the names of the classes, sorted; anything else
+    as it is, and None. Every part of a lazy one is read once. Raises DataError for a label that is missing or
+    no text.
     """
-    if not is_a(y, "dask.dataframe.Series") or y.dtype.kind in NUMBERS:
+    column = _text_column(y)
+    if column is None:
         return y, None
-    parts = y.to_delayed()
-    survey = ColumnSurvey("y")
-    found = _in_parallel(survey_labels, [(part,) for part in parts])
-    for each in found:
-        survey.join(each)
-    if survey.n_gaps:
-        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
-    labels = tuple(sorted(map(str, survey.counts)))
+    if isinstance(column, np.ndarray):
+        check_one_kind(column)
+        labels = labels_of(column)[0]
+        return label_numbers(column, sorted(labels)), tuple(sorted(labels))
+    parts = column.to_delayed().ravel().tolist() if isinstance(column, da.Array) else column.to_delayed()
+    found = _in_parallel(labels_of, [(part,) for part in parts])
+    labels = tuple(sorted({label for levels, _ in found for label in levels}))
     blocks = [
-        da.from_delayed(dask.delayed(label_numbers)(part, labels), (each.n_rows,), np.int64)
-        for part, each in zip(parts, found, strict=True)
+        da.from_delayed(dask.delayed(label_numbers)(part, labels), (n_rows,), np.int64)
+        for part, (_, n_rows) in zip(parts, found, strict=True)
     ]
     return da.concatenate(blocks), labels
+
+
+def _text_column(y: Any) -> Any:
+    """A target of text as a Series or array of Dask, or an array in memory; None for any other target."""
+    check_one_table(y, "y")
+    if is_a(y, "xarray.DataArray"):
+        y = y.chunk() if is_unread(y) else y.data
+    if isinstance(y, zarr.Array):
+        y = da.from_array(y, chunks=y.chunks)
+    if isinstance(y, da.Array) or is_a(y, "dask.dataframe.Series"):
+        return None if y.dtype.kind in NUMBERS + "mM" else y
+    if y is None or is_lazy(y):
+        return None
+    values = np.asarray(plain_column(y))
+    is_text = values.dtype.kind == "U" or any(isinstance(value, str) for value in values.flat)
+    return values if is_text and values.ndim == 1 else None
 
 
 def encoded(X: Any, schema: Schema) -> da.Array:
@@ -71,7 +90,7 @@ def encoded(X: Any, schema: Schema) -> da.Array:
     columns that are not those of the schema.
     """
     check_frame(schema, X)
-    rows = X.map_partitions(encoded_block, dask.delayed(schema, pure=False), meta=np.empty((0, 0)))
+    rows = X.map_partitions(encoded_block, dask.delayed(schema, pure=False), True, meta=np.empty((0, 0)))
     return da.Array(rows.dask, rows.name, (rows.chunks[0], (len(schema.features),)), ACC_DTYPE)
 
 

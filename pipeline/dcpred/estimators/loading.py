@@ -9,6 +9,7 @@ from dcpred.estimators.classifier import DCPredClassifier
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
+from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.training.feature_list import numbers
 from dcpred_tasks.training.settings import AUTO, OF_FEATURES, Settings, make_settings, settings_dict
@@ -38,7 +39,7 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
     if artifact.feature_names is not None:
         estimator.feature_names_in_ = np.array(artifact.feature_names, dtype=object)
     if isinstance(estimator, DCPredClassifier):
-        estimator.classes_ = np.array(model.classes)
+        estimator.classes_ = class_array(model.classes)
     return estimator
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,26 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
+from dcpred.estimators.class_names import plain_column
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
-from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread
+from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
+from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread, plain_block
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.array_attributes import encoding_of, names_of_encoding
+from dcpred_tasks.task_bodies.frame_rows import part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
+    framed_block,
     label_block,
     number_block,
     probability_block,
@@ -115,9 +120,38 @@ def _array(data: Any, name: str, *, lengths: bool) -> Any:
         dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
             raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
+    elif isinstance(data, da.Array):  # its blocks may be masked or sparse
+        return data.map_blocks(plain_block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
     else:
         return data
-    return data.astype(dtype).to_dask_array(lengths=lengths or None)
+    return _parts(data, np.dtype(dtype)) if lengths else data.astype(dtype).to_dask_array()
+
+
+def _unmasked_dtype(data: da.Array) -> np.dtype[Any]:
+    """The dtype of the blocks once masked cells are NaN, which whole numbers do not have."""
+    masked = isinstance(data._meta, np.ma.MaskedArray) and data.dtype.kind in "biu"
+    return np.dtype(np.float64) if masked else data.dtype
+
+
+def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
+    """A DataFrame or Series of Dask as an array whose blocks are its parts. Each part is read once to count
+    its rows: what Dask counts itself may be of other parts (dask#12411).
+    """
+    parts = data.to_delayed()
+    lengths = dask.compute(*[dask.delayed(len)(part) for part in parts])
+    width = () if is_a(data, "dask.dataframe.Series") else (len(data.columns),)
+    blocks = [
+        da.from_delayed(dask.delayed(part_values)(part, dtype), (n, *width), dtype)
+        for part, n in zip(parts, lengths, strict=True)
+    ]
+    return da.concatenate([block for block in blocks if block.shape[0]] or blocks)
+
+
+def target_column(y: Any) -> Any:
+    """A target whose rows can be taken by their numbers: in memory, or a Dask array."""
+    return (
+        _array(y, "y", lengths=True) if is_lazy(y) else np.asarray(plain_column(y)).reshape(len(y), -1)[:, 0]
+    )
 
 
 def _chunked(data: Any) -> Any:
@@ -145,10 +179,24 @@ def _common_dtype(dtypes: list[tuple[str, Any]], masked: Any) -> np.dtype[Any]:
 
 def current_workers() -> AbstractContextManager[Workers]:
     """The workers of the current Dask client, or this process."""
+    client = current_client()
+    return nullcontext(InlineWorkers() if client is None else DaskWorkers(client))
+
+
+def current_client() -> Any:
+    """The current Dask client, None where there is none. Raises SchedulerError for an asynchronous one, which
+    gives coroutines in place of results.
+    """
     try:
-        return nullcontext(DaskWorkers(default_client()))
-    except ValueError:  # there is no client
-        return nullcontext(InlineWorkers())
+        client = default_client()
+    except ValueError:
+        return None
+    if client.asynchronous:
+        raise SchedulerError(
+            "the current Dask client is asynchronous, but estimators wait for results; make a client without"
+            " asynchronous=True, and fit in `with client.as_current():`"
+        )
+    return client
 
 
 def fit(
@@ -199,31 +247,16 @@ def choose(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     settings: Settings,
-    folder: Path,
+    budget: str | None,
     verbose: int,
 ) -> tuple[Settings, Scaling | None]:
-    """Settings for rows in memory, and the scaling that they were chosen with if it was learned; found by a
-    quick look at the rows in this process. Arrays as `fit` takes them.
+    """Settings for rows in memory, and the scaling that they were chosen with if it was learned: found in the
+    memory of this process, within a budget, or by a quick look where there is none.
     """
-    group = zarr_arrays.create_group(folder / "data.zarr")
-    x, target, weights = (
-        _address(array, name, group, folder)
-        for array, name in ((_stored(X), "X"), (_stored(y), "y"), (weight, "weight"))
-    )
-    return choose_settings(
-        x,
-        target,
-        folder / "model",
-        lambda: nullcontext(InlineWorkers()),
-        start=settings,
-        weight=weights,
-        say=reporter(verbose),
-    )
-
-
-def _stored(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of a dtype that Zarr has."""
-    return array.astype(np.float64) if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array
+    limit, extent = (None, QUICK) if budget is None else (parse_budget(budget), SHORT)
+    # Files and messages know no numbers that are longer.
+    rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
+    return choose_settings(rows, target, weight, settings, budget=limit, extent=extent, say=reporter(verbose))
 
 
 def names_settings(estimator: Any) -> bool:
@@ -310,6 +343,20 @@ def each_row(
     )
 
 
+def framed(
+    X: Any,
+    block: Callable[..., NDArray[Any]],
+    schema: Schema | None,
+    names: Sequence[str] | None,
+    columns: Sequence[Any] | None,
+    *more: Any,
+) -> Any:
+    """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions."""
+    values = partial(framed_block, block=block, schema=schema, names=names, columns=columns)
+    sent = [dask.delayed(each, pure=False) if isinstance(each, Model) else each for each in more]
+    return X.map_partitions(values, *sent, meta=values(X._meta, *more))
+
+
 def probabilities(decision: da.Array, calibration: Calibration) -> da.Array:
     """Probabilities (n_samples, n_classes) of decision values, computed chunk by chunk when asked for."""
     chunks = (decision.chunks[0], (len(calibration.prior),))
@@ -334,6 +381,8 @@ def class_numbers(decision: Any) -> Any:
 
 def computed(*columns: Any) -> tuple[Any, ...]:
     """Columns, one value for each row, in memory; those that are no Dask collections as they are."""
+    if any(map(is_lazy, columns)):
+        current_client()
     # One by one: Dask warns where frames and arrays mix.
     return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 

@@ -10,11 +10,12 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_numbers
+from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
+from dcpred.estimators.class_names import check_numbers, plain_column
+from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.model.answers import intervals_of
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
-from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block
+from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block, value_block
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
@@ -139,8 +140,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         are at least 100 rows, a quick look at some of them chooses; fewer rows choose the ridge alone, by
         generalised cross-validation.
     directory : path or None, default None
-        Where training on Dask or Zarr arrays, and a search for settings, keep their work (a copy of rows that
-        are in memory); every worker must see it. None: the system's place for temporary files.
+        Where training on Dask or Zarr arrays keeps its work; every worker must see it. None: the system's
+        place for temporary files. Of rows in memory nothing is written, but with a budget and a Dask client.
     verbose : int, default 0
         1: `fit` shows on standard error how far it is. 0: it is silent.
 
@@ -244,19 +245,22 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         """X (n_samples, n_features), y (n_samples,) numbers: in memory, or X a Dask collection or Zarr array.
         Names of features are kept, and frames and sparse matrices taken, as in DCPredClassifier.
         """
+        return self._refit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         check_numbers(y)
         X = self._encoded(X, y, None)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
-            return self
+            return
+        y, sample_weight = plain_column(y), plain_column(sample_weight, "sample_weight")
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite="allow-nan")
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), ())
-        return self
 
     def predict(self, X: Any) -> Any:
         """float64 (n_samples,), a lazy Dask array where X is a Dask collection or Zarr array.
@@ -264,7 +268,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         A row without a score, one with NaN, infinity or a value too large, gets NaN lazily; in memory
         DataError names it. Names of features are compared as in DCPredClassifier.
         """
-        return self._scored(X)[:, 0]
+        return self._predicted(X, early=False)
 
     @if_calibrated
     def predict_interval(self, X: Any, alpha: float = DEFAULT_ALPHA) -> Any:
@@ -273,13 +277,20 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         names it. Raises SettingsError for another alpha. Needs calibrate=True.
         """
         intervals_of(self._fitted()).at(alpha)
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, interval_block, ("lower", "upper"), self.model_, alpha)
         return self._each_row(X, interval_block, (2,), alpha)
 
     def predict_early(self, X: Any) -> Any:
         """The same by the local machines (early prediction): slower; needs keep_support_vectors=True. A row
         without a score is treated as in `predict`.
         """
-        return self._scored(X, early=True)[:, 0]
+        return self._predicted(X, early=True)
+
+    def _predicted(self, X: Any, early: bool) -> Any:
+        if is_a(X, DASK_FRAME):
+            return self._framed(X, value_block, None, self._fitted(), early)
+        return self._scored(X, early)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R². Of lazy X only the predictions come into memory. Raises DataError, which names the first row

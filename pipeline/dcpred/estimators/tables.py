@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Category, Codes, Column, Number
 from dcpred_tasks.schema.frames import column_names, is_frame, is_numeric, number_columns
@@ -58,15 +58,15 @@ def learn(
     parts: Parts,
     names: Sequence[str],
     numeric: Sequence[str],
-    target: Callable[[], Target],
+    target: Callable[[IntArray, int], Target],
     named: Collection[str],
     compute: Compute = in_turn,
 ) -> Learned:
     """What the columns of a table are.
 
     names    of its columns, `numeric` those among them that are numbers
-    target   gives the target, class numbers with the names of classes or numbers with None, where it is
-             needed
+    target   gives the target of rows by their numbers and the number of all rows, where it is needed: class
+             numbers with the names of classes, or numbers with None
     named    columns whose values are names: text gets codes, however many there are
     Raises DataError where it cannot be told what a column is.
     """
@@ -87,12 +87,8 @@ def learn(
         ]
         seen = compute(positions_seen, arguments)
         rows = np.concatenate([numbers for numbers, _ in seen])
-        values, labels = target()
-        if len(values) != sum(n_rows):
-            raise DataError(
-                f"X has {sum(n_rows):,} rows, but y {len(values):,} values; pass one for each row"
-            )
-        what = averaged(values[rows], labels, "y")
+        values, labels = target(rows, sum(n_rows))
+        what = averaged(values, labels, "y")
         for i, (name, levels) in enumerate(asked.items()):
             positions = np.concatenate([own[i] for _, own in seen])
             fitted[name] = fit_means(name, levels, positions, rows, what)
@@ -103,7 +99,9 @@ def learn(
     return Learned(schema, fitted, first_rows, sum(n_rows))
 
 
-def learn_frame(X: Any, target: Callable[[], Target], named: Collection[str]) -> tuple[Schema, FloatArray]:
+def learn_frame(
+    X: Any, target: Callable[[IntArray, int], Target], named: Collection[str]
+) -> tuple[Schema, FloatArray]:
     """What the columns of a frame in memory are, and its rows to train on."""
     learned = learn([X], column_names(X), number_columns(X), target, named)
     return learned.schema, training_rows(X, learned.schema, learned.fitted, 0)

@@ -1,7 +1,10 @@
 """`dcpred report`: what lies at a path as one page of HTML."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from dcpred.comparison.compare import ASKED, CompareReport, read_comparison
 from dcpred.comparison.page import comparison_page
@@ -20,6 +23,7 @@ from dcpred.reports.run_page import open_run, run_page
 from dcpred.reports.search_page import search_page, search_sections
 from dcpred.runs.latest import RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import PLAN
+from dcpred.serving import ServedModel
 from dcpred.tuning.frontier_plot import with_cost
 from dcpred.tuning.kept import checked_search
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
@@ -36,7 +40,7 @@ MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
 
 
 def report(
-    path: str | Path,
+    path: Any,
     *,
     data: str | Path | None = None,
     x: str = "X",
@@ -46,8 +50,9 @@ def report(
 ) -> Report:
     """One page that needs no other file, of what lies at a path; a notebook shows it, and `save` writes it.
 
-    path  a model; what `dcpred evaluate --json` or a search (MODEL.tuned.json) wrote; an output of scoring,
-          or the root of a refresh; the folder of a comparison
+    path  of a model, or a fitted estimator or served model itself; of what `dcpred evaluate --json` or a
+          search (MODEL.tuned.json) wrote; of an output of scoring, or the root of a refresh; of the folder of
+          a comparison
     data  a data set whose answers are known: a model is judged by it, and the scores of a run, which must be
           of its rows
     x, y  names of its arrays
@@ -56,8 +61,27 @@ def report(
     matplotlib are missing; and what opening it raises.
     """
     check_packages("a report", "report")
-    with given_options(check_options(storage_options or {})):
-        return render(_page(path, None if data is None else str(data), x, y, say))
+    with given_options(check_options(storage_options or {})), _stored(path) as place:
+        return render(_page(place, None if data is None else str(data), x, y, say))
+
+
+@contextmanager
+def _stored(given: Any) -> Iterator[str | Path]:
+    """Where what is given lies; a fitted estimator is saved for so long."""
+    if isinstance(given, ServedModel):
+        yield given.artifact.path
+    elif isinstance(given, str | Path):
+        yield given
+    elif hasattr(given, "save") and hasattr(given, "predict"):
+        with TemporaryDirectory(prefix="dcpred-") as folder:
+            path = Path(folder) / type(given).__name__
+            given.save(path)
+            yield path
+    else:
+        raise DataError(
+            f"a report of a {type(given).__name__} was asked for; pass a path, a fitted estimator or a served"
+            " model"
+        )
 
 
 def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> Page:

@@ -118,7 +118,7 @@ class Training:
     ) -> None:
         self.job, self.plan, self.workers, self.say, self.known = job, plan, workers, say, known
         self.scaling = scaling
-        rows, features = zarr_arrays.open_array(job.x).shape
+        rows, features = job.array("x").shape
         self.shares = forecast_training(
             rows,
             features,
@@ -157,9 +157,9 @@ class Training:
             )
         stored = self.job.settings
         with one_thread():
-            sureness = measured(leaves, rows, joined(held), len(classes), stored)
+            fitted, sureness = measured(leaves, rows, joined(held), len(classes), stored)
         model = assemble(
-            leaves,
+            fitted,
             rows,
             flatten(balanced.root),
             division.scaling,
@@ -288,7 +288,7 @@ class Training:
 
     def _names(self) -> list[str] | None:
         """The names of features, as far as there are any."""
-        names = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
+        names = getattr(self.job.array("x"), "attrs", {}).get("feature_names")
         return names if isinstance(names, list) else None
 
     def _route(self, division: Division, survey: Survey) -> IntArray:

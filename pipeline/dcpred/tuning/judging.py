@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from dcpred.tuning.trial_plan import LEAVES, GrownTree
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.scratch.trial_files import Gathered
+from dcpred_tasks.storage.atomic_files import ArraysPath, MemoryPath
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import try_settings
@@ -44,9 +44,11 @@ class _Task:
 class Journal:
     """Every try that was judged: (soft, hard, variance), by tree, leaf, fold and settings."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: ArraysPath) -> None:
         self.path = path
         self.known: dict[tuple[Place, str], Numbers] = {}
+        if isinstance(path, MemoryPath):
+            return
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         sound = 0
         with suppress(
@@ -61,6 +63,8 @@ class Journal:
 
     def add(self, place: Place, found: dict[str, Numbers]) -> None:
         self._keep(place, found)
+        if isinstance(self.path, MemoryPath):
+            return
         with self.path.open("a") as file:
             file.write(json.dumps([place, found]) + "\n")
 

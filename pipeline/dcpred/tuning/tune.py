@@ -15,18 +15,21 @@ judged again (judging.py).
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred.cost.measured import measured_linear_ns
 from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
-from dcpred.execution.workers import Pool, check_driver_memory, started_once
+from dcpred.execution.workers import InlineWorkers, Pool, check_driver_memory, started_once
+from dcpred.plan import plan_routing
 from dcpred.training.leaf_plan import driver_bytes
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
@@ -50,7 +53,7 @@ from dcpred.tuning.trial_trees import TrialTrees
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
@@ -60,6 +63,7 @@ from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
+MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are looked at as if they lay in chunks of this size
 NOT_JUDGED = (
     "there are too few rows to hold any out, so that nothing could be judged; settings are those that a"
     " search begins with"
@@ -160,21 +164,51 @@ def tune(
 
 
 def choose_settings(
-    x: str,
-    y: str,
-    model: Path,
-    pool: Pool,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    weight: NDArray[np.float64],
+    start: Settings,
     *,
-    start: Settings | None = None,
-    weight: str | None = None,
+    budget: Budget | None = None,
     extent: Extent = QUICK,
     say: Reporter = SILENT,
 ) -> tuple[Settings, Scaling | None]:
-    """What `tune` would train with: settings, and the scaling that they were chosen with if it was learned.
-    What is found is noted beside `model`, and no model is written.
+    """What `tune` would train rows in memory with: settings, and the scaling that they were chosen with if it
+    was learned. All is done in the memory of this process.
     """
-    found, _, scaling = _choice(x, y, weight, model, pool, _start(start), None, extent, say)
-    return make_settings(found["settings"]), scaling
+    chunk_rows = min(max(MEMORY_CHUNK_BYTES // max(X[:1].nbytes, 1), 1), len(X))
+    plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, chunk_rows)
+    arrays = {"x": X, "y": y, "weight": weight}
+    job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, arrays=arrays)
+    workers = InlineWorkers()
+    shares = forecast_tuning(X.shape[0], X.shape[1], workers.n_threads(), extent)
+    slack = SLACK if budget is None else 1.0
+    with say.job("choosing settings"):
+        points, trials, seconds = _looked(
+            Training(job, plan, workers, say), None, shares, extent, budget, slack
+        )
+        found = _described(points, trials, shares, slack, seconds)
+    say.say(_words(make_settings(found["settings"])))
+    if not found["chosen"]["n_judged"]:
+        say.say(NOT_JUDGED)
+    return make_settings(found["settings"]), trials.learned.get(found["settings"]["scaling"])
+
+
+def _looked(
+    training: Training,
+    names: tuple[str, ...] | None,
+    shares: Shares,
+    extent: Extent,
+    budget: Budget | None,
+    slack: float,
+) -> tuple[list[Point], TrialTrees, dict[str, float]]:
+    """The points of a search over all rows, the trees that it tried, and what its steps took."""
+    seconds: dict[str, float] = {}
+    with training.say.part(shares.of_rest("survey")):
+        survey = training.survey(names)
+        training.sample(survey)
+    trials = TrialTrees(training, survey, training.workers, training.say, extent, budget)
+    return _searched(trials, shares, slack, seconds), trials, seconds
 
 
 def check_beside_a_search(names: Iterable[str]) -> None:
@@ -249,11 +283,8 @@ def _choice(
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
                     training = Training(job, plan, workers, say)
-                    with say.part(shares.of_rest("survey")):
-                        survey = training.survey(names)
-                        sample = training.sample(survey)
-                    trials = TrialTrees(training, survey, workers, say, extent, budget)
-                    points = _searched(trials, shares, slack, seconds)
+                    points, trials, seconds = _looked(training, names, shares, extent, budget, slack)
+                    sample = training.sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
@@ -273,7 +304,7 @@ def _choice(
             scaling = trials.learned.get(found["settings"]["scaling"])
             write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, survey, sample), scaling
+    return found, Known(contents, trials.survey, sample), scaling
 
 
 def _check_no_other(model: Path) -> None:
@@ -290,7 +321,7 @@ def _check_no_other(model: Path) -> None:
 
 def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
     """The points of a search; notes what it took. Raises SettingsError where the budget allows none."""
-    with features_named(named_features(trials.job.x)):
+    with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():
         trials.prepare(seconds, shares)
     begin = time.perf_counter()
     say = trials.say

@@ -15,10 +15,11 @@ Reading checks format, version, hash, shapes, dtypes and digests before anything
 
 import re
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,12 +185,17 @@ def write_model(
     settings: Mapping[str, Any],
     provenance: Mapping[str, Any],
     schema: Schema | None = None,
+    *,
+    standing: Literal["refuse", "keep", "replace"] = "refuse",
 ) -> str:
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
     A store has no directory that is renamed when it is whole: arrays are written under a name that no other
-    attempt has, and model.json, which names them, is created last. Raises DataError where another model is,
-    and for a model too large to be read here again.
+    attempt has, and model.json, which names them, is created last.
+
+    standing  what to do where something is already: refuse it; keep the same model, and refuse others; or
+              replace a model, too
+    Raises DataError where it refuses, and for a model too large to be read here again.
     """
     arrays = arrays_of(model)
     total = sum(a.nbytes for a in ({"beta": model.beta} | arrays).values())
@@ -223,7 +229,14 @@ def write_model(
         "self_test": _declared(tests),
     }
     place = open_place(path)
-    if is_remote(path):
+    if standing != "refuse" and _is_same(place, told):
+        return model_hash
+    is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
+    if standing == "replace" and is_model:
+        _replace(place, arrays | tests, told)
+    elif is_model or (standing != "refuse" and not is_remote(path) and place.is_there()):
+        raise _stands(place, is_model)
+    elif is_remote(path):
         _write_to_store(place, arrays | tests, told)
     elif Path(place.address).exists():
         raise _exists(place)
@@ -232,6 +245,45 @@ def write_model(
             _write_arrays(str(partial / ARRAYS_GROUP), arrays | tests)
             write_json(partial / MODEL_FILE, told)
     return model_hash
+
+
+def _is_same(place: Place, told: Mapping[str, Any]) -> bool:
+    """Whether the same model lies there, whole, with the same names of features."""
+    try:
+        artifact = open_artifact(place.address)
+        artifact.model(support=artifact.has_support)
+        artifact.self_test()
+    except (DataError, ModelFormatError):
+        return False
+    names = "feature_names"
+    return artifact.hash == told["hash"] and artifact.provenance.get(names) == told["provenance"].get(names)
+
+
+def _stands(place: Place, is_model: bool) -> DataError:
+    if is_model:
+        return DataError(
+            f"Cannot save the model to {place.address}: another model is there. Save with overwrite=True to"
+            " replace it, or choose another path."
+        )
+    return DataError(
+        f"Cannot save the model to {place.address}: it already exists and is no model. Remove it or choose"
+        " another path."
+    )
+
+
+def _replace(place: Place, arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> None:
+    """Write a model over another: its arrays under a name of their own, then model.json, which names them, so
+    that a reader finds the one or the other whole. The arrays of the old one are removed last.
+    """
+    group = f"arrays-{secrets.token_hex(6)}.zarr"
+    _write_arrays(below(place.address, group), arrays)
+    place.write(MODEL_FILE, encoded({**told, "arrays": group}))
+    for old in place.names(""):
+        if old != group and (old == ARRAYS_GROUP or STORE_GROUP.fullmatch(old)):
+            for name in place.listing(old):
+                place.remove(name)
+            if not is_remote(place.address):
+                shutil.rmtree(Path(place.address) / old, ignore_errors=True)
 
 
 def _exists(place: Place) -> DataError:

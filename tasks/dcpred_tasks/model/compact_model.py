@@ -9,10 +9,10 @@ This is algorithm 1 of Hsieh et al. 2014.
 Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]` are those of one leaf.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -329,3 +329,13 @@ def class_numbers(decision: Scores) -> NDArray[np.int64]:
     if decision.shape[1] == 1:
         return (decision[:, 0] > 0).astype(np.int64)
     return np.asarray(decision.argmax(axis=1), np.int64)
+
+
+def class_array(classes: Sequence[Any]) -> NDArray[Any]:
+    """Classes as an array (n_classes,) of a dtype that tells all of them apart. NumPy converts whole numbers
+    beyond int64 to float64, in which neighbours are the same.
+    """
+    found = np.array(classes)
+    if found.dtype.kind != "f" or not all(isinstance(one, int) for one in classes):
+        return found
+    return np.array(classes, np.uint64 if min(classes) >= 0 and max(classes) < 2**64 else object)

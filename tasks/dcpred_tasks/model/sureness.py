@@ -111,11 +111,16 @@ class Intervals:
         """
         check_alpha(alpha)
         which = np.flatnonzero(self.alpha <= alpha * (1 + 1e-9))
+        if not len(which) and not len(self.alpha):
+            raise SettingsError(
+                "intervals were asked for, but the model was trained on too few rows to hold any out; train"
+                " it on more rows"
+            )
         if not len(which):
-            least = f"alpha from {self.alpha[-1]:.3g} on" if len(self.alpha) else "none"
             raise SettingsError(
                 f"intervals were asked for with alpha {alpha:g}, but the model was trained on so few rows"
-                f" that it gives {least}; ask for that, or train on more rows"
+                f" that it gives alpha from {self.alpha[-1]:.3g} on; set alpha to that or more, or train on"
+                " more rows"
             )
         return float(self.quantile[which[0]])
 

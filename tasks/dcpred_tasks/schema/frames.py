@@ -4,6 +4,8 @@ No library of frames is imported: who has a frame has imported its library. Fram
 numbers are taken as they are elsewhere, and do not come here.
 """
 
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, date, datetime
@@ -31,10 +33,12 @@ from dcpred_tasks.schema.cells import (
     numbers,
     without,
 )
+from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.schema import Schema
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
 ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # beginnings of names of types
+MOSTLY = 0.5  # share of the values of a column; where more are unknown, something is wrong with them
 MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
 
 
@@ -201,6 +205,11 @@ def _level_kind(level: Any, name: str) -> str:
         return NUMBER
     if isinstance(level, date | np.datetime64):
         return DATE
+    if type(level).__name__ == "Period":
+        raise DataError(
+            f"column {name!r} of X holds periods such as {str(level)!r}; convert it by .dt.to_timestamp(), or"
+            " leave it out"
+        )
     raise DataError(
         f"column {name!r} of X holds {type(level).__name__} such as {str(level)[:60]!r}, which is neither"
         " number, text, date nor boolean; convert it or leave it out"
@@ -242,15 +251,40 @@ def check_frame(schema: Schema, X: Any) -> None:
         )
 
 
-def encode_frame(schema: Schema, X: Any) -> FloatArray:
+def encode_frame(schema: Schema, X: Any, *, warns: bool = False) -> FloatArray:
     """Rows of features, float64 (n, n_features), of a frame whose columns may be in any order. Raises
     DataError where one is missing or further, or holds other values than the schema knows.
+
+    warns  whether to warn of columns most of whose values are categories that the schema does not know
     """
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
+    unknown: list[str] = []
     for column, span in schema.spans:
-        out[:, span] = column.encode(without(frame_cells(X, column.name), schema.gap_texts))
+        cells = without(frame_cells(X, column.name), schema.gap_texts)
+        if not isinstance(column, Category):
+            out[:, span] = column.encode(cells)
+            continue
+        positions = column.positions(cells)
+        out[:, span] = column.at(positions)
+        rows = np.flatnonzero(positions == column.other)
+        if warns and len(rows) > MOSTLY * np.count_nonzero(positions != column.gap):
+            value = cells.values[rows[0]]
+            level = cells.levels[int(value)] if cells.levels else value
+            share = len(rows) / np.count_nonzero(positions != column.gap)
+            unknown.append(f"{share:.0%} of the values of {column.name!r}, such as {str(level)[:60]!r}")
+    if unknown:
+        _warn(
+            f"X holds categories that the model was not trained on: {'; '.join(unknown)}. They are treated as"
+            " rare ones; check spelling and case."
+        )
     return out
+
+
+def _warn(message: str) -> None:
+    """Warn the caller; on a worker of Dask its client, too."""
+    warn = getattr(sys.modules.get("distributed.worker"), "warn", warnings.warn)
+    warn(message, UserWarning, stacklevel=4)
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -21,14 +21,14 @@ class LabelCoding:
     missing: int | float
     """What stands in rows without a label."""
     names: tuple[str, ...] | None
-    """The classes, where they are strings and the array holds their numbers; else None."""
+    """The classes as text, where the array holds their numbers; else None."""
 
 
 def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
     """Whole numbers and booleans as the smallest signed integer that leaves room for `missing` (−1 where no
-    class has it), other numbers as float64, strings as class numbers.
+    class has it), other numbers as float64, strings and numbers beyond int64 as class numbers.
     """
-    if any(isinstance(c, str) for c in classes):
+    if any(isinstance(c, str) for c in classes) or _is_beyond_int64(classes):
         coding = label_coding(tuple(range(len(classes))))
         return LabelCoding(coding.values, coding.missing, tuple(str(c) for c in classes))
     if any(isinstance(c, float) for c in classes):
@@ -38,11 +38,15 @@ def label_coding(classes: tuple[Label, ...]) -> LabelCoding:
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         if min(whole) > low and max(whole) <= high:
             return LabelCoding(np.array(whole, dtype), low if -1 in whole else -1, None)
-    if min(whole) == np.iinfo(np.int64).min and max(whole) <= np.iinfo(np.int64).max:
-        return LabelCoding(
-            np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None
-        )
-    return LabelCoding(np.array(whole, np.float64), float("nan"), None)
+    # There is no room for one more number: the least of int64 is a class.
+    return LabelCoding(
+        np.array(whole, np.int64), next(n for n in range(-1, len(whole)) if n not in whole), None
+    )
+
+
+def _is_beyond_int64(classes: tuple[Label, ...]) -> bool:
+    """Whether a class is a whole number that int64 does not hold, and float64 takes for its neighbours."""
+    return any(isinstance(c, int) and not -(2**63) <= c < 2**63 for c in classes)
 
 
 def encode_labels(coding: LabelCoding, decision: Scores, status: NDArray[np.uint8]) -> NDArray[Any]:

@@ -17,11 +17,11 @@ Every file appears whole or not at all, so that a job that was cut off goes on f
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
-from dcpred_tasks.storage.atomic_files import is_whole, read_arrays, write_arrays
+from dcpred_tasks.storage import zarr_arrays
+from dcpred_tasks.storage.atomic_files import MemoryPath, is_whole, read_arrays, write_arrays
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
@@ -56,6 +57,14 @@ class TrainJob:
     @property
     def root(self) -> Path:
         return Path(self.scratch)
+
+    def array(self, name: str) -> Any:
+        """x, y or weight."""
+        return zarr_arrays.open_array(getattr(self, name))
+
+    def rows_of(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Some rows of x, y or weight, text as `plain_text` gives it."""
+        return zarr_arrays.read_target(self.array(name), start, stop)
 
     def survey_file(self, block: int, sample_rows: int) -> Path:
         return self.root / "survey" / f"{block:06d}-{sample_rows}.npz"
@@ -85,6 +94,25 @@ class TrainJob:
 
     def leaf_file(self, leaf: int) -> Path:
         return self.root / "leaves" / f"{leaf:06d}.npz"
+
+
+@dataclass(frozen=True)
+class MemoryJob(TrainJob):
+    """A search in the memory of this process: nothing comes to a disk."""
+
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """x, y and weight."""
+    memory: MemoryPath = field(default_factory=MemoryPath)
+
+    @property
+    def root(self) -> Path:
+        return cast(Path, self.memory)
+
+    def array(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+    def rows_of(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        return self.arrays[name][start:stop]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -264,8 +265,38 @@ def read_own_json(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+@dataclass(frozen=True)
+class MemoryPath:
+    """A path in the memory of this process, for arrays of a search that must not come to a disk."""
+
+    files: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict, repr=False)
+    name: str = ""
+
+    def __truediv__(self, name: str) -> "MemoryPath":
+        return MemoryPath(self.files, f"{self.name}/{name}")
+
+    @property
+    def suffix(self) -> str:
+        return PurePath(self.name).suffix
+
+    def exists(self) -> bool:
+        return self.name in self.files
+
+    def mkdir(self, *, exist_ok: bool = False) -> None:
+        """Folders are but parts of names."""
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        self.files.pop(self.name, None)
+
+
+ArraysPath = Path | MemoryPath
+
+
+def write_arrays(path: ArraysPath, arrays: Mapping[str, NDArray[Any]]) -> None:
     """A file of arrays (.npz without pickle), for the scratch directory of training."""
+    if isinstance(path, MemoryPath):
+        path.files[path.name] = dict(arrays)
+        return
     partial = partial_name(path)
     with resource_errors(path):
         try:
@@ -277,8 +308,10 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             raise
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: ArraysPath) -> dict[str, NDArray[Any]]:
     """The arrays of a file of write_arrays. Raises PlanConflictError where it is damaged."""
+    if isinstance(path, MemoryPath):
+        return dict(path.files[path.name])
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             return dict(data)
@@ -288,10 +321,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         ) from None
 
 
-def is_whole(path: Path) -> bool:
+def is_whole(path: ArraysPath) -> bool:
     """Whether a file of write_arrays holds the bytes that were written: a machine that loses power may keep
     the name of a file and not all of it.
     """
+    if isinstance(path, MemoryPath):
+        return path.exists()
     try:
         with ZipFile(path) as file:
             return file.testzip() is None  # the first member with another checksum

@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import is_missing
 from dcpred_tasks.schema.column import Category
-from dcpred_tasks.schema.frames import frame_cells, series_cells
+from dcpred_tasks.schema.frames import frame_cells
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.training.target_means import Fitted, is_seen
@@ -38,16 +41,33 @@ def positions_seen(
     return rows[seen], [column.positions(frame_cells(frame, column.name))[seen] for column in columns]
 
 
-def survey_labels(series: Any) -> ColumnSurvey:
-    """A survey of a target of text."""
-    survey = ColumnSurvey("y")
-    survey.add(series_cells(series, "y"))
-    return survey
+def labels_of(values: Any) -> tuple[tuple[str, ...], int]:
+    """The different labels of some rows, a Series or array of text, and the number of rows. Raises DataError
+    for a label that is missing or no text.
+    """
+    rows = values.tolist()
+    for value in rows:
+        if is_missing(value):
+            raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+        if not isinstance(value, str):
+            raise DataError(
+                f"y holds {type(value).__name__} such as {str(value)[:60]!r} where other labels are text;"
+                " make all classes text, as y.astype(str) does, or numbers"
+            )
+    return tuple(dict.fromkeys(rows)), len(rows)
 
 
-def label_numbers(series: Any, labels: Sequence[str]) -> IntArray:
+def label_numbers(values: Any, labels: Sequence[str]) -> IntArray:
     """The number of each row's label, int64 (n,)."""
-    return Category("y", tuple(labels)).positions(series_cells(series, "y"))
+    number = {label: i for i, label in enumerate(labels)}
+    return np.array([number[value] for value in values.tolist()], np.int64)
+
+
+def part_values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The values of a frame or Series of pandas of numbers, NaN where one is missing."""
+    return np.asarray(
+        part.to_numpy(dtype=dtype, na_value=np.nan) if dtype.kind == "f" else part.to_numpy(dtype=dtype)
+    )
 
 
 def training_rows(frame: Any, schema: Schema, fitted: Mapping[str, Fitted], first_row: int) -> FloatArray:

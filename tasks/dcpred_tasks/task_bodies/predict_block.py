@@ -6,6 +6,7 @@ missing value there if their dtype has one, and otherwise predicting them is an 
 prediction import this module and no more of dcpred.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, Status
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import as_matrix
 from dcpred_tasks.model.answers import intervals, novelty
 from dcpred_tasks.model.compact_model import Model, Scores, class_numbers
+from dcpred_tasks.model.feature_names import in_training_order
 from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.schema.schema import Schema
@@ -58,11 +61,43 @@ def _refuse(bad: NDArray[np.intp]) -> None:
         )
 
 
-def encoded_block(frame: Any, schema: Schema) -> FloatArray:
+def encoded_block(frame: Any, schema: Schema, warns: bool = False) -> FloatArray:
     """Rows of features, float64 (n_samples, n_features), of one of the frames that make a table. Raises
     DataError for columns that are not those of the schema, or hold other values.
     """
-    return encode_frame(schema, frame)
+    return encode_frame(schema, frame, warns=warns)
+
+
+def framed_block(
+    frame: Any,
+    *more: Any,
+    block: Callable[..., NDArray[Any]],
+    schema: Schema | None,
+    names: Sequence[str] | None,
+    columns: Sequence[Any] | None,
+) -> Any:
+    """What `block` gives for the rows of one of the frames of pandas that make a table, with its index: a
+    Series, or a frame of `columns`. Rows are encoded by the schema, or brought into the order of `names`.
+    """
+    ordered = frame if schema is not None else in_training_order(frame, names)
+    values = block(as_matrix(ordered) if schema is None else encoded_block(frame, schema, True), *more)
+    found = type(frame)(values[:, None] if columns is None else values, index=frame.index)
+    return found[0].rename(None) if columns is None else found.set_axis(list(columns), axis=1)
+
+
+def value_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
+    """Decision values (n_samples,) of raw rows of a model with one output; NaN in rows without a score."""
+    return decision_block(X, model, early)[:, 0]
+
+
+def label_rows(X: NDArray[Any], model: Model, early: bool, classes: NDArray[Any]) -> NDArray[Any]:
+    """Labels (n_samples,) of raw rows, as `label_block` gives them."""
+    return label_block(decision_block(X, model, early), classes)
+
+
+def probability_rows(X: NDArray[Any], model: Model, calibration: Calibration) -> FloatArray:
+    """Probabilities (n_samples, n_classes) of raw rows; NaN in rows without a score."""
+    return probability_block(decision_block(X, model, False), calibration)
 
 
 def decision_block(X: NDArray[Any], model: Model, early: bool) -> Scores:

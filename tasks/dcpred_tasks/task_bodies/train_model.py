@@ -187,14 +187,8 @@ def _thin(rows: Rows, most: int, job: TrainJob) -> Rows:
 
 
 def _read_block(job: TrainJob, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], FloatArray | None]:
-    X = zarr_arrays.read_rows(zarr_arrays.open_array(job.x), start, stop)
-    y = zarr_arrays.read_target(zarr_arrays.open_array(job.y), start, stop)
-    weight = (
-        None
-        if job.weight is None
-        else zarr_arrays.read_rows(zarr_arrays.open_array(job.weight), start, stop).astype(float)
-    )
-    return X, y, weight
+    weight = None if job.weight is None else job.rows_of("weight", start, stop).astype(float)
+    return job.rows_of("x", start, stop), job.rows_of("y", start, stop), weight
 
 
 def _grouped(job: TrainJob, sources: Sequence[Source]) -> Iterator[Rows]:

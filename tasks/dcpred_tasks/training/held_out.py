@@ -23,7 +23,7 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA, Intervals, Novelty, Sureness
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
-from dcpred_tasks.training.calibration import fit_calibration
+from dcpred_tasks.training.calibration import PRESENT, fit_calibration
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.nearness import own_place
 from dcpred_tasks.training.sampling import row_hash
@@ -174,21 +174,29 @@ def joined(parts: Sequence[HeldOut]) -> HeldOut:
 
 def measured(
     leaves: Sequence[LeafModel], leaf_rows: IntArray, held: HeldOut, n_classes: int, settings: Settings
-) -> Sureness | None:
-    """What a model knows of how sure it is, from its leaves and the rows that were held out of some of them;
-    None where settings ask for nothing.
+) -> tuple[Sequence[LeafModel], Sureness | None]:
+    """Leaves, and what a model knows of how sure it is, from them and the rows that were held out of some of
+    them; None where settings ask for nothing. Intercepts are moved so that the label is the likeliest class.
 
     leaf_rows  int64 (n_leaves,), training rows of each leaf
     """
     if not settings.calibrate:
-        return None
+        return leaves, None
     novelty = Novelty(**join_leaves(Novelty, leaves))
     if settings.task == "regression":
         residual = np.concatenate([leaf.own_residual for leaf in leaves])
         rows = np.minimum(leaf_rows, settings.max_leaf_rows).astype(ACC_DTYPE)
-        return Sureness(novelty, intervals=fit_intervals(residual, rows, held))
-    calibration = fit_calibration(held.decision, held.target.astype(np.int64), held.weight, n_classes)
-    return Sureness(novelty, calibration=calibration)
+        return leaves, Sureness(novelty, intervals=fit_intervals(residual, rows, held))
+    of_intercepts = not settings.other_machine  # Other machines add none.
+    given = held.decision, held.target.astype(np.int64), held.weight, n_classes
+    calibration, offset = fit_calibration(*given, moves=of_intercepts)
+    return [_moved(leaf, offset) for leaf in leaves], Sureness(novelty, calibration=calibration)
+
+
+def _moved(leaf: LeafModel, offset: FloatArray) -> LeafModel:
+    """A leaf with decision values that are less by an offset; a class that it has no row of stays absent."""
+    moved = np.where(leaf.intercept > PRESENT, leaf.intercept - offset, leaf.intercept)
+    return replace(leaf, intercept=moved.astype(leaf.intercept.dtype))
 
 
 def fit_intervals(residual: FloatArray, rows: FloatArray, held: HeldOut) -> Intervals:

@@ -92,9 +92,9 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
-        sureness = measured(leaves, counts, joined(held), len(classes), settings)
+        fitted, sureness = measured(leaves, counts, joined(held), len(classes), settings)
     return assemble(
-        leaves,
+        fitted,
         counts,
         tree,
         division.scaling,

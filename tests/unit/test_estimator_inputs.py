@@ -1,0 +1,333 @@
+"""What estimators and served models take for missing values, classes and rows, in memory: an answer for the
+values that were given, or a sentence that says what to do.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+from distributed import Client
+
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, load_model, report
+from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 3))
+Y = (X[:, 0] > 0).astype(int)
+FRAME = pd.DataFrame(X, columns=list("abc"))
+TABLE = FRAME.assign(town=np.where(X[:, 1] > 0, "u", "v"))
+
+
+def small(**more: Any) -> DCPredClassifier:
+    return DCPredClassifier(n_leaves=1, landmarks=6, random_state=0, **more)
+
+
+def numbers(**more: Any) -> DCPredRegressor:
+    return DCPredRegressor(n_leaves=1, landmarks=6, random_state=0, **more)
+
+
+@pytest.fixture(scope="module")
+def model() -> DCPredClassifier:
+    return small().fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def served(model: DCPredClassifier, tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+    path = tmp_path_factory.mktemp("served") / "m"
+    model.save(path)
+    return load_model(path)
+
+
+GAPS = np.where(np.arange(200)[:, None] % 7 == [0, 9, 9], np.nan, X)
+UNDER = np.ma.masked_array(np.where(np.isnan(GAPS), -9999.0, GAPS), mask=np.isnan(GAPS))
+WITH_GAPS: dict[str, Any] = {
+    "masked": UNDER,
+    "masked single precision": UNDER.astype(np.float32),
+    "objects": np.where(np.isnan(GAPS), None, GAPS),
+    "pandas.NA": np.where(np.isnan(GAPS), pd.NA, GAPS.astype(object)),
+    "lists": np.where(np.isnan(GAPS), None, GAPS).tolist(),
+    "pandas": pd.DataFrame(GAPS).astype("Float64"),
+    "polars": pl.DataFrame(GAPS, schema=list("abc")).fill_nan(None),
+    "pyarrow": pa.table({name: pa.array(GAPS[:, i], from_pandas=True) for i, name in enumerate("abc")}),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_GAPS)
+def test_cells_without_a_value_are_missing_values(
+    kind: str, model: DCPredClassifier, served: ServedModel
+) -> None:
+    """Not what lies under the mask."""
+    given = WITH_GAPS[kind]
+    tolerance = 1e-4 if "single" in kind else 0.0
+    if kind in ("polars", "pyarrow"):  # their columns have names
+        model = small().fit(FRAME, Y)
+    for one in (model, served):
+        np.testing.assert_allclose(
+            one.decision_function(given), served.decision_function(GAPS), atol=tolerance, rtol=0
+        )
+    fitted, right = small().fit(given, Y), small().fit(GAPS, Y)
+    np.testing.assert_allclose(
+        np.nan_to_num(fitted.model_.scaling.shift), right.model_.scaling.shift, atol=tolerance, rtol=0
+    )
+    assert np.isnan(model.decision_function(given)[0])
+
+
+def test_a_mask_that_masks_nothing_changes_nothing(model: DCPredClassifier) -> None:
+    plain = np.ma.masked_array(X, mask=False)
+    np.testing.assert_array_equal(small().fit(plain, np.ma.masked_array(Y)).predict(plain), model.predict(X))
+    whole = np.ma.masked_array((100 * X).astype(int), mask=np.isnan(GAPS))
+    assert np.isnan(small().fit((100 * X).astype(int), Y).decision_function(whole)[0])
+
+
+TARGET_GAP = np.arange(200) == 5
+COLUMNS_WITH_A_GAP: dict[str, Any] = {
+    "masked": lambda v: np.ma.masked_array(v, mask=TARGET_GAP),
+    "nullable": lambda v: pd.Series(v).astype("Int64").mask(TARGET_GAP),
+    "arrow in pandas": lambda v: pd.Series(v).astype("int64[pyarrow]").mask(TARGET_GAP),
+    "frame": lambda v: pd.DataFrame({"y": pd.Series(v).astype("Int64").mask(TARGET_GAP)}),
+    "polars": lambda v: pl.Series(np.where(TARGET_GAP, None, v).tolist()),
+    "pyarrow": lambda v: pa.chunked_array([np.where(TARGET_GAP, None, v).tolist()]),
+    "list": lambda v: np.where(TARGET_GAP, None, v).tolist(),
+    "objects": lambda v: np.where(TARGET_GAP, pd.NA, v.astype(object)),
+}
+
+
+@pytest.mark.parametrize("estimator", [small, numbers])
+@pytest.mark.parametrize("kind", COLUMNS_WITH_A_GAP)
+def test_targets_and_weights_without_a_value_are_refused(kind: str, estimator: Any) -> None:
+    with pytest.raises(DataError, match=r"^y has missing values; remove the rows"):
+        estimator().fit(X, COLUMNS_WITH_A_GAP[kind](Y))
+    with pytest.raises(DataError, match=r"^sample_weight has missing values; remove the rows"):
+        estimator().fit(X, Y, sample_weight=COLUMNS_WITH_A_GAP[kind](np.ones(200, int)))
+
+
+def test_a_fit_that_is_refused_leaves_the_estimator_as_it_was() -> None:
+    """It answered by the old model under the names of the new classes."""
+    fitted = small(missing="refuse").fit(FRAME, Y)
+    before = dict(vars(fitted))
+    with pytest.raises(DataError, match="training needs finite values"):
+        fitted.fit(TABLE.assign(a=GAPS[:, 0]), np.where(X[:, 2] > 0, "dog", "cat"))
+    assert vars(fitted) == before
+    np.testing.assert_array_equal(fitted.predict(FRAME), small().fit(FRAME, Y).predict(FRAME))
+    regressor = numbers(missing="refuse")
+    with pytest.raises(DataError, match="training needs finite values"):
+        regressor.fit(GAPS, X[:, 0])
+    assert vars(regressor) == vars(numbers(missing="refuse")), "it is not fitted"
+
+
+LARGE = np.array([2**53, 2**53 + 1, 2**53 + 2])[np.digitize(X[:, 0], [-0.5, 0.5])]
+LARGE_CLASSES: dict[str, Any] = {
+    "NumPy": LARGE,
+    "unsigned": LARGE.astype(np.uint64) + np.uint64(2**63),
+    "list": LARGE.tolist(),
+    "list beyond int64": [1 if v == 2**53 else int(v) + 2**63 for v in LARGE],
+    "objects": LARGE.astype(object),
+    "Int64": pd.Series(LARGE).astype("Int64"),
+    "UInt64": pd.Series(LARGE).astype("UInt64"),
+    "arrow in pandas": pd.Series(LARGE).astype("int64[pyarrow]"),
+    "polars": pl.Series(LARGE),
+    "pyarrow": pa.chunked_array([LARGE]),
+    "categories": pd.Series(LARGE).astype("category"),
+    "masked": np.ma.masked_array(LARGE),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE_CLASSES)
+def test_large_classes_stay_apart(kind: str, tmp_path: Path) -> None:
+    y = LARGE_CLASSES[kind]
+    right = sorted({int(v) for v in (y.to_pylist() if kind == "pyarrow" else y)})
+    fitted = small().fit(X, y)
+    assert [int(c) for c in fitted.classes_] == right
+    fitted.save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    assert [int(c) for c in served.classes_] == right
+    assert {int(c) for c in served.predict(X)} == set(right)
+
+
+def test_a_frame_of_one_column_is_a_target() -> None:
+    with pytest.warns(Warning, match="column-vector"):
+        fitted = small().fit(X, pd.DataFrame({"y": pd.Series(LARGE).astype("Int64")}))
+    assert fitted.classes_.tolist() == [2**53, 2**53 + 1, 2**53 + 2]
+
+
+CALLS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "novelty"]
+
+
+@pytest.mark.parametrize(
+    "rows", [X, FRAME, TABLE, scipy.sparse.csr_matrix(X)], ids=["array", "frame", "table", "sparse"]
+)
+def test_no_rows_give_no_answers_of_the_right_shape(rows: Any, tmp_path: Path) -> None:
+    fitted, regressor = small().fit(rows, Y), numbers().fit(rows, X[:, 0])
+    fitted.save(tmp_path / "m")
+    regressor.save(tmp_path / "r")
+    calls = [(fitted, CALLS), (load_model(tmp_path / "m"), [c for c in CALLS if "log" not in c])]
+    of_numbers = ["predict", "predict_interval", "novelty"]
+    calls += [(regressor, of_numbers), (load_model(tmp_path / "r"), of_numbers)]
+    for one, methods in calls:
+        for method in methods:
+            whole, none = (np.asarray(getattr(one, method)(part)) for part in (rows, rows[:0]))
+            assert (none.shape, none.dtype) == ((0, *whole.shape[1:]), whole.dtype), (one, method)
+        if not scipy.sparse.issparse(rows):
+            assert explain(one, rows[:0]) == []
+
+
+SENTENCES: dict[str, tuple[Any, str]] = {
+    "records": (
+        lambda m: small().fit(FRAME.to_dict("records"), Y),
+        r"^X is a list of records .*pandas\.DataFrame",
+    ),
+    "records to predict": (lambda m: m.predict(FRAME.to_dict("records")), r"^X is a list of records"),
+    "text": (lambda m: small().fit(X.astype(str), Y), r"^X holds text such as '.*' in row 0, column 0; pass"),
+    "text to predict": (
+        lambda m: m.predict([["a", 1.0, 2.0]]),
+        r"^X holds text such as 'a' in row 0, column 0",
+    ),
+    "dates": (
+        lambda m: m.predict(np.full((2, 3), "2024", "M8[D]")),
+        r"^X holds dates or times such as '2024",
+    ),
+    "a column of dates": (
+        lambda m: small().fit(FRAME, Y).predict(FRAME.assign(b=pd.Timestamp("2024-01-01"))),
+        r"^column 'b' must hold numbers, .* but it holds dates",
+    ),
+    "text and numbers": (
+        lambda m: small().fit(X, MIXED),
+        "^y holds text such as 'yes' and other values such as 1; make all classes text",
+    ),
+    "periods": (
+        lambda m: small().fit(FRAME.assign(b=pd.period_range("2020-01", periods=200, freq="M")), Y),
+        r"^column 'b' of X holds periods such as '2020-01'; convert it by .dt.to_timestamp\(\)",
+    ),
+}
+MIXED = np.where(Y, "yes", "no").astype(object)
+MIXED[4] = 1
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_what_cannot_be_taken_is_refused_in_a_sentence(name: str, model: DCPredClassifier) -> None:
+    call, words = SENTENCES[name]
+    with pytest.raises(DataError, match=words):
+        call(model)
+
+
+def test_an_interval_of_a_model_of_few_rows() -> None:
+    fitted = numbers().fit(X[:20], X[:20, 0])
+    with pytest.raises(SettingsError, match="too few rows to hold any out; train it on more rows"):
+        fitted.predict_interval(X)
+
+
+def test_classes_of_text_of_every_kind() -> None:
+    names = np.where(Y, "yes", "no")
+    for y in (names.astype(np.dtypes.StringDType()), pa.array(names.tolist()), pl.Series(names.tolist())):
+        fitted = small().fit(X, y)
+        assert fitted.classes_.tolist() == ["no", "yes"]
+        assert fitted.score(X, names) > 0.9
+
+
+def test_categories_that_are_unknown_in_most_rows_are_reported(tmp_path: Path) -> None:
+    """Estimators and served models, in memory and lazily; a few unknown values are what training expects."""
+    fitted = small().fit(TABLE, Y)
+    fitted.save(tmp_path / "m")
+    served = load_model(tmp_path / "m")
+    capitals = TABLE.assign(town=TABLE.town.str.upper())
+    words = "categories that the model was not trained on: 100% of the values of 'town', such as '[UV]'"
+    for one in (fitted, served):
+        with pytest.warns(UserWarning, match=words) as told:
+            one.predict(capitals)
+        assert len(told) == 1, "once a call"
+    lazy = dd.from_pandas(capitals, npartitions=2)
+    for call in (lambda: fitted.predict_proba(lazy).compute(scheduler="sync"), lambda: fitted.score(lazy, Y)):
+        with pytest.warns(UserWarning, match=words):
+            call()
+    few = TABLE.assign(town=np.where(np.arange(200) < 90, "new", TABLE.town))
+    fitted.predict(few)
+    served.predict(few.assign(town=None))
+
+
+def test_a_fit_in_memory_writes_nothing_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the search of a fit without settings nor one within a budget."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    for name in (
+        "dcpred_tasks.storage.atomic_files.partial_name",
+        "dcpred_tasks.storage.zarr_arrays.create_array",
+    ):
+        monkeypatch.setattr(name, None)
+    assert DCPredClassifier(random_state=0).fit(X, Y).score(X, Y) > 0.9
+    fitted = DCPredClassifier(random_state=0, budget="100x").fit(X, np.where(Y, "yes", "no"))
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert fitted.settings_["scaling"] in ("learned", "sharpened", "standard")
+
+
+def test_a_model_is_saved_again_and_replaced_only_if_asked(tmp_path: Path, model: DCPredClassifier) -> None:
+    other, path = small().fit(X, 1 - Y), tmp_path / "m"
+    assert model.save(path) == model.save(path), "a notebook runs its cells again"
+    words = r"^Cannot save the model to .*m: another model is there\. Save with overwrite=True to replace it"
+    with pytest.raises(DataError, match=words):
+        other.save(path)
+    with pytest.raises(DataError, match=words):  # equal but for the names of its features
+        small().fit(FRAME, Y).save(path)
+    np.testing.assert_array_equal(load_model(path).predict(X), model.predict(X))
+    for one in (other, model):
+        assert one.save(path, overwrite=True) == load_model(path).artifact.hash
+        np.testing.assert_array_equal(load_model(path).predict(X), one.predict(X))
+        assert len(list(path.iterdir())) == 2, "the arrays of the old model are removed"
+    np.testing.assert_array_equal(load_model(path, estimator=True).predict(X), model.predict(X))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").touch()
+    with pytest.raises(
+        DataError, match=r"^Cannot save the model to .*folder: it already exists and is no model"
+    ):
+        model.save(tmp_path / "folder", overwrite=True)
+    damaged = next(path.glob("arrays*/**/c/*"), None) or next(
+        p for p in path.rglob("*") if p.parent.name == "c"
+    )
+    damaged.write_bytes(b"")
+    with pytest.raises(DataError, match=words):
+        model.save(path)
+    model.save(path, overwrite=True)
+    np.testing.assert_array_equal(load_model(path).predict(X), model.predict(X))
+
+
+def test_a_replacement_that_is_cut_off_leaves_the_old_model(
+    tmp_path: Path, model: DCPredClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(tmp_path / "m")
+
+    def cut_off(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dcpred_tasks.storage.place.write_bytes", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            small().fit(X, 1 - Y).save(tmp_path / "m", overwrite=True)
+    np.testing.assert_array_equal(load_model(tmp_path / "m").predict(X), model.predict(X))
+
+
+def test_a_report_of_an_estimator_and_of_a_served_model(model: DCPredClassifier, served: ServedModel) -> None:
+    assert "<h1>Model DCPredClassifier</h1>" in report(model).html
+    assert "<h1>Model m</h1>" in report(served).html
+    with pytest.raises(
+        DataError, match=r"^a report of a ndarray was asked for; pass a path, a fitted estimator"
+    ):
+        report(X)
+
+
+def test_an_asynchronous_client_is_refused() -> None:
+    lazy = da.from_array(X, chunks=(100, 3))
+
+    async def fit() -> None:
+        async with Client(processes=False, asynchronous=True, dashboard_address=None, n_workers=1):
+            for call in (lambda: small().fit(lazy, Y), lambda: small().fit(X, Y).score(lazy, Y)):
+                with pytest.raises(SchedulerError, match="the current Dask client is asynchronous, but"):
+                    call()
+
+    asyncio.run(fit())
