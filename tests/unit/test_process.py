@@ -55,7 +55,7 @@ def test_one_thread_holds_for_libraries_that_are_loaded_later() -> None:
 
 
 def test_limits_of_control_groups_count(tmp_path: Path) -> None:
-    """Of both versions, of the group and of those above it, and where the path is that outside a container."""
+    """Of both versions, of a group and of those above it, and where the path is that outside a container."""
 
     def limits(groups: str, **files: str) -> list[int]:
         top = tmp_path / str(len(list(tmp_path.iterdir())))
