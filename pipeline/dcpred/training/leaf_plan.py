@@ -38,9 +38,9 @@ def driver_bytes(plan: BlockPlan, n_features: int, itemsize: int, settings: Sett
     model that a reader takes for sound, which is a quarter of its memory at most.
     """
     numbers = min(plan.n_rows, sampled_rows(settings.sample_rows, n_features)) * n_features
-    sample = numbers * (itemsize + SAMPLE_COPIES * 4) + STRIP_COPIES * 8 * STRIP_NUMBERS
+    sample = numbers * (itemsize + SAMPLE_COPIES * 4) + STRIP_COPIES * 8 * min(STRIP_NUMBERS, numbers)
     n_leaves = max(first_leaves(plan.n_rows, settings), -(-plan.n_rows // settings.own_leaf_rows))
-    index = INDEX_BYTES * max(INDEX_ENTRIES, n_leaves)
+    index = INDEX_BYTES * max(min(INDEX_ENTRIES, plan.n_rows), n_leaves)
     basis = settings.landmarks + settings.products + settings.triangle
     model = 4 * n_leaves * (settings.landmarks * (n_features + 1) + basis + 2 * n_features)
     return plan.n_blocks * BLOCK_BYTES + max(sample, index, n_leaves * LEAF_BYTES + 4 * model)
