@@ -20,7 +20,7 @@ from dcpred.cli import main
 from dcpred.comparison import compare as comparing
 from dcpred.comparison import trial
 from dcpred.comparison.rivals import rival
-from dcpred.comparison.rows import Rows, draw_rows, read_rows
+from dcpred.comparison.rows import Rows, draw_rows, drawn_numbers, read_rows
 from dcpred.comparison.shared import scaling_of
 from dcpred.comparison.systems import RIVALS, SIZES, every_system, points_of
 from dcpred.reports.report import report
@@ -301,6 +301,16 @@ def test_a_comparison_that_has_not_come_far(data: Path, tmp_path: Path) -> None:
     (tmp_path / "out/compare.json").write_text('{"points": [1]}')
     with pytest.raises(DataError, match="does not hold what dcpred compare writes"):
         report(tmp_path / "out")
+
+
+def test_some_rows_of_many_are_drawn_without_an_order_of_all() -> None:
+    """An order of 10¹⁰ rows would have 80 GB."""
+    found = drawn_numbers(np.random.default_rng(0), 10**10, 1_000)
+    assert len(np.unique(found)) == 1_000
+    assert 0 <= found.min() < 10**9 < 9 * 10**9 < found.max() < 10**10
+    some = drawn_numbers(np.random.default_rng(0), 100, 30)
+    np.testing.assert_array_equal(some, np.random.default_rng(0).permutation(100)[:30])
+    assert len(drawn_numbers(np.random.default_rng(0), 20, 30)) == 20
 
 
 def test_rows_that_are_not_finite_are_left_out(tmp_path: Path) -> None:

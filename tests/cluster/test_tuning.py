@@ -22,7 +22,7 @@ from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import hold
 from dcpred.execution.workers import Workers
 from dcpred.reports.report import report as report_of
-from dcpred.training.train import train
+from dcpred.training.train import train, training_hashes
 from dcpred.tuning import tune as tuning
 from dcpred.tuning.points import Budget
 from dcpred.tuning.tree_search import QUICK, SHORT, START_C
@@ -375,6 +375,20 @@ def test_what_was_chosen_before_leaves_another_search_alone(data: Path, tuned: T
         tune(*address, tuned.folder / "m", inline, extent=SHORT)
         assert scratch.exists() is stays
         assert (tuned.folder / "m").exists()
+
+
+def test_a_search_of_an_earlier_version_is_not_repeated(
+    data: Path, tuned: Tuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run has a name that this version does not give any more."""
+
+    def renamed(*of: Any) -> tuple[str, ...]:
+        return "of this version", *training_hashes(*of)
+
+    monkeypatch.setattr("dcpred.tuning.tune.training_hashes", renamed)
+    monkeypatch.setattr("dcpred.tuning.tune.search", None)  # would fail if it were called
+    report = tune(f"{data}/X", f"{data}/y", tuned.folder / "m", inline, extent=SHORT)
+    assert report.settings == tuned.report.settings
 
 
 def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(

@@ -388,7 +388,7 @@ def test_factors_are_learned_without_many_copies_of_the_sample(monkeypatch: pyte
     monkeypatch.setattr("dcpred_tasks.training.learned_scaling.ANCHORS", 50)
     monkeypatch.setattr("dcpred_tasks.training.learned_scaling.HELD_OUT_ROWS", 50)
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(30_000, 60)).astype(np.float32), rng.integers(0, 2, 30_000)
+    X, y = rng.normal(size=(3_000, 700)).astype(np.float32), rng.integers(0, 2, 3_000)
     limits = X.min(axis=0).astype(float), X.max(axis=0).astype(float)
     tracemalloc.start()
     learn_metric(X, y, np.ones(len(X)), *limits, CLASSES, 0)

@@ -20,6 +20,7 @@ ROWS = "rows.npz"
 NUMBERS = ("n_classes", "n_unseen", "n_bad")
 LOOKED_AT = 20_000  # targets that are looked at for whether they are classes
 LEAST_ROWS = 50
+WHOLE_ORDER = 2**24  # rows whose numbers are put in order as a whole, as comparisons always did
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,12 @@ def draw_rows(
     """
     rng = np.random.default_rng(seed)
     total = int(zarr_arrays.open_array(train[0]).shape[0])
-    order = rng.permutation(total)
     held = 0 if test is not None else min(n_test, total // 5)
+    order = drawn_numbers(rng, total, max(held + n, LOOKED_AT))
     numbers, test_numbers = np.sort(order[held : held + n]), np.sort(order[:held])
     if test is not None:
         there = int(zarr_arrays.open_array(test[0]).shape[0])
-        test_numbers = np.sort(rng.permutation(there)[:n_test])
+        test_numbers = np.sort(drawn_numbers(rng, there, n_test))
     X, y = _read(train, numbers, task)
     X_test, y_test = _read(test or train, test_numbers, task)
     bad = len(numbers) + len(test_numbers) - len(X) - len(X_test)
@@ -98,6 +99,13 @@ def draw_rows(
     at = np.searchsorted(classes, y_test[known])
     unseen = int((~known).sum())
     return Rows(X, numbers.astype(np.int64), X_test[known], at.astype(np.int64), len(classes), unseen, bad)
+
+
+def drawn_numbers(rng: np.random.Generator, total: int, n: int) -> NDArray[np.int64]:
+    """At most n different row numbers of `total`, in random order: the memory is that of those alone."""
+    if total <= WHOLE_ORDER:
+        return rng.permutation(total)[:n]
+    return rng.choice(total, min(n, total), replace=False)
 
 
 def _check_classes(address: str, order: NDArray[np.int64]) -> None:

@@ -132,7 +132,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     min_leaf_rows : int (from 1 to 1,000,000 rows) or None, default None
         A leaf with fewer rows is merged. None: 30.
     sample_rows : int (from 16 to 100,000,000 rows), default 100000
-        Rows that the scaling and the tree are learned from.
+        Rows that the scaling and the tree are learned from; fewer of more than 2,684 features, so that they
+        take 1 GiB as float32.
     nystrom_rows : int (from 2 to 100,000 rows) or None, default None
         Rows of each leaf that the Nyström approximation is computed from (equation 5 of the paper). None:
         500.

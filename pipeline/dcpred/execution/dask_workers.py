@@ -21,6 +21,7 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.core import rpc
 from distributed.security import Security
+from distributed.system import MEMORY_LIMIT
 
 from dcpred.execution.interrupts import SIGNALS, listening
 from dcpred.execution.resource_tracker import start_tracker
@@ -30,7 +31,7 @@ from dcpred.execution.verbosity import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, Task, Workers, one_line
 from dcpred_tasks.errors import ResourceError, SchedulerAwayError, SchedulerError, SettingsError
 from dcpred_tasks.guard import Failure
-from dcpred_tasks.process import versions
+from dcpred_tasks.process import memory_bytes, versions
 from dcpred_tasks.storage.addresses import current_options, is_remote
 from dcpred_tasks.storage.probe import can_write, nonce_written
 
@@ -236,6 +237,8 @@ def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
         n_workers=n_workers,
         threads_per_worker=threads,
         processes=True,
+        # As Dask shares memory, which sees the control group at the top alone.
+        memory_limit=int(min(memory_bytes(), MEMORY_LIMIT) * min(1.0, threads / dask.system.CPU_COUNT)),
         host="127.0.0.1",
         security=Security.temporary(),
         dashboard_address="127.0.0.1:0",  # loopback, any free port: None would take 8787 on all interfaces

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dcpred.plan import BLOCKS, BlockPlan
 from dcpred_tasks.model.scaling import STRIP_NUMBERS
 from dcpred_tasks.scratch.leaf_shards import INDEX_ENTRIES
-from dcpred_tasks.scratch.training_job import LeafWork
+from dcpred_tasks.scratch.training_job import LeafWork, Source
 from dcpred_tasks.training.division import first_leaves
 from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import Settings
@@ -14,13 +14,11 @@ GROUP_ROWS = 2**12  # most rows of small leaves that one task gathers and fits
 ROW_COPIES = (
     4  # arrays as long as the rows, in float64: rows read, scaled, centred; kernel values or gradients
 )
-SAMPLE_COPIES = (
-    4  # of the sample, scaled: all rows, those that learn, and two of a neighbour search or k-means
-)
-STRIP_COPIES = 4  # arrays of STRIP_NUMBERS in double precision
-INDEX_BYTES = 100  # of an entry of an index while it is sorted
-BLOCK_BYTES = 2_000  # of a block in the driver: its tasks, paths and replies
-LEAF_BYTES = 6_000  # of a leaf: its task, and the arrays of a fitted leaf beside their numbers
+SAMPLE_COPIES = 4  # scaled samples: all rows, those that learn, and two for a search of neighbours
+STRIP_COPIES = 4  # arrays of STRIP_NUMBERS numbers in double precision
+INDEX_BYTES = 100  # bytes of an entry of an index while it is sorted
+BLOCK_BYTES = 2_000  # bytes of a block in the driver: its tasks, paths and replies
+LEAF_BYTES = 6_000  # bytes of a leaf in the driver: its task, and its arrays beside their numbers
 GRAM_COPIES = 3  # a Gram matrix, its regularised copy, and its factor or the part that LIBSVM keeps
 
 
@@ -38,12 +36,20 @@ def driver_bytes(plan: BlockPlan, n_features: int, itemsize: int, settings: Sett
     model that a reader takes for sound, which is a quarter of its memory at most.
     """
     numbers = min(plan.n_rows, sampled_rows(settings.sample_rows, n_features)) * n_features
-    sample = numbers * (itemsize + SAMPLE_COPIES * 4) + STRIP_COPIES * 8 * STRIP_NUMBERS
+    sample = numbers * (itemsize + SAMPLE_COPIES * 4) + STRIP_COPIES * 8 * min(STRIP_NUMBERS, numbers)
     n_leaves = max(first_leaves(plan.n_rows, settings), -(-plan.n_rows // settings.own_leaf_rows))
-    index = INDEX_BYTES * max(INDEX_ENTRIES, n_leaves)
+    index = INDEX_BYTES * max(min(INDEX_ENTRIES, plan.n_rows), n_leaves)
     basis = settings.landmarks + settings.products + settings.triangle
     model = 4 * n_leaves * (settings.landmarks * (n_features + 1) + basis + 2 * n_features)
     return plan.n_blocks * BLOCK_BYTES + max(sample, index, n_leaves * LEAF_BYTES + 4 * model)
+
+
+def leaf_work(
+    sources: Sequence[Sequence[Source]], rows: Sequence[int], folds: Sequence[int]
+) -> list[LeafWork]:
+    """What is to be fitted, without a halo, from the sources, rows and folds of each final leaf."""
+    of_leaves = enumerate(zip(sources, rows, folds, strict=True))
+    return [LeafWork(leaf, tuple(own), n, (), k) for leaf, (own, n, k) in of_leaves]
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:

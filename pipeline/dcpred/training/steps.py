@@ -13,7 +13,7 @@ from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_log_scale
 from dcpred.training.forecast import forecast_training
-from dcpred.training.leaf_plan import halo_groups, leaf_groups
+from dcpred.training.leaf_plan import halo_groups, leaf_groups, leaf_work
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
@@ -139,11 +139,8 @@ class Training:
         division = self._timed("division", lambda: self._division(survey))
         counts = self._timed("route", lambda: self._route(division, survey))
         balanced, sources, rows = self._timed("balance", lambda: self._balance(division, counts))
-        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings).tolist()
-        work = [
-            LeafWork(leaf, tuple(own), n, (), k)
-            for leaf, (own, n, k) in enumerate(zip(sources, rows.tolist(), folds, strict=True))
-        ]
+        folds = folds_of_leaves(rows, n_outputs(len(classes)), self.job.settings)
+        work = leaf_work(sources, rows.tolist(), folds.tolist())
         halo = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
         self._timed("leaves", lambda: self._leaves([replace(one, halo=halo) for one in work]))
         begin = time.perf_counter()

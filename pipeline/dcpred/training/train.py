@@ -89,11 +89,7 @@ def train(
     check_scratch(scratch, (run, *earlier), model)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)
-    itemsize = np.dtype(zarr_arrays.open_array(x).dtype).itemsize
-    check_driver_memory(
-        driver_bytes(plan, n_features, itemsize, settings),
-        "set sample_rows or landmarks lower, or max_leaf_rows higher",
-    )
+    check_driver(plan, x, settings)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
     job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
     with say.job("training"), pool() as workers:
@@ -189,6 +185,13 @@ def check_training_data(
             " classes"
         )
     return plan, labels
+
+
+def check_driver(plan: BlockPlan, x: str, settings: Settings) -> None:
+    """Raise SchedulerError where this process may use less memory than its part of a training needs."""
+    X = zarr_arrays.open_array(x)
+    needed = driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, settings)
+    check_driver_memory(needed, "set sample_rows or landmarks lower, or max_leaf_rows higher")
 
 
 def numbered_for(settings: Settings, x: str) -> Settings:

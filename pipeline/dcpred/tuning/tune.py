@@ -28,12 +28,12 @@ from dcpred.cost.predicted import predict_cost
 from dcpred.execution.course import Shares
 from dcpred.execution.lease import check_free, hold
 from dcpred.execution.progress import SILENT, Reporter, counted, say_where
-from dcpred.execution.workers import InlineWorkers, Pool, check_driver_memory, started_once
+from dcpred.execution.workers import InlineWorkers, Pool, started_once
 from dcpred.plan import plan_routing
-from dcpred.training.leaf_plan import driver_bytes
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.steps import Known, Training, TrainReport
 from dcpred.training.train import (
+    check_driver,
     check_name,
     check_training_data,
     fingerprints,
@@ -263,10 +263,7 @@ def _choice(
     if budget is not None and budget.ns < float("inf"):
         budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1], say)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
-    X = zarr_arrays.open_array(x)
-    check_driver_memory(
-        driver_bytes(plan, X.shape[1], np.dtype(X.dtype).itemsize, start), "set sample_rows lower"
-    )
+    check_driver(plan, x, start)
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):

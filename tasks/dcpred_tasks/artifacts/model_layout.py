@@ -130,12 +130,12 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     arrays |= sureness_arrays(model.sureness)
     if not model.leaf_factor.size:
         del arrays["leaf_factor"]
-    arrays = {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
-    present = present_weights(arrays["beta"], arrays["beta_at"]) if model.n_outputs > 1 else {}
-    if present and sum(a.nbytes for a in present.values()) < arrays["beta"].nbytes:
-        del arrays["beta"]
-        arrays |= present
-    return arrays
+    stored = {name: np.ascontiguousarray(a, ARRAYS[name].dtype) for name, a in arrays.items()}
+    present = present_weights(stored["beta"], stored["beta_at"]) if model.n_outputs > 1 else {}
+    if present and sum(a.nbytes for a in present.values()) < stored["beta"].nbytes:
+        del stored["beta"]
+        stored |= present
+    return stored
 
 
 def present_weights(beta: SingleArray, beta_at: IntArray) -> dict[str, NDArray[Any]]:
@@ -176,12 +176,12 @@ def every_weight(arrays: Mapping[str, NDArray[Any]], most: int) -> SingleArray:
     if int((rows * columns).sum()) != len(arrays["weights"]):
         raise ValueError("array weights has not one for each basis function and output of a leaf")
     beta = np.zeros((int(beta_at[-1]), n_outputs), MODEL_DTYPE)
-    at = 0
+    first = 0
     for leaf in np.flatnonzero(rows * columns):
         n, own = int(rows[leaf]), outputs[output_at[leaf] : output_at[leaf + 1]]
-        part = arrays["weights"][at : at + n * len(own)].reshape(n, len(own))
+        part = arrays["weights"][first : first + n * len(own)].reshape(n, len(own))
         beta[beta_at[leaf] : beta_at[leaf + 1], own] = part
-        at += part.size
+        first += part.size
     return beta
 
 

@@ -20,9 +20,7 @@ from dcpred_tasks.storage.atomic_files import new_directory, partial_name, resou
 
 # Rows of a leaf are read in chunks of this size: 128 rows of covtype then cost 1.27 times their own bytes.
 INNER_CHUNK_BYTES = 16 * 2**10
-INDEX_ENTRIES = (
-    2**20
-)  # of an index that the driver holds at once, at least: about 100 MiB while it sorts them
+INDEX_ENTRIES = 2**20  # entries of an index that the driver sorts at once, in about 100 MiB
 
 
 @dataclass(frozen=True)

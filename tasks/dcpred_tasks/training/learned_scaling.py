@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.coding import Coding
-from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling, row_strips
+from dcpred_tasks.model.scaling import BASES, Scaling, column_sums, fit_scaling, row_strips
 from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
 from dcpred_tasks.training.nearest_rows import neighbours, squared_distances
 
@@ -385,7 +385,10 @@ def leave_out(full: Judged, held: LabelledRows, pool: LabelledRows, task: str, l
 
     Features go in the order of what they add to the mean squared distance of two rows.
     """
-    order = np.argsort(-full.w * pool.U.var(axis=0, dtype=ACC_DTYPE), kind="stable")
+    strips = row_strips(*pool.U.shape)
+    mean = column_sums(pool.U[strip].astype(ACC_DTYPE) for strip in strips) / len(pool.U)
+    variance = column_sums((pool.U[strip] - mean) ** 2 for strip in strips) / len(pool.U)
+    order = np.argsort(-full.w * variance, kind="stable")
     best, low, high = full, 0, len(order)  # `low` features are too few, `high` are enough.
     while high - low > max(1, high // 20):
         middle = (low + high) // 2 if low else max(high // 2, 1)

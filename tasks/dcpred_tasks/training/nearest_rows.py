@@ -3,6 +3,7 @@
 import numpy as np
 
 from dcpred_tasks.dtypes import MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.scaling import row_strips
 
 BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
 
@@ -24,7 +25,8 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     n_groups = -(-n // group_rows)
     # With |q|² in the last column, D − |a|² is one product.
     Q = np.zeros((n_groups * group_rows, len(used) + 1), MODEL_DTYPE)
-    np.multiply(pool[:, used], s, out=Q[:n, :-1])
+    for strip in row_strips(*pool.shape):
+        np.multiply(pool[strip][:, used], s, out=Q[:n, :-1][strip])
     Q[:, -1] = np.finfo(MODEL_DTYPE).max
     Q[:n, -1] = np.einsum("ij,ij->i", Q[:n, :-1], Q[:n, :-1])
     B = np.concatenate([-2 * s * A[:, used], np.ones((len(A), 1), MODEL_DTYPE)], axis=1)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import IntArray
 
-SAMPLE_NUMBERS = 2**28  # of a sample at most: 1 GiB of float32
+SAMPLE_NUMBERS = 2**28  # most numbers of a sample: 1 GiB of float32
 LEAST_SAMPLE_ROWS = 16
 
 
