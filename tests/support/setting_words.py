@@ -52,7 +52,7 @@ def systems_table() -> str:
             kernels = "all" if one.kernels == KERNELS else ", ".join(one.kernels)
             tolerance = f"{one.tolerated}; 0: {one.tolerance:g}" if one.tolerance else "–"
             lines.append(
-                f"| `{setting}={name}` | {one.meaning} | {kernels} | {tasks} | {counted} | {tolerance} |"
+                f"| `{setting}={name}` | {one.words} | {kernels} | {tasks} | {counted} | {tolerance} |"
             )
     return "\n".join(lines) + "\n"
 

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
+from dcpred.comparison.compare import CompareReport, Result
+from dcpred.comparison.tables import said
 from dcpred.estimators.out_of_core import BESIDE_A_BUDGET
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.kernel_families import KERNELS
@@ -82,6 +84,22 @@ def test_the_table_of_other_systems() -> None:
         assert one.meaning.endswith(".")
         assert "|" not in one.meaning + one.counted
         assert bool(one.counted) == bool(one.size)
+
+
+def test_systems_without_their_papers_say_so() -> None:
+    """Beside their citation in the guide, and in what a comparison says."""
+    ours = {"ldkl", "lmkl", "ball_tree", "support_tree", "aesvm", "reduced_set"}
+    caveat = "Written from descriptions by others, not from the paper."
+    lines = [line for line in systems_table().splitlines() if caveat in line]
+    assert [line for line in lines if any(f"`machine={name}`" in line for name in ours)] == lines
+    assert len(lines) == len(ours)
+    results = [
+        Result(name, "", "done", "", None, None, None, None, None, None, None) for name in ("ldkl", "exact")
+    ]
+    report = CompareReport("folder", "classification", 9, 9, 2, {}, results, [], 1.0, [])
+    assert said(report).endswith("Written from descriptions by others, not from the papers: ldkl.")
+    report.results.pop(0)
+    assert "Written" not in said(report)
 
 
 def test_the_help_of_train() -> None:

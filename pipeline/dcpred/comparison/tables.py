@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dcpred_tasks.model.machine import MACHINES
 from dcpred_tasks.storage.atomic_files import replace_bytes
 
 if TYPE_CHECKING:
@@ -91,8 +92,18 @@ def said(report: "CompareReport") -> str:
         "A fit is the processor time of the training of a point alone; cost is the time of a row in linear"
         " predictions, one thread.",
         *report.notes,
+        *_second_hand(report),
     ]
     return " ".join(sentences)
+
+
+def _second_hand(report: "CompareReport") -> list[str]:
+    """A sentence on systems that were not written from their papers."""
+    known = {name for name, one in MACHINES.items() if one.second_hand}
+    names = sorted(known.intersection(one.system for one in report.results))
+    if not names:
+        return []
+    return [f"Written from descriptions by others, not from the papers: {', '.join(names)}."]
 
 
 def _short(value: Any) -> str:

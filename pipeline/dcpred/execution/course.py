@@ -26,6 +26,8 @@ class Course:
         self._end = 1.0  # end of the part at hand
         self._whole_seconds = 0.0  # guess at what the whole job takes
         self._counts = 0  # counts of a job that is a single step
+        self._left = 0.0, now  # guess at the seconds that are left, and when it was made
+        self.is_counted = True  # whether the step at hand counts: nobody knows how long another one takes
 
     @contextmanager
     def part(self, share: float) -> Iterator[tuple[float, float]]:
@@ -46,6 +48,8 @@ class Course:
         first, self.done = self.done == 0, self.done + gain
         guess, memory = (now - self.begin) / max(self.done, LEAST), max(min(MEMORY, self.done / 4), LEAST)
         self._whole_seconds += (1.0 if first else 1.0 - exp(-gain / memory)) * (guess - self._whole_seconds)
+        spent = now - self.begin
+        self._left = max(self._whole_seconds - spent, (1.0 - self.done) * spent), now
 
     def count(self, place: float, now: float, alone: bool) -> None:
         """Be at a place that was counted up to, in a step; `alone` where it is the whole job."""
@@ -53,14 +57,15 @@ class Course:
         self.reach(place, now)
 
     def seconds_left(self, now: float) -> float | None:
-        """A guess, or None while it would mean nothing. It falls as time goes by, but not below what the pace
-        so far allows.
+        """A guess, or None where there is nothing to base one on: too little is done, the step at hand counts
+        nothing, or the last guess has run out and nothing was counted since.
         """
-        spent = now - self.begin
         enough = self.done >= FIRST_GUESS_SHARE or (self._counts >= FIRST_GUESS_COUNTS and self.done > 0)
-        if spent < FIRST_GUESS_SECONDS or not enough:
+        if now - self.begin < FIRST_GUESS_SECONDS or not enough or not self.is_counted:
             return None
-        return max(self._whole_seconds - spent, (1.0 - self.done) * spent)
+        guess, made_at = self._left
+        left = guess - (now - made_at)
+        return left if left > 0 else None
 
 
 class Shares:

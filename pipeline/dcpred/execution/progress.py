@@ -225,6 +225,7 @@ class Lines:
 
     @contextmanager
     def _counting(self, line: Line, total: float | None) -> Iterator["_Count"]:
+        line.course.is_counted = bool(total)
         with line.course.part(1.0) as place:
             count = _Count(self, line, total, place)
             self.changed(line, 0.0)

@@ -165,7 +165,8 @@ class CountedValues:
         """A value of each bin, ascending: its own, or one in the middle."""
         middle = (self.keys << np.uint64(self.shift)) | np.uint64((1 << self.shift) >> 1)
         middle = np.clip(middle, *_keys(np.array([-LARGEST, LARGEST])))
-        return np.where(middle & SIGN, middle ^ SIGN, ~middle).view(np.float64)
+        bits = np.where(middle & SIGN, middle ^ SIGN, ~middle)
+        return np.asarray(bits.view(np.float64))
 
 
 def _keys(values: NDArray[np.floating]) -> NDArray[np.uint64]:

@@ -113,6 +113,7 @@ class Known:
     tolerated    what that is, in a word
     most_rows    most rows that it is trained on, beside local_rows: LOCAL for no other limit; 0: all rows
     predicts_as  the machine that it is stored as, where it is another's
+    second_hand  whether it was written from descriptions by others, without the paper
     """
 
     meaning: str
@@ -125,6 +126,14 @@ class Known:
     most_rows: int = 0
     tolerance: float = 0.0
     tolerated: str = ""
+    second_hand: bool = False
+
+    @property
+    def words(self) -> str:
+        """The meaning, and what its citation does not say."""
+        return self.meaning + (
+            " Written from descriptions by others, not from the paper." if self.second_hand else ""
+        )
 
     def most_trained_on(self, n_rows: int, local_rows: int) -> int:
         """How many of the rows of a leaf it is trained on."""
@@ -196,6 +205,7 @@ MACHINES = {
         32,
         predicts_as="exact",
         most_rows=LOCAL,
+        second_hand=True,
     ),
     "aesvm": Known(
         "An SVM of the extreme points of subsets, with weights (Nandan, Khargonekar and Talathi 2014).",
@@ -203,18 +213,21 @@ MACHINES = {
         50,
         tasks=CLASSES,
         predicts_as="exact",
+        second_hand=True,
     ),
     "ldkl": Known(
         "Local deep kernels: linear machines at the nodes of a learned tree (Jose et al. 2013).",
         "leaves of its tree",
         64,
         tasks=CLASSES,
+        second_hand=True,
     ),
     "lmkl": Known(
         "Localised multiple kernels: kernels weighted by a gate that sees the row (Gönen and Alpaydın 2008);"
         " trained on 2,000 rows of a leaf at most.",
         tasks=CLASSES,
         most_rows=2_000,
+        second_hand=True,
     ),
     "ball_tree": Known(
         "The exact machine by the cells of a ball tree, as far as the class is not sure (Liu, Moore and Gray"
@@ -223,6 +236,7 @@ MACHINES = {
         32,
         tasks=CLASSES,
         most_rows=LOCAL,
+        second_hand=True,
     ),
     "support_tree": Known(
         "The exact machine by cells of its support vectors, as far as a bound on the error asks (cf. Ukkonen"
@@ -232,6 +246,7 @@ MACHINES = {
         most_rows=LOCAL,
         tolerance=0.02,
         tolerated="error",
+        second_hand=True,
     ),
 }
 

@@ -84,8 +84,9 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Split conformal intervals f ± t_α σ_leaf (Lei et al., Distribution-Free Predictive Inference for
-    Regression, 2018): t_α is the ⌈(n + 1)(1 − α)⌉-th smallest of |y − f| / σ of n rows that were held out.
+    """Intervals f ± t_α σ_leaf, calibrated as split conformal ones (Lei et al., Distribution-Free Predictive
+    Inference for Regression, 2018): t_α is the ⌈(n + 1)(1 − α)⌉-th smallest of |y − f| / σ of n rows that
+    were held out. They have no finite-sample guarantee: the leaf that predicts was fitted with these rows.
 
     spread    float64 (n_leaves,), σ: the size of a residual in each leaf, > 0
     alpha     float64 (m,), descending: shares of rows outside
