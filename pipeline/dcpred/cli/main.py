@@ -77,11 +77,13 @@ class Commands(click.Group):
             add_completion_class(Bash)
         return super().main(*args, **more)
 
-    def make_context(self, info_name: str | None, args: list[str], **more: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **more: Any
+    ) -> click.Context:
         with in_our_words(self):
             for arg in args:
                 _check_text(arg)
-            return super().make_context(info_name, args, **more)
+            return super().make_context(info_name, args, parent, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         with in_our_words(self):
