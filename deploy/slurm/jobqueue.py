@@ -12,9 +12,12 @@ Certificates first, in a folder that the nodes share; jobs inherit the variables
 import subprocess
 import sys
 
+import dask
 from dask_jobqueue import SLURMCluster
 
 if __name__ == "__main__":
+    # The driver counts the workers that die with a block.
+    dask.config.set({"distributed.scheduler.allowed-failures": 0})
     with SLURMCluster(
         cores=1,
         processes=1,

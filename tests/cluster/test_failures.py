@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 import zarr
 from click.testing import CliRunner
-from distributed import Future
+from distributed import Future, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from dcpred.cli import main
@@ -329,6 +330,21 @@ def test_a_block_that_kills_its_workers_is_given_up_and_the_others_are_done(
     assert len(list((tmp_path / "marks").iterdir())) <= task_window.SUSPECT_DEATHS + task_window.LONE_DEATHS
 
 
+def test_a_deadly_block_costs_a_known_number_of_workers_of_any_scheduler(
+    tmp_path: Path, model: Path, data: Path, importable: None
+) -> None:
+    """One that we did not start gives a task to two workers before it reports that they died."""
+    folder = tmp_path / "marks"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        connect(scheduler=cluster.scheduler_address) as workers,
+        pytest.raises(IncompleteError, match="5 workers died with it"),
+    ):
+        run(model, data, tmp_path / "out", lambda: _same(Deadly(workers, folder, 99)))
+    assert len(list(folder.iterdir())) == 2 + task_window.LONE_DEATHS
+
+
 def test_a_block_that_kills_its_workers_is_left_undone_unless_it_may_be_given_up(
     tmp_path: Path, model: Path, data: Path
 ) -> None:
@@ -391,7 +407,7 @@ class LostResult(Future):
     """A finished task whose result went with its worker."""
 
     def result(self, timeout: float | None = None) -> Any:
-        raise KilledWorker(self.key, None, 1)
+        raise KilledWorker(self.key, None, 0)
 
 
 def test_a_result_that_died_with_its_worker_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

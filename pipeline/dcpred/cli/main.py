@@ -17,6 +17,8 @@ from dcpred.cli.verbosity_options import verbosity_options
 from dcpred.execution.interrupts import leave_at_signals
 from dcpred.execution.resource_tracker import end_tracker_at_exit
 from dcpred.version import __version__
+from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.addresses import check_text
 
 
 class Commands(click.Group):
@@ -75,13 +77,25 @@ class Commands(click.Group):
             add_completion_class(Bash)
         return super().main(*args, **more)
 
-    def make_context(self, *args: Any, **more: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **more: Any
+    ) -> click.Context:
         with in_our_words(self):
-            return super().make_context(*args, **more)
+            for arg in args:
+                _check_text(arg)
+            return super().make_context(info_name, args, parent, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         with in_our_words(self):
             return super().invoke(ctx)
+
+
+def _check_text(arg: str) -> None:
+    """Refuse a name that is no text before a command begins: plans and metrics could not hold it."""
+    try:
+        check_text(arg)
+    except DataError as error:
+        raise click.UsageError(str(error)) from None
 
 
 class CommandsOfDask(Commands):

@@ -52,7 +52,10 @@ NOTIFY_SECONDS = 60.0  # time of a command that is told the result
     "--max-drift", metavar="PSI", type=float, help="The same of the stability index of leaves; 0.25 is large."
 )
 @click.option(
-    "--max-shift", metavar="SD", type=float, help="The same of the shift of any feature; 0.8 is large."
+    "--max-shift",
+    metavar="SD",
+    type=float,
+    help="The same of the shift of any feature; 0.8 is large, as is an sd 3 times as large or small.",
 )
 @click.option(
     "--quarantine",

@@ -42,7 +42,7 @@ from dcpred.execution.workers import Pool
 from dcpred.pages.page import render
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.guard import Failure
-from dcpred_tasks.storage.atomic_files import read_arrays, replace_bytes
+from dcpred_tasks.storage.atomic_files import check_new_name, read_arrays, replace_bytes
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.task_bodies.try_system import try_system
 
@@ -187,6 +187,7 @@ def _begun(asked: Asked, folder: Path, points: dict[str, list[Point]]) -> None:
             )
     elif folder.exists() and not all(is_system_file(entry.name) for entry in folder.iterdir()):
         raise PlanConflictError(f"{folder} was to hold a comparison, but it holds other files; name another")
+    check_new_name(folder)
     if not (folder / ROWS).exists():
         rows = draw_rows(asked.train, asked.test, asked.task, asked.rows, asked.test_rows, asked.seed)
         (folder / POINTS).mkdir(parents=True, exist_ok=True)

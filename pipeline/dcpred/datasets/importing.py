@@ -31,6 +31,7 @@ from dcpred_tasks.artifacts.data_schema import schema_to_follow
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema, read_columns
 from dcpred_tasks.storage.addresses import check_writable, is_remote
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
 from dcpred_tasks.storage.place import Folder, Place, open_place
 
 DATASET_VERSION = 1
@@ -230,6 +231,7 @@ def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, .
 def check_place(place: Place) -> None:
     """Raise DataError where something lies at a place already."""
     if isinstance(place, Folder):
+        check_new_name(place.path, PARTIAL)
         taken = os.path.lexists(place.address)
     else:
         names = place.names("")

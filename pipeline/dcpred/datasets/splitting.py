@@ -7,6 +7,7 @@ names, classes, the schema, ids. Each part appears when it is whole, or not at a
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from dcpred.datasets.split_source import SplitSource
 from dcpred.datasets.store_files import new_data_set
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, check_writable
+from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
 from dcpred_tasks.storage.array_attributes import portable
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Place, open_place
 
@@ -167,6 +169,8 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
             )
     for name in names:
         check_writable(name, "data")
+        if not is_remote(name):
+            check_new_name(Path(local_path(name)), PARTIAL)
     return open_place(names[0]), open_place(names[1])
 
 

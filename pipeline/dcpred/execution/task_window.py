@@ -19,6 +19,9 @@ task, which is known by its number:
   that raised, go alone from then on.
 - A death is counted for every task that the worker had. A suspect waits until nothing else is in flight, so
   that innocent neighbours are not blamed with it. A task that is given up is done with a `Failure`.
+- A scheduler that we did not start gives the task of a dead worker to others, `allowed-failures` of its own
+  configuration times, before it reports anything: each of these deaths is counted. A suspect may run on one
+  worker alone, so that no other one dies with it before this process knows.
 - A task in flight that takes many times as long as others gets a second attempt on another worker (a stopped
   process, a hung store). The attempt that ends first counts (`Window._settle`); if a worker dies with one of
   them, the task stays in flight with the other. Task bodies are safe to run twice.
@@ -82,6 +85,7 @@ class Window(Generic[T]):
         self.waiting = deque(range(len(tasks)))
         self.suspects: deque[int] = deque()
         self.lone_suspect: int | None = None  # the suspect that is in flight alone
+        self.lone_worker = ""  # the address of the only worker that may run it
         self.in_flight: dict[Future, Bundle] = {}  # the tasks of each attempt
         self.finished: SimpleQueue[Future] = SimpleQueue()  # filled by a thread of Dask
         self.deaths: Counter[int] = Counter()  # all deaths, by task
@@ -136,7 +140,8 @@ class Window(Generic[T]):
             room -= 1
         if not self.in_flight and self.suspects:
             self.lone_suspect = self.suspects.popleft()
-            self._submit((self.lone_suspect,))
+            self.lone_worker = next(iter(self.client.nthreads()), "")
+            self._submit((self.lone_suspect,), [self.lone_worker] if self.lone_worker else None)
 
     def _bundle(self, threads: int) -> Bundle:
         """The next task that waits, and its neighbours if tasks take little time."""
@@ -171,8 +176,9 @@ class Window(Generic[T]):
         try:
             future = self.finished.get(timeout=TICK_SECONDS)
         except Empty:
+            given_up = self._lost_suspect()
             self._look_after()
-            return []
+            return given_up
         bundle = self.in_flight.pop(future, None)
         if bundle is None:  # the other attempt at the tasks ended first
             return []
@@ -181,7 +187,8 @@ class Window(Generic[T]):
             self.alone.update(bundle)
         if lost:
             tell("worker_lost", "warning", worker=_worker(results[0][1]), tasks=len(bundle))
-            results = [(number, result) for number, result in results if not self._died(number)]
+            n = _deaths(results[0][1])
+            results = [(number, result) for number, result in results if not self._died(number, n)]
         if results:
             self._settle(bundle)
             for number in reversed(bundle[len(results) :]):
@@ -207,7 +214,8 @@ class Window(Generic[T]):
             raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
         lost = finished or isinstance(error, (KilledWorker, CancelledError))
         ended = bundle if lost else bundle[:1]
-        return [(number, Failure(error, self.deaths[number] + lost)) for number in ended], lost
+        n = _deaths(Failure(error)) if lost else 0
+        return [(number, Failure(error, self.deaths[number] + n)) for number in ended], lost
 
     def _settle(self, bundle: Bundle) -> None:
         """Tasks are done: forget other attempts at them.
@@ -232,15 +240,33 @@ class Window(Generic[T]):
         if bundle == (self.lone_suspect,):
             self.lone_suspect = None
 
-    def _died(self, number: int) -> bool:
-        """Count a death, and whether the task gets another chance."""
-        self.deaths[number] += 1
+    def _lost_suspect(self) -> list[tuple[int, T | Failure]]:
+        """Count a death where the worker of the lone suspect is gone: Dask waits for that one to come back.
+        Returns the result of a task that is given up.
+        """
+        number = self.lone_suspect
+        if number is None or not self.lone_worker or self.lone_worker in self.client.nthreads():
+            return []
+        attempts = [future for future, bundle in self.in_flight.items() if bundle == (number,)]
+        if len(attempts) != 1 or attempts[0].done():  # another attempt is under way, or the outcome comes
+            return []
+        del self.in_flight[attempts[0]]
+        self.client.cancel(attempts, force=True)
+        tell("worker_lost", "warning", worker=self.lone_worker, tasks=1)
+        if self._died(number, 1):
+            return []
+        self._settle((number,))
+        return [(number, Failure(KilledWorker(attempts[0].key, None, 0), self.deaths[number]))]
+
+    def _died(self, number: int, n: int) -> bool:
+        """Count n deaths, and whether the task gets another chance."""
+        self.deaths[number] += n
         if any(number in bundle for bundle in self.in_flight.values()):  # the other attempt is under way
             return True
         self.started_at.pop(number)
         if self.lone_suspect == number:
             self.lone_suspect = None
-            self.lone_deaths[number] += 1
+            self.lone_deaths[number] += n
             if self.lone_deaths[number] >= LONE_DEATHS:
                 self.started_at[number] = time.monotonic()
                 return False
@@ -282,6 +308,12 @@ class Window(Generic[T]):
             if others and (not self.waiting or future.key not in where):
                 self.with_second_attempt.add(bundle)
                 self._submit(bundle, others)
+
+
+def _deaths(result: T | Failure) -> int:
+    """Workers that died with an attempt that was lost: Dask gives it to so many before it reports that."""
+    error = result.error if isinstance(result, Failure) else None
+    return int(error.allowed_failures) + 1 if isinstance(error, KilledWorker) else 1
 
 
 def _worker(result: T | Failure) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
 GENERATOR = "dcpred report"  # who made a page, as it says itself
 MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
@@ -124,7 +124,10 @@ class Report:
 
 
 def check_free(file: Path) -> None:
-    """Raise DataError where something stands that is not ours to replace."""
+    """Raise DataError or ResourceError where no page can be written, or something stands that is not ours to
+    replace.
+    """
+    check_new_name(file, PARTIAL)
     if file.is_dir():
         raise DataError(f"a report was to be written to {file}, but that is a folder; name a file in it")
     if not file.absolute().parent.is_dir():

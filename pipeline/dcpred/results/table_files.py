@@ -17,7 +17,14 @@ import zarr
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
-from dcpred_tasks.storage.atomic_files import partial_name, publish_new, resource_errors, sync_directory
+from dcpred_tasks.storage.atomic_files import (
+    PARTIAL,
+    check_new_name,
+    partial_name,
+    publish_new,
+    resource_errors,
+    sync_directory,
+)
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.place import Place, open_place
 from dcpred_tasks.storage.zarr_arrays import consolidate, create_array, create_group
@@ -127,6 +134,8 @@ def check_out(out: str | Path) -> Place | None:
             raise DataError(
                 f"scores were to be exported to {out}, but its folder does not exist; make it first"
             )
+        if not taken:
+            check_new_name(path, PARTIAL)
     if taken:
         raise DataError(
             f"scores were to be exported to {out}, but that exists; remove it or name another place"

@@ -38,7 +38,7 @@ def run_hash(
     return digest_json(identity)
 
 
-def describe_input(run: ScoreRun) -> dict[str, Any]:
+def record_input(run: ScoreRun) -> dict[str, Any]:
     """What a plan records of its input: the identity of the rows of X, and of each one-dimensional array
     beside X that has as many, such as ids.
     """
@@ -55,11 +55,11 @@ def arrays_beside(run: ScoreRun) -> dict[str, zarr.Array[Any]]:
     """One-dimensional arrays in the group that X lies in; none where it lies in no group."""
     try:
         node = zarr_arrays.open_any(run.x.rstrip("/").rpartition("/")[0])
-    except DcpredError:
+        if not isinstance(node, zarr.Group):
+            return {}
+        return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
+    except DcpredError:  # Others than X may be damaged.
         return {}
-    if not isinstance(node, zarr.Group):
-        return {}
-    return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}
 
 
 def same_rows(
@@ -77,7 +77,7 @@ def same_rows(
 
 
 def recorded_identity(recorded: Mapping[str, Any], name: str = "") -> RowsIdentity | None:
-    """What `describe_input` wrote of an array; None where it is not there, or another hand wrote it."""
+    """What `record_input` wrote of an array; None where it is not there, or another hand wrote it."""
     arrays = recorded.get("arrays")
     found = (arrays.get(name) if isinstance(arrays, dict) else None) if name else recorded.get("X")
     names = [field.name for field in fields(RowsIdentity)]

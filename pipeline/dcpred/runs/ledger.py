@@ -20,7 +20,7 @@ from typing import Any
 
 from dcpred.execution.held_places import HeldPlace, check_place_free, hold_place
 from dcpred.execution.store_lease import LOCK
-from dcpred.runs.identity import describe_input, is_same_input, recorded_identity, same_rows
+from dcpred.runs.identity import is_same_input, record_input, recorded_identity, same_rows
 from dcpred.runs.latest import LINK, PARTS, RUNS, SETTINGS, run_meant
 from dcpred.runs.records import KeptRecords, read_records
 from dcpred.runs.shards import FOLDER, Shard, check_no_shards, check_shard_free, hold_shard
@@ -106,7 +106,7 @@ class Ledger:
                 self.kept.forget()
 
     def _plan(self, accepted: Iterable[str] = ()) -> bytes:
-        more: dict[str, Any] = {"input": describe_input(self.run)}
+        more: dict[str, Any] = {"input": record_input(self.run)}
         if accepted := sorted(accepted):
             more["accepted"] = accepted
         return encoded({"format": FORMAT, "version": VERSION, **self.run.told(), **more})
@@ -117,7 +117,7 @@ class Ledger:
         accepted  the hash of the run that the input as it is now would make, where it was found to hold the
                   same rows
         """
-        before = set()
+        before: frozenset[str] = frozenset()
         with suppress(PlanConflictError):
             before = self.accepted()
         self.place.write(PLAN, self._plan({*before, *([accepted] if accepted else [])}))

@@ -10,7 +10,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.storage.addresses import absolute, is_remote
-from dcpred_tasks.storage.atomic_files import partial_name, resource_errors
+from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
 from dcpred_tasks.storage.place import Folder, Place
 from dcpred_tasks.storage.retry import Retrying
 
@@ -32,11 +32,12 @@ def check_place(place: Place, needed: int) -> None:
 
 
 def _check_folder(output: Path, needed: int) -> None:
+    check_new_name(output)
     folder = output.absolute()
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
-        raise DataError(f"scores were to be written to {output}, but {folder} is a file; name another place")
+        raise DataError(f"Cannot write to {output}: {folder} is a file. Choose another path.")
     probe = partial_name(folder / "probe")
     with resource_errors(folder):
         try:

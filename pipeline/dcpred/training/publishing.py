@@ -14,7 +14,14 @@ from pathlib import Path
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, STORE_GROUP, check_free_for_model, open_artifact
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote
-from dcpred_tasks.storage.atomic_files import decoded, encoded, new_directory, resource_errors
+from dcpred_tasks.storage.atomic_files import (
+    PARTIAL,
+    check_new_name,
+    decoded,
+    encoded,
+    new_directory,
+    resource_errors,
+)
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.place import Place, open_place, read_document
 from dcpred_tasks.storage.probe import nonce_written
@@ -48,7 +55,9 @@ def trained_beside(model: str | Path, scratch: Path | None) -> Iterator[Path]:
             f"a model was to be written to {target.address}, but one is there that was not trained in"
             f" {scratch}; remove it or name another place"
         )
-    if is_remote(target.address) and target.read(MODEL_FILE) is None:
+    if not is_remote(target.address):
+        check_new_name(Path(target.address), PARTIAL)
+    elif target.read(MODEL_FILE) is None:
         check_free_for_model(target)
         with nonce_written(target.address):
             """A right that is missing is told now, and not after training."""

@@ -37,6 +37,7 @@ from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
@@ -86,6 +87,7 @@ def train(
         drop_leftovers(scratch, (run, *earlier))
         _tell_trained(done)
         return done
+    check_new_name(model, PARTIAL)
     check_scratch(scratch, (run, *earlier), model)
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)

@@ -56,7 +56,13 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.atomic_files import read_own_json, resource_errors, write_json
+from dcpred_tasks.storage.atomic_files import (
+    PARTIAL,
+    check_new_name,
+    read_own_json,
+    resource_errors,
+    write_json,
+)
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.machine_settings import DISTANCE
@@ -258,6 +264,7 @@ def _choice(
         found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
         return found, None, scaling
     _check_no_other(model)
+    check_new_name(model, f".tuned.json{PARTIAL}")
     _check_own(scratch)
     check_free(scratch)
     if budget is not None and budget.ns < float("inf"):

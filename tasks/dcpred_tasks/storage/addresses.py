@@ -91,6 +91,7 @@ def local_path(address: str | Path) -> str:
     DataError for a URL that lost a slash.
     """
     text = str(address)
+    check_text(text)
     if LOST_SLASH.match(text):
         raise DataError(
             f"{text} was given, but an address of a store has two slashes after the colon, of which a"
@@ -107,10 +108,28 @@ def local_path(address: str | Path) -> str:
     return path
 
 
+def check_text(name: str) -> None:
+    """Raise DataError for a name that is no text of this locale: plans and models, which are UTF-8, could not
+    hold it.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = name.encode("ascii", "backslashreplace").decode()
+        raise DataError(
+            f"Cannot use the name {shown}: it is not text in the encoding of this locale. Rename it, or set"
+            " PYTHONUTF8=1 where names are UTF-8."
+        ) from None
+
+
 def absolute(address: str | Path) -> str:
     """The address as any process would find it. Raises DataError."""
     path = local_path(address)
-    return str(parse(path)) if "://" in path else os.path.realpath(path)
+    if "://" in path:
+        return str(parse(path))
+    path = os.path.realpath(path)
+    check_text(path)
+    return path
 
 
 def check_writable(address: str | Path, what: str) -> None:

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,7 +17,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import PlanConflictError, ResourceError
+from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError
 from dcpred_tasks.storage.plain_files import read_plain
 
 # What a file system without hard links answers when one is asked for.
@@ -30,6 +30,9 @@ RESOURCE_ERRNOS = {
 }
 # What readers of .npz files raise where bytes were changed or are not there.
 DAMAGE = (BadZipFile, ValueError, TypeError, EOFError, NotImplementedError, RuntimeError, struct.error)
+
+
+PARTIAL = ".partial-000000000000"  # what `partial_name` adds to a name, by its length
 
 
 def partial_name(path: Path) -> Path:
@@ -332,6 +335,38 @@ def is_whole(path: ArraysPath) -> bool:
             return file.testzip() is None  # the first member with another checksum
     except (*DAMAGE, OSError):
         return False
+
+
+def check_new_name(path: Path, longest: str = "") -> None:
+    """Raise DataError or ResourceError where no file or directory of this name, nor one beside it, can be
+    made, though the work that it is for would come first. Nothing is left there.
+
+    longest  the longest ending that a name beside it has
+    """
+    path = path.absolute()
+    above = [path, *path.parents]
+    standing = next(place for place in above if os.path.lexists(place))
+    if standing.is_symlink() and not standing.exists():
+        raise DataError(
+            f"Cannot write to {path}: {standing} is a link to {os.readlink(standing)}, which does not exist."
+            " Remove the link or choose another path."
+        )
+    if standing == path:
+        if path.is_dir():
+            return
+        standing = path.parent  # A file is replaced by one beside it.
+    if not standing.is_dir():
+        raise DataError(f"Cannot write to {path}: {standing} is a file. Choose another path.")
+    names = [os.fsencode(place.name) for place in above[1 : above.index(standing)]]
+    length = max(map(len, [os.fsencode(f"{path.name}{longest}"), *names]))
+    probe = standing / partial_name(Path("probe")).name.ljust(length, "x")
+    with resource_errors(path):
+        try:
+            probe.touch()
+        finally:
+            probe.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(f"{path}{longest}")
 
 
 @contextmanager
