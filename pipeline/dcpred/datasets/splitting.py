@@ -92,8 +92,8 @@ def split_data(
         raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
     every = dict(zarr_arrays.arrays_of(group))
     arrays = {name: array for name, array in every.items() if array.shape[:1] == (n_rows,)}
-    for name, array in arrays.items():
-        check = stored_chunks.check_labels if name == y else stored_chunks.check_complete
+    for one, array in arrays.items():
+        check = stored_chunks.check_labels if one == y else stored_chunks.check_complete
         check(zarr_arrays.address_of(array), array)
     source = SplitSource(data, X, arrays)
     name = by_time if by_time is not None else by_group
