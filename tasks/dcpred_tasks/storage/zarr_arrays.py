@@ -471,7 +471,7 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     store = node.store_path.store
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
-    if isinstance(store, zarr.storage.LocalStore):  # whose root may be a relative path
+    if isinstance(store, zarr.storage.LocalStore):  # The root may be a relative path.
         return os.path.abspath(store.root / node.store_path.path)
     return local_path(str(node.store_path))
 
