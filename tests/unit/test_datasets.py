@@ -41,6 +41,7 @@ def bring(path: Path, **options: Any) -> tuple[Imported, Any, Any]:
     X, y = group["X"], group.get("y")
     assert sorted(p.name for p in path.parent.iterdir()) == sorted([path.name, "out.zarr"])
     told = {} if report.schema is None else {"dcpred_schema": report.schema}
+    told |= {} if report.index_base is None else {"dcpred_index_base": report.index_base}
     assert dict(group.attrs) == {"dcpred_dataset": 1, "source": path.name} | told
     if report.schema is not None:
         assert list(read_schema(report.schema, "").features) == X.attrs["feature_names"]
@@ -295,7 +296,7 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path, first: str) -> None:
         ("a,a\n1,2\n", None, ["'a' is there twice"]),
         (",a\n0,2\n", None, ["first one has none", "--id index", "--drop index"]),
         ("a\n1\n", "a", ["no column besides the target"]),
-        ("a,b\n1,2\n3\n", None, ["Expected 2 columns, got 1", "correct the file"]),
+        ("a,b\n1,2\n3\n", None, ["row 1 (counted from 0) has 1 field, but the first line 2", "Correct it"]),
         ("a,b\n", None, ["has none"]),
         ("a,b", None, ["has none"]),
         ("\n\n", None, ["has none"]),
@@ -343,7 +344,7 @@ def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for content in (b"\xff\xfe\x00a\n1\n", b"a,b\n1,\xff\n"):
         path.write_bytes(content)
-        refused(path, "is no text in UTF-8; save it as UTF-8")
+        refused(path, "is no text in UTF-8. Save the file as UTF-8", "iconv -f latin1 -t utf-8")
 
 
 # -- svmlight ------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from dcpred_tasks.schema.schema import (
     MOST_CATEGORIES,
     Asked,
     Schema,
+    TextFormat,
     first_difference,
     numbers_schema,
     read_columns,
@@ -407,14 +408,14 @@ anything = st.recursive(
 def test_any_json_is_read_or_refused(column: dict[str, Any], gaps: object) -> None:
     for value in ({"version": 1, "columns": [column], "gap_texts": gaps}, column, [column]):
         try:
-            columns, _ = read_columns(value, "x")
+            columns, *_ = read_columns(value, "x")
         except DataError:
             continue
         assert all(isinstance(one, Column | Asked) for one in columns)
 
 
 def test_a_schema_by_hand_may_leave_things_to_find() -> None:
-    columns, gaps = read_columns(
+    columns, gaps, text = read_columns(
         {
             "version": 1,
             "columns": [
@@ -428,6 +429,7 @@ def test_a_schema_by_hand_may_leave_things_to_find() -> None:
     )
     assert columns == [Asked("a", "category"), Asked("c", "date"), Asked("d", "category", MEANS)]
     assert gaps == ("?",)
+    assert text == TextFormat()
 
 
 @pytest.mark.parametrize(

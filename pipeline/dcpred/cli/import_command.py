@@ -38,10 +38,20 @@ NAMES = NamesType()
     "--categorical", type=NAMES, metavar="A,B", help="Columns whose values are names: each gets a code."
 )
 @click.option("--drop", type=NAMES, metavar="A,B", help="Columns to leave out.")
+@click.option("--id", type=NAMES, metavar="A,B", help="Columns to keep beside X, as arrays of their names.")
 @click.option(
-    "--id", "ids", type=NAMES, metavar="A,B", help="Columns to keep beside X, as arrays of their names."
+    "--gap", multiple=True, metavar="TEXT", help="Text that stands for a missing value, too; repeatable."
 )
-@click.option("--gap", "gaps", multiple=True, metavar="TEXT", help="Text that stands for a gap, too.")
+@click.option(
+    "--not-missing",
+    multiple=True,
+    metavar="TEXT",
+    help="Text of a CSV that is a value, such as NA; repeatable.",
+)
+@click.option(
+    "--absent", type=NAMES, metavar="A,B", help="Columns of --like or --schema that are missing in every row."
+)
+@click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a target.")
 @click.option(
     "--like",
     metavar="MODEL|DATA",
@@ -54,6 +64,18 @@ NAMES = NamesType()
     help="What columns are, in JSON as --show-schema prints it; columns it does not name are found.",
 )
 @click.option("--show-schema", is_flag=True, help="Print the schema as JSON, and write nothing.")
+@click.option(
+    "--separator", metavar="CHAR", help="What separates fields of a CSV [default: found in the first line]."
+)
+@click.option(
+    "--quotes/--no-quotes",
+    default=None,
+    help="Whether quotation marks enclose fields of a CSV [default: yes, unless that joins rows].",
+)
+@click.option(
+    "--decimal", metavar="CHAR", help="Decimal mark of a CSV, a point or a comma [default: a point]."
+)
+@click.option("--thousands", metavar="CHAR", help="Mark between groups of three digits [default: none].")
 @click.option("--x", "x", metavar="NAME", help="Array of features in .npz, .zarr, .h5, .nc [default: X].")
 @click.option("--y", "y", metavar="NAME", help="Array of targets there [default: y, if there is one].")
 @click.option(
@@ -64,6 +86,12 @@ NAMES = NamesType()
     type=click.IntRange(1),
     metavar="N",
     help="Features of an .svm file that does not use the last ones.",
+)
+@click.option(
+    "--zero-based/--one-based",
+    "zero_based",
+    default=None,
+    help="Whether an .svm file counts features from 0 or 1 [default: from 0 where the index 0 occurs].",
 )
 @click.option(
     "--dense-limit",
@@ -79,7 +107,9 @@ def import_command(
     dest: str | None,
     categorical: list[str] | None,
     drop: list[str] | None,
-    ids: list[str] | None,
+    id: list[str] | None,
+    absent: list[str] | None,
+    zero_based: bool | None,
     show_schema: bool,
     dense_limit: float | None,
     chunk_rows: int | None,
@@ -99,7 +129,9 @@ def import_command(
     options: dict[str, Any] = given | {
         "categorical": categorical or (),
         "drop": drop or (),
-        "ids": ids or (),
+        "id": id or (),
+        "absent": absent or (),
+        "index_base": None if zero_based is None else int(not zero_based),
         "dense_limit": None if dense_limit is None else int(dense_limit * GIB),
     }
     if show_schema:

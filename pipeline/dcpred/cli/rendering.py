@@ -284,11 +284,17 @@ def imported(r: dict[str, Any]) -> str:
                 ),
             ),
             ("target", target),
+            *([("unlabelled", _unlabelled(r["unlabelled"]))] if r["unlabelled"] else []),
+            *([("features", f"counted from {r['index_base']}")] if r["index_base"] is not None else []),
             *_not_finite(r["not_finite"]),
             *(schema_lines(r["schema"]) if r["schema"] else []),
             *followed_lines(r),
         ]
     )
+
+
+def _unlabelled(n: int) -> str:
+    return f"{counted(n, 'row', 'rows')} without a target left out"
 
 
 def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:

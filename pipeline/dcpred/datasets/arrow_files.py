@@ -10,13 +10,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dcpred.datasets.source import Columns, is_text_or_levels
+from dcpred.datasets.source import Columns, is_text_or_levels, leave_out, unknown_type
 from dcpred.datasets.table import check_names, damaged, no_rows
 from dcpred_tasks.errors import DataError
 
 BATCH_VALUES = 2**21  # values read at once: 16 MiB of float64
 PARQUET, FEATHER = (".parquet", ".pq"), (".feather", ".arrow", ".ipc", ".arrows")
 IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
+EXTENSION = b"ARROW:extension:name"  # in the metadata of a field
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"  # in place of a value that is missing
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 IGNORED = ("_", ".")  # beginnings of names of files that writers of folders leave beside their rows
@@ -24,6 +25,23 @@ IGNORED = ("_", ".")  # beginnings of names of files that writers of folders lea
 
 def batch_rows(n_columns: int) -> int:
     return max(BATCH_VALUES // max(n_columns, 1), 1)
+
+
+def _foreign(schema: Any) -> dict[str, str]:
+    """The columns whose type is an extension that Arrow does not know here, with its name: what their values
+    mean is not known.
+    """
+    return {
+        field.name: field.metadata[EXTENSION].decode(errors="replace")
+        for field in schema
+        if EXTENSION in (field.metadata or {}) and not isinstance(field.type, pa.BaseExtensionType)
+    }
+
+
+def _refuse_foreign(source: str, foreign: Mapping[str, str], names: Sequence[str]) -> None:
+    for name in names:
+        if name in foreign:
+            raise unknown_type(name, source, foreign[name])
 
 
 @dataclass(frozen=True)
@@ -41,20 +59,48 @@ class ParquetRows:
     name: str
     types: Mapping[str, Any]
     parts: tuple[_Part, ...]
+    foreign: Mapping[str, str] = field(default_factory=dict)
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        _refuse_foreign(self.name, self.foreign, names)
         for part in self.parts:
             stored = [name for name in names if name not in part.told]
             with pq.ParquetFile(part.path) as file:
-                for batch in file.iter_batches(batch_rows(len(names)), columns=stored, use_threads=False):
-                    held = {name: _as(batch.column(name), self.types[name]) for name in stored}
+                for batch in self._read(part, file, stored, batch_rows(len(names))):
+                    held = {name: self._as(part, batch.column(name), name) for name in stored}
                     for name in part.told.keys() & set(names):
                         held[name] = pa.repeat(part.told[name], len(batch)).cast(self.types[name])
                     yield {name: held[name] for name in names}
 
+    def _read(self, part: _Part, file: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
+        try:
+            yield from file.iter_batches(rows, columns=names, use_threads=False)
+        except pa.ArrowNotImplementedError as error:
+            name = next((one for one in names if not _is_readable(file, one)), names[0])
+            kind = file.schema_arrow.field(name).type
+            raise DataError(
+                f"column {name!r} of {part.path.name} has the type {kind}, which cannot be read ({error});"
+                f" {leave_out(name)}"
+            ) from None
 
-def _as(column: Any, kind: Any) -> Any:
-    return column if column.type == kind else column.cast(kind)
+    def _as(self, part: _Part, column: Any, name: str) -> Any:
+        """A column of one file as the type of all of them."""
+        kind = self.types[name]
+        try:
+            return column if column.type == kind else column.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"column {name!r} of {part.path.name} is {column.type}, and {kind} in other files of"
+                f" {self.name}, which does not hold all its values ({str(error).splitlines()[0]}); convert it"
+            ) from None
+
+
+def _is_readable(file: Any, name: str) -> bool:
+    try:
+        next(file.iter_batches(1, columns=[name], use_threads=False), None)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
@@ -66,7 +112,8 @@ def read_parquet(path: Path, named: Collection[str]) -> ParquetRows:
     n_rows, schema = _schema(path, named)
     if n_rows == 0:
         raise no_rows(path.name)
-    return ParquetRows(path.name, dict(zip(schema.names, schema.types, strict=True)), (_Part(path),))
+    types = dict(zip(schema.names, schema.types, strict=True))
+    return ParquetRows(path.name, types, (_Part(path),), _foreign(schema))
 
 
 def _schema(path: Path, named: Collection[str]) -> tuple[int, Any]:
@@ -115,7 +162,8 @@ def _folder(path: Path, named: Collection[str]) -> ParquetRows:
             " rename one of them"
         )
     parts = tuple(_Part(file, values) for file, values in zip(files, told, strict=True))
-    return ParquetRows(path.name, types, parts)
+    foreign = {name: kind for _, schema in read for name, kind in _foreign(schema).items()}
+    return ParquetRows(path.name, types, parts, foreign)
 
 
 def _is_ignored(relative: Path) -> bool:
@@ -188,8 +236,10 @@ class IpcRows:
     name: str
     types: Mapping[str, Any]
     path: Path
+    foreign: Mapping[str, str] = field(default_factory=dict)
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        _refuse_foreign(self.name, self.foreign, names)
         rows = batch_rows(len(names))
         for batch in _record_batches(self.path):
             for start in range(0, len(batch), rows):
@@ -212,7 +262,7 @@ def read_ipc(path: Path) -> IpcRows:
     if types is None or n_rows == 0:
         raise no_rows(path.name)
     check_names(path.name, types.names)
-    return IpcRows(path.name, dict(zip(types.names, types.types, strict=True)), path)
+    return IpcRows(path.name, dict(zip(types.names, types.types, strict=True)), path, _foreign(types))
 
 
 def _record_batches(path: Path) -> Iterator[Any]:

@@ -4,7 +4,8 @@ Each reader goes through its file twice. The first pass finds what must be known
 created: number of rows, smallest exact dtype, labels; and it refuses what cannot be imported. The second pass
 yields the rows. Neither holds more than a batch of rows.
 
-Text says nothing about types. Numbers are read as float64, and the dtype is then chosen from the values:
+Text says nothing about types. Arrow splits the file into fields, and the fields of a column become float64
+batch by batch, or stay text. The dtype is then chosen from the values:
 
     all whole          the smallest integer of 8 to 64 bits, unsigned where none is negative
     otherwise          float32 if it holds every one of these float64 values, else float64
@@ -12,11 +13,11 @@ Text says nothing about types. Numbers are read as float64, and the dtype is the
 A whole number past 2⁵³ that float64 does not hold is refused, and never rounded in silence.
 """
 
-import csv
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,26 +25,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from dcpred.datasets.source import Columns, is_text
+from dcpred.datasets.csv_format import (
+    POINTED,
+    as_numbers,
+    first_line,
+    first_refused,
+    has_marks,
+    is_row,
+    no_text,
+    plain_numbers,
+    separator_of,
+)
+from dcpred.datasets.source import Columns
 from dcpred.datasets.table import check_names, first_rounded, no_rows, open_bytes, rounded
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.schema.inference import as_option
+from dcpred_tasks.schema.inference import as_option, marks_hint
+from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
 
 # Bytes of text read at once. Arrow reads some 32 times as many ahead: importing takes 100 MiB (2026-11).
 BATCH_BYTES = 2**20
 # A row may be this many times as long as the first line, where BATCH_BYTES are too few.
 HEADER_LENGTHS = 32
-LONGEST_LINE = 2**25  # bytes: a file without lines is not read into memory
-CSV_NO_NUMBER = re.compile(
-    r"CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.S
-)
-# A number, or what stands for a missing one.
-CSV_FIELD = re.compile(r"(?i)[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf)|n/?a|null|")
-CSV_WHOLE = r"^-?\d{1,300}$"  # longer numbers are infinite in float64
+# Ways to read a file, the first of which is twice as fast: whether Arrow makes numbers and text of fields, or
+# leaves them as bytes, which are looked at here; and how many times longer than that a row may be.
+WAYS = ((True, 1), (False, 1), (False, 8), (False, 64))
+CSV_WHOLE = r"^[+-]?\d{1,300}$"  # longer numbers are infinite in float64
 INDEX = "index"  # a first column without a name
-SEPARATORS = (",", ";", "\t")  # the one that makes most fields of the first line, or the first of such
 SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
 GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
+LINE_BREAK = re.compile(rb"\r\n|\r|\n")
+SHOWN = 60  # letters of a value in a message
 
 
 class NotANumberError(DataError):
@@ -52,15 +63,47 @@ class NotANumberError(DataError):
     column = ""
 
 
+class _Pass:
+    """What is noticed while Arrow reads a file from one end to the other.
+
+    ragged  the first row with another number of fields than the first line
+    """
+
+    def __init__(self) -> None:
+        self.has_quotes = False
+        self.ragged: Any = None
+
+    def refuse(self, row: Any) -> str:
+        self.ragged = row
+        return "error"
+
+
+class _Watched:
+    """A file of bytes, in which quotation marks are noticed."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO, noted: _Pass) -> None:
+        self.file, self.noted = file, noted
+
+    def read(self, size: int = -1) -> bytes:
+        block = self.file.read(size)
+        self.noted.has_quotes = self.noted.has_quotes or b'"' in block
+        return block
+
+
 @dataclass(frozen=True)
 class CsvFile:
     """A CSV file whose first line was read: a Source.
 
     offset     byte at which the first row begins
     separator  what stands between fields
+    quotes     whether quotation marks enclose fields; None where they do unless that joins rows
     text       the columns that are read as text; all others are numbers
     verbatim   those among them whose text is taken as it is: nothing in it stands for a gap
     gap_texts  what stands for a gap beside GAP_TEXTS
+    form       how numbers are written, and which of GAP_TEXTS are values
+    follows    whether a schema says of each column what it is
     """
 
     path: Path
@@ -70,6 +113,11 @@ class CsvFile:
     verbatim: frozenset[str] = frozenset()
     gap_texts: tuple[str, ...] = ()
     separator: str = ","
+    quotes: bool | None = None
+    form: TextFormat = PLAIN_TEXT
+    follows: bool = False
+    checked: list[bool] = field(default_factory=list)
+    """Not empty once no quotation marks were found to join rows."""
 
     @property
     def name(self) -> str:
@@ -79,6 +127,11 @@ class CsvFile:
     def types(self) -> Mapping[str, Any]:
         return {name: pa.string() if name in self.text else pa.float64() for name in self.names}
 
+    @cached_property
+    def gaps(self) -> list[str]:
+        """All texts that stand for a missing value."""
+        return [text for text in GAP_TEXTS if text not in self.form.not_missing] + list(self.gap_texts)
+
     def reading_as_text(self, names: Sequence[str]) -> "CsvFile":
         return replace(self, text=self.text | frozenset(names))
 
@@ -86,103 +139,224 @@ class CsvFile:
         """These columns, some rows at a time. Raises NotANumberError where one that is read as numbers holds
         something else.
         """
-        longest = HEADER_LENGTHS * sum(len(name) + 1 for name in self.names)
-        place = {name: str(i) for i, name in enumerate(self.names)}
-        gaps = [*GAP_TEXTS, *self.gap_texts]
-        read = pa_csv.ReadOptions(
-            use_threads=False,  # messages then have row numbers, and memory is a few batches
-            block_size=max(BATCH_BYTES, longest),
-            column_names=list(place.values()),
-        )
-        parse = pa_csv.ParseOptions(delimiter=self.separator)
-        convert = pa_csv.ConvertOptions(
-            column_types={place[name]: self.types[name] for name in names},
-            include_columns=[place[name] for name in names],
-            null_values=[*gaps, *(around.format(gap) for gap in gaps for around in SPACED)],
-            strings_can_be_null=False,
-        )
-        with open_bytes(self.path) as file:
-            file.seek(self.offset)
-            try:
-                with pa_csv.open_csv(file, read, parse, convert) as reader:
-                    for batch in reader:
-                        yield {
-                            name: self._told(name, column, gaps)
-                            for name, column in zip(names, batch.columns, strict=True)
-                        }
-            except pa.ArrowInvalid as error:
-                raise self._refusal(str(error)) from None
+        n_rows, pass_ = 0, _Pass()
+        for columns in self._fields(names, pass_):
+            yield {name: self._read(name, column, n_rows) for name, column in columns.items()}
+            n_rows += len(next(iter(columns.values())))
+        if pass_.has_quotes and not self.checked:
+            if self._n_lines() != n_rows:
+                self._refuse_joined_rows()
+            self.checked.append(True)
 
-    def _told(self, name: str, column: Any, gaps: list[str]) -> Any:
-        """Text without spaces around it, and null where it stands for a gap."""
-        if not is_text(column.type):
+    def _read(self, name: str, column: Any, first_row: int) -> Any:
+        """Fields as float64 or text; null where something stands for a missing value."""
+        if pa.types.is_floating(column.type):
             return column
-        column = pc.utf8_trim_whitespace(column)
+        try:
+            text = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            row = first_row + first_refused(column, lambda part: part.cast(pa.string()))
+            raise no_text(self.name, f"column {name!r} in row {row:,} (counted from 0)") from None
+        if name not in self.text:
+            return self._numbers(name, text, first_row)
+        text = pc.utf8_trim_whitespace(text)
         if name in self.verbatim:
-            return column
-        return pc.if_else(pc.is_in(column, value_set=pa.array(gaps)), pa.scalar(None, pa.string()), column)
+            return text
+        text = self._without_gaps(text)
+        return plain_numbers(text, self.form) if has_marks(self.form) else text
 
-    def _refusal(self, why: str) -> DataError:
-        found = CSV_NO_NUMBER.search(why)
-        if "invalid UTF8" in why:
-            return no_text(self.name)
-        if found is None:
-            return DataError(f"{self.name} was to be read as CSV, but is not: {why}; correct the file")
-        name, row = self.names[int(found[1])], int(found[2]) - 1  # pyarrow counts from 1, without the header
+    def _without_gaps(self, text: Any) -> Any:
+        """The same text, null where it stands for a missing value."""
+        stands = pc.is_in(text, value_set=pa.array(self.gaps, pa.string()))
+        return pc.if_else(stands, pa.scalar(None, pa.string()), text)
+
+    def _numbers(self, name: str, text: Any, first_row: int) -> Any:
+        if not has_marks(self.form):
+            try:
+                return text.cast(pa.float64())
+            except pa.ArrowInvalid:
+                pass  # A missing value or a space is one reason.
+        text = self._without_gaps(pc.utf8_trim_whitespace(text))
+        try:
+            return as_numbers(text, self.form)
+        except pa.ArrowInvalid:
+            at = first_refused(text, partial(as_numbers, form=self.form))
+            raise self._not_a_number(name, text[at].as_py(), first_row + at) from None
+
+    def _not_a_number(self, name: str, value: str, row: int) -> DataError:
+        if "\n" in value or "\r" in value:
+            self._refuse_joined_rows()
+        where = f"{value[:SHOWN]!r} in row {row:,} (counted from 0)"
+        if self.form.decimal == "," and POINTED.fullmatch(value):
+            return DataError(
+                f"column {name!r} of {self.name} holds {where}, but decimals have a comma; pass --decimal ."
+                " where they have a point"
+                + ("" if self.form.thousands else ", or --thousands . where points stand between thousands")
+                + ("" if self.follows else f", or --categorical {as_option(name)} where the values are names")
+            )
         error = NotANumberError(
-            f"column {name!r} of {self.name} must hold numbers, but it holds {found[3]!r} in row {row:,}"
-            " (counted from 0); correct it, or leave it out with"
-            f" --drop {as_option(name)}"
+            f"column {name!r} of {self.name} must hold numbers, but it holds {where}; correct it,"
+            f" {marks_hint(value)}or pass --gap {shlex.quote(value[:SHOWN])} where this stands for a missing"
+            " value"
         )
         error.column = name
         return error
+
+    # -- Fields ----------------------------------------------------------------------------------------------
+
+    def _fields(self, names: Sequence[str], pass_: "_Pass", *, raw: bool = False) -> Iterator[Columns]:
+        """Fields, some rows at a time, by the first of WAYS that reads them: Arrow says of a failure what it
+        is in words only.
+
+        raw  whether all fields stay bytes, and rows with another number of fields are left out
+        """
+        done = 0
+        for typed, times in WAYS[raw:]:
+            seen = 0
+            try:
+                for batch in self._parsed(names, pass_, times, typed=typed, skip=raw):
+                    start, seen = max(done - seen, 0), seen + len(batch)
+                    if start < len(batch):
+                        done = seen
+                        yield dict(zip(names, batch.slice(start).columns, strict=True))
+            except pa.ArrowInvalid:
+                if pass_.ragged is not None:
+                    raise self._ragged(pass_) from None
+            else:
+                return
+        raise DataError(
+            f"Cannot read {self.name}: row {done:,} (counted from 0) or one soon after it is longer than"
+            f" {self._block(WAYS[-1][1]) / 2**20:,.0f} MiB. Correct it, or pass --no-quotes where quotation"
+            " marks are text"
+        )
+
+    def _parsed(
+        self, names: Sequence[str], pass_: "_Pass", times: int, *, typed: bool, skip: bool
+    ) -> Iterator[Any]:
+        types = self.types if typed and not has_marks(self.form) else {}
+        place = {name: str(i) for i, name in enumerate(self.names)}
+        read = pa_csv.ReadOptions(
+            use_threads=False,  # Rows that are refused then have numbers, and memory is a few batches.
+            block_size=self._block(times),
+            column_names=list(place.values()),
+        )
+        parse = pa_csv.ParseOptions(
+            delimiter=self.separator,
+            quote_char=False if self.quotes is False else '"',
+            newlines_in_values=self.quotes is not False,
+            invalid_row_handler=lambda row: "skip" if skip else pass_.refuse(row),
+        )
+        convert = pa_csv.ConvertOptions(
+            column_types={place[name]: types.get(name, pa.binary()) for name in names},
+            include_columns=[place[name] for name in names],
+            null_values=[*self.gaps, *(around.format(gap) for gap in self.gaps for around in SPACED)],
+            strings_can_be_null=self.verbatim.isdisjoint(names),
+        )
+        with open_bytes(self.path) as file:
+            file.seek(self.offset)
+            with pa_csv.open_csv(_Watched(file, pass_), read, parse, convert) as reader:
+                yield from reader
+
+    def _block(self, times: int) -> int:
+        longest = HEADER_LENGTHS * sum(len(name) + 1 for name in self.names)
+        return max(BATCH_BYTES, longest) * times
+
+    def _ragged(self, pass_: "_Pass") -> DataError:
+        row = pass_.ragged
+        if pass_.has_quotes:
+            self._refuse_joined_rows()
+        quotes = " or pass --no-quotes where quotation marks are text" if '"' in row.text else ""
+        return DataError(
+            f"Cannot read {self.name}: row {row.number - 1:,} (counted from 0) has"
+            f" {row.actual_columns:,} field{'s' if row.actual_columns != 1 else ''}, but the first line"
+            f" {row.expected_columns:,}:"
+            f" {row.text[:SHOWN]!r}. Correct it,{quotes} or quote fields that hold {self.separator!r}"
+        )
+
+    def _n_lines(self) -> int:
+        """Lines after the first; the last one may have no end."""
+        n_lines, last = 0, b"\n"
+        with open_bytes(self.path) as file:
+            file.seek(self.offset)
+            while block := file.read(BATCH_BYTES):
+                n_lines += block.count(b"\n")
+                if b"\r" in block:
+                    n_lines += block.count(b"\r") - block.count(b"\r\n")
+                n_lines -= last == b"\r" and block.startswith(b"\n")
+                last = block[-1:]
+        return n_lines + (last not in (b"\n", b"\r"))
+
+    def _refuse_joined_rows(self) -> None:
+        """Raise DataError where a quotation mark that was meant as text joins rows: what it encloses has as
+        many separators as whole rows have.
+        """
+        if self.quotes is not None or self.checked:
+            return
+        first, separator, n = 0, self.separator.encode(), len(self.names) - 1
+        for columns in self._fields(self.names, _Pass(), raw=True) if n else ():
+            for name, column in columns.items():
+                breaks = pc.match_substring_regex(column, "[\r\n]").fill_null(False)
+                for row in pc.indices_nonzero(breaks).to_pylist():
+                    value = column[row].as_py()
+                    lines = [line.count(separator) for line in LINE_BREAK.split(value)]
+                    whole = sum(line == n for line in lines[1:])
+                    if sum(lines) == n * (len(lines) - 1) or whole >= max(1, len(lines) // 2):
+                        raise DataError(
+                            f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
+                            f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line breaks and"
+                            " what looks like whole rows. Pass --no-quotes where quotation marks are text, or"
+                            " --quotes where they enclose fields"
+                        )
+            first += len(column)
+
+    # -- What columns hold -----------------------------------------------------------------------------------
 
     def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
         """The file, with those of these columns read as text that hold something else than numbers in its
         first batch, or in the `whole` of it.
         """
         left, found = [name for name in names if name not in self.text], set[str]()
-        for columns in replace(self, text=frozenset(self.names)).batches(left):
-            found |= {name for name in left if name not in found and not _all_numbers(columns[name])}
+        everything = frozenset(self.names)
+        for columns in replace(self, text=everything, verbatim=everything).batches(left):
+            found |= {name for name in left if name not in found and not self._all_numbers(columns[name])}
             if not whole:
                 break
         return self.reading_as_text(sorted(found))
 
+    def _all_numbers(self, text: Any) -> bool:
+        try:
+            as_numbers(self._without_gaps(text), self.form)
+        except pa.ArrowInvalid:
+            return False
+        return True
 
-def _all_numbers(column: Any) -> bool:
-    try:
-        column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def no_text(name: str) -> DataError:
-    return DataError(f"{name} was to be read as CSV, but is no text in UTF-8; save it as UTF-8")
-
-
-def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    while line := file.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-            raise DataError(
-                f"{name} was to be read as CSV, but a line has more than {LONGEST_LINE / 2**20:,.0f} MiB;"
-                " name a file of lines"
-            )
-        yield line
+    def first_text(self, name: str, row: int) -> str:
+        """What a column holds in a row, as it is written."""
+        only = frozenset([name])
+        for columns in replace(self, text=only, verbatim=only).batches([name]):
+            if row < len(columns[name]):
+                return str(columns[name][row].as_py())
+            row -= len(columns[name])
+        return ""
 
 
-def csv_file(path: Path, named: Collection[str] | None = ()) -> CsvFile:
+def csv_file(
+    path: Path,
+    named: Collection[str] | None = (),
+    *,
+    separator: str | None = None,
+    quotes: bool | None = None,
+    form: TextFormat = PLAIN_TEXT,
+) -> CsvFile:
     """Read the first line of a CSV file: names, or numbers, and then the columns are called 0, 1, …
 
     named  the columns that options name; None where a schema is followed. pandas writes its index first,
            without a name: it is called `index`, and what becomes of it has to be said.
     """
-    found = {separator: _first_line(path, separator) for separator in SEPARATORS}
-    separator = max(found, key=lambda one: len(found[one][0]))
-    fields, offset, has_rows = found[separator]
-    names = [name.strip() for name in fields]
-    if all(map(CSV_FIELD.fullmatch, names)) and re.search(r"\d", "".join(names)):
-        names, offset, has_rows = [str(i) for i in range(len(fields))], 0, True
+    separator, line = first_line(path, form, separator_of(separator), named or (), quotes=quotes is not False)
+    names, offset, has_rows = [name.strip() for name in line.fields], line.end, line.more
+    if is_row(names, form):
+        names, offset, has_rows = [str(i) for i in range(len(names))], line.start, True
     if not has_rows:
         raise no_rows(path.name)
     if len(names) > 1 and not names[0] and INDEX not in names:
@@ -193,19 +367,15 @@ def csv_file(path: Path, named: Collection[str] | None = ()) -> CsvFile:
             )
         names[0] = INDEX
     check_names(path.name, names)
-    return CsvFile(path, tuple(names), offset, separator=separator)
-
-
-def _first_line(path: Path, separator: str) -> tuple[list[str], int, bool]:
-    """The fields of the first line that is not empty, the byte after it, and whether rows follow."""
-    with open_bytes(path) as file:
-        lines = _lines(file, path.name)
-        texts = (line.decode("utf-8-sig") for line in lines)
-        try:
-            fields = next((row for row in csv.reader(texts, delimiter=separator) if row), [])
-        except UnicodeDecodeError:
-            raise no_text(path.name) from None
-        return fields, file.tell(), any(line.strip() for line in lines)
+    return CsvFile(
+        path,
+        tuple(names),
+        offset,
+        separator=separator,
+        quotes=quotes,
+        form=form,
+        follows=named is None,
+    )
 
 
 def refuse_rounded(file: CsvFile, names: Sequence[str]) -> None:
@@ -219,6 +389,8 @@ def refuse_rounded(file: CsvFile, names: Sequence[str]) -> None:
     for columns in file.reading_as_text(names).batches(names) if names else ():
         for name, column in columns.items():
             text = column.drop_null()
+            if not has_marks(file.form):
+                text = plain_numbers(text, file.form)
             if not pc.all(pc.match_substring_regex(text, CSV_WHOLE), min_count=0).as_py():
                 floats.add(name)
             elif name not in found and (value := first_rounded(map(int, text.to_pylist()))) is not None:

@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.datasets.source import Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
+from dcpred.datasets.source import (
+    SelectedRows,
+    Source,
+    arrow_cells,
+    as_text,
+    is_plain_number,
+    is_text_or_levels,
+)
 from dcpred.datasets.survey_pass import Found, find_columns
 from dcpred.datasets.table import Batch, Table, arrow_values, check_names, check_there, target_values
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, Number, Target
-from dcpred_tasks.schema.inference import Wishes, means_levels
+from dcpred_tasks.schema.inference import Wishes, as_option, means_levels
 from dcpred_tasks.schema.schema import Asked, Schema
 from dcpred_tasks.training.target_means import Fitted, averaged, fit_means, is_seen
 
@@ -27,27 +34,51 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
     names = list(source.types)
     check_names(source.name, names)
     for name, wish in wishes.given.items():
-        check_there(source.name, names, name, _purpose(wish))
-    source, found = find_columns(source, wishes)
-    fitted = _fit_means(source, wishes, found)
+        check_there(source.name, [*names, *wishes.absent], name, _purpose(wish))
+    for name in wishes.absent:
+        if not isinstance(wishes.given.get(name), Column | Asked):
+            raise DataError(
+                f"column {name!r} was declared absent, but neither --like nor --schema states what it is;"
+                " leave out --absent"
+            )
+    rows, found = find_columns(_selected(source, wishes), wishes)
+    fitted = _fit_means(rows, wishes, found)
     columns = tuple(fitted[c.name].column if isinstance(c, Asked) else c for c in found.columns)
-    return _table(source, _schema(source, columns, wishes.gap_texts), found, fitted)
+    return _table(rows, _schema(source, columns, wishes), found, fitted)
 
 
-def table_like(
-    source: Source, schema: Schema, like: str, ids: Sequence[str] = (), target: str | None = None
-) -> Table:
+def _selected(source: Source, wishes: Wishes) -> SelectedRows:
+    """The rows that are imported. Raises DataError for wishes that cannot be followed together."""
+    if wishes.labelled and wishes.target is None:
+        raise DataError(
+            f"rows without a target were to be left out of {source.name}, but no column is the target; name"
+            " one with --target, or leave out --drop-unlabelled"
+        )
+    for name in wishes.absent:
+        if isinstance(wishes.of(name), Target | Id | Dropped):
+            raise DataError(
+                f"column {name!r} was declared absent, but it is no feature; leave out --absent"
+                f" {as_option(name)}"
+            )
+    return SelectedRows(source, wishes.absent, wishes.target, wishes.gap_texts, wishes.labelled)
+
+
+def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> Table:
     """The table of a source encoded as a schema says: columns may come in any order, further ones are left
     out, and what its target and ids are is taken along where it is there.
 
-    like    what the schema is of, for messages
-    ids     columns to keep beside X in place of those of the schema
-    target  the column that becomes y, in place of that of the schema
+    like       what the schema is of, for messages
+    asked_for  ids and a target in place of those of the schema; further texts of gaps, how text writes
+               values, columns that are absent, and whether rows need a target
     Raises DataError where a column that becomes a feature is not there, or holds other values.
     """
     names = list(source.types)
     check_names(source.name, names)
+    ids = [name for name, wish in asked_for.given.items() if isinstance(wish, Id)]
+    target, absent = asked_for.target, asked_for.absent
     features = {column.name for column in schema.sources}
+    for name in absent:
+        check_there(like, list(features), name, "be absent")
     asked = {name: "be kept beside X" for name in ids} | ({target: "become y"} if target else {})
     if target in ids:
         raise DataError(f"column {target!r} was named as id and as target, but it is one thing; name it once")
@@ -58,13 +89,15 @@ def table_like(
                 f"column {name!r} of {source.name} was to {what}, but {like} has it as a feature; name"
                 " another"
             )
-    missing = [name for name in (column.name for column in schema.sources) if name not in set(names)]
+    there = {*names, *absent}
+    missing = [column.name for column in schema.sources if column.name not in there]
     if missing:
         shown = ", ".join(map(repr, missing[:NAMED]))
         more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
         raise DataError(
             f"{source.name} was to be encoded like {like}, but it lacks the"
-            f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, or rename it"
+            f" column{'s' if len(missing) > 1 else ''} {shown}{more}; add what is missing, rename it,"
+            f" or pass --absent {as_option(missing[0])} where it is missing in every row"
         )
     kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
     taken = features | {column.name for column in kept}
@@ -72,13 +105,13 @@ def table_like(
     own = (*schema.sources, *goal, *kept)
     ignored = [name for name in names if name not in {column.name for column in own}]
     given: dict[str, Column | Asked] = {column.name: column for column in own}
-    wishes = Wishes(
-        goal[0].name if goal else None,
-        given | {name: Dropped(name) for name in ignored},
-        schema.gap_texts,
+    wishes = replace(
+        asked_for,
+        target=goal[0].name if goal else None,
+        given=given | {name: Dropped(name) for name in ignored},
     )
-    read, found = find_columns(source, wishes)
-    table = _table(read, _schema(source, own, schema.gap_texts), found, {})
+    read, found = find_columns(_selected(source, wishes), wishes)
+    table = _table(read, _schema(source, own, wishes), found, {})
     known = {column.name for column in schema.columns}
     return replace(table, ignored=tuple(name for name in ignored if name not in known))
 
@@ -91,16 +124,16 @@ def _purpose(wish: Column | Asked) -> str:
     return "be left out" if isinstance(wish, Dropped) else f"be a {wish.kind}"
 
 
-def _schema(source: Source, columns: Sequence[Column], gap_texts: Sequence[str]) -> Schema:
+def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema:
     try:
-        return Schema(tuple(columns), tuple(gap_texts))
+        return Schema(tuple(columns), wishes.gap_texts, wishes.text)
     except ValueError as error:
         raise DataError(
             f"{source.name} was to be imported, but {error}; rename columns, or leave some out with --drop"
         ) from None
 
 
-def _table(source: Source, schema: Schema, found: Found, fitted: Mapping[str, Fitted]) -> Table:
+def _table(source: SelectedRows, schema: Schema, found: Found, fitted: Mapping[str, Fitted]) -> Table:
     encoder = _Encoder(source, schema, found, fitted)
     return Table(
         n_samples=found.n_rows,
@@ -112,6 +145,7 @@ def _table(source: Source, schema: Schema, found: Found, fitted: Mapping[str, Fi
         batches=encoder.batches,
         schema=schema,
         ids={name: one.dtype for name, one in found.ids.items()},
+        unlabelled=source.left_out,
         unknown=encoder.unknown,
     )
 
@@ -120,7 +154,7 @@ def _table(source: Source, schema: Schema, found: Found, fitted: Mapping[str, Fi
 class _Encoder:
     """The rows of a source, as a schema says. Rows that encoders of means saw are encoded by their folds."""
 
-    source: Source
+    source: SelectedRows
     schema: Schema
     found: Found
     fitted: Mapping[str, Fitted]
@@ -159,7 +193,7 @@ def _target(column: Any, labels: tuple[str, ...] | None) -> NDArray[Any]:
     return target_values(as_text(column) if is_text_or_levels(column.type) else column, labels)
 
 
-def _fit_means(source: Source, wishes: Wishes, found: Found) -> dict[str, Fitted]:
+def _fit_means(source: SelectedRows, wishes: Wishes, found: Found) -> dict[str, Fitted]:
     """Fit the means that were asked for, in a pass over the columns that become such and the target."""
     asked = {c.name: means_levels(found.surveys[c.name]) for c in found.columns if isinstance(c, Asked)}
     if not asked:

@@ -34,6 +34,8 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     """A frame whose columns are named by strings, or numbered. The index of a pandas frame is a column only
     where it is among those that an option names.
     """
+    if isinstance(frame, list | tuple) and frame and all(isinstance(record, Mapping) for record in frame):
+        frame = _of_records(frame)
     if is_a(frame, "polars.LazyFrame"):
         raise DataError(
             "the frame is a polars LazyFrame, which is read only when it is collected; pass frame.collect()"
@@ -41,7 +43,8 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     if not is_frame(frame):
         raise DataError(
             f"data were to be imported from {type(frame).__module__}.{type(frame).__name__}; pass the name"
-            f" of a file, or a frame of {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
+            f" of a file, a list of dicts, or a frame of"
+            f" {', '.join(kind.partition('.')[0] for kind in FRAMES)}"
         )
     if is_a(frame, "pandas.DataFrame") and (index := set(frame.index.names) & set(named)):
         frame = frame.reset_index([name for name in frame.index.names if name in index])
@@ -61,6 +64,15 @@ def read_frame(frame: Any, named: Collection[str] = ()) -> FrameRows:
     return FrameRows(frame, {name: _type(frame, name) for name in names})
 
 
+def _of_records(records: Sequence[Mapping[str, Any]]) -> Any:
+    """A table of records; what one of them lacks is missing."""
+    names = dict.fromkeys(name for record in records for name in record)
+    others = [name for name in names if not isinstance(name, str)]
+    if others:
+        raise DataError(f"the keys of records must be text, but one is {others[0]!r}; rename it")
+    return pa.table({name: _of_values([r.get(name) for r in records], name, None) for name in names})
+
+
 def _type(frame: Any, name: str) -> Any:
     """The Arrow type of all values of a column."""
     if is_a(frame, "pyarrow.Table"):
@@ -69,23 +81,27 @@ def _type(frame: Any, name: str) -> Any:
         return frame.select(name).head(1).to_arrow().schema.field(0).type
     series = frame[name]
     # Only what Python's objects are has to be found out from all of them.
-    return _of_pandas(series if series.dtype == object else series.iloc[:1], name, None).type
+    return _of_values(series if series.dtype == object else series.iloc[:1], name, None).type
 
 
 def _column(frame: Any, name: str, kind: Any, start: int, rows: int) -> Any:
     if is_a(frame, "pandas.DataFrame"):
-        return _of_pandas(frame[name].iloc[start : start + rows], name, kind)
+        return _of_values(frame[name].iloc[start : start + rows], name, kind)
     part = frame.slice(start, rows)
     table = part if is_a(frame, "pyarrow.Table") else part.select(name).to_arrow()
     return table.column(name).combine_chunks()
 
 
-def _of_pandas(series: Any, name: str, kind: Any) -> Any:
+def _of_values(values: Any, name: str, kind: Any) -> Any:
+    """A series of pandas, or a list, as an Arrow array."""
     try:
-        found = pa.array(series, type=kind, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        found = pa.array(values, type=kind, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise DataError(
             f"column {name!r} of {NAME} holds values of several kinds, or such as no table has"
             f" ({str(error).splitlines()[0]}); make them numbers, text, dates or booleans"
         ) from None
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    if isinstance(kind, pa.BaseExtensionType) and found.type != kind:
+        return pa.ExtensionArray.from_storage(kind, found)
+    return found

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dcpred.datasets.source import as_text, is_plain_number, is_text_or_levels
 from dcpred.datasets.table import arrow_values
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.inference import as_option, can_be_kept
 
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"  # Written as Python does; 64 bits may hold it.
 TEXT_DTYPE = np.dtypes.StringDType()
-TAKEN = ("X", "y")  # names of other arrays
 
 
 class IdColumn:
@@ -72,7 +72,7 @@ def _written(column: Any, name: str, source: str) -> list[str]:
         return ["" if text is None else f"{_iso(text)}Z" for text in as_text(column).to_pylist()]
     try:
         text = as_text(column).to_pylist()
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise DataError(
             f"column {name!r} of {source} was to be kept as ids, but values of type {kind} cannot be written"
             " as text; convert it, or leave it out"
@@ -89,11 +89,10 @@ def _iso(instant: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    wrong = "/" in name or name.startswith(("__", ".")) or name in (*TAKEN, "zarr.json")
-    if wrong:
+    if not can_be_kept(name):
         raise DataError(
             f"column {name!r} was to be kept beside X under its name, but no array of a data set can be"
-            " called so; rename it"
+            f" called so; rename it, or leave it out with --drop {as_option(name)}"
         )
 
 

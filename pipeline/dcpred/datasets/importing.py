@@ -8,6 +8,7 @@ other formats keep theirs. Memory is bounded by a chunk and a batch, whatever th
     group attributes   dcpred_dataset: 1, the version of this layout; source: the name of the file
                        dcpred_schema: what the columns were, and how they became features
                        dcpred_ids: the names of arrays that are kept beside X
+                       dcpred_index_base: 0 or 1, the first index of an svmlight file
     X attributes       feature_names, where there are columns
     y attributes       labels, where the target is made of strings: sorted, and y holds positions in them
     dimension names    sample, feature: xarray.open_zarr opens the group
@@ -17,19 +18,33 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dcpred.datasets.containers import ZarrGroup
 from dcpred.datasets.not_finite import NotFinite
-from dcpred.datasets.opening import Reading, container_table, frame_table, open_table, reading_errors
+from dcpred.datasets.opening import (
+    Reading,
+    container_table,
+    frame_table,
+    is_svmlight,
+    open_table,
+    reading_errors,
+)
 from dcpred.datasets.store_files import CLAIM, GROUP_FILE, local_source, new_data_set, temporary_folder
 from dcpred.datasets.table import Table
 from dcpred.datasets.writing import default_chunk_rows, write_table
-from dcpred_tasks.artifacts.data_schema import schema_to_follow
+from dcpred_tasks.artifacts.data_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema, read_columns
+from dcpred_tasks.schema.schema import (
+    ATTRIBUTE,
+    IDS_ATTRIBUTE,
+    INDEX_BASE,
+    Schema,
+    TextFormat,
+    read_columns,
+)
 from dcpred_tasks.storage.addresses import check_writable, is_remote
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
 from dcpred_tasks.storage.place import Folder, Place, open_place
@@ -63,6 +78,13 @@ class Imported:
     """Columns that the schema that was followed does not know."""
     unknown: dict[str, int] | None = None
     """Rows by column whose category is not known by the schema that was followed; None where none was."""
+    unlabelled: int = 0
+    """Rows that were left out because they have no target."""
+    index_base: int | None = None
+    """The index of the first feature of an svmlight file, 0 or 1; None for other sources."""
+
+
+Names = str | int | Sequence[str | int]
 
 
 def import_data(
@@ -71,33 +93,53 @@ def import_data(
     *,
     x: str | None = None,
     y: str | None = None,
-    target: str | None = None,
-    categorical: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    ids: Sequence[str] = (),
-    gaps: Sequence[str] = (),
+    target: str | int | None = None,
+    categorical: Names = (),
+    drop: Names = (),
+    id: Names = (),
+    gap: Names = (),
+    absent: Names = (),
+    drop_unlabelled: bool = False,
+    not_missing: Names = (),
     schema: str | Path | dict[str, Any] | None = None,
     like: str | Path | None = None,
+    separator: str | None = None,
+    quotes: bool | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
     chunk_rows: int | None = None,
     features: int | None = None,
+    index_base: int | None = None,
     dense_limit: int | None = None,
     progress: Callable[[int, int | None], None] | None = None,
+    ids: Names = (),
+    gaps: Names = (),
 ) -> Imported:
     """Write `source` to the new Zarr group `dest`, which appears when it is complete, or not at all.
 
-    source       a file, a directory of Parquet files or Zarr, or a frame of pandas, polars or pyarrow
+    source       a file, a directory of Parquet files or Zarr, a frame of pandas, polars or pyarrow, or a list
+                 of records, each a dict
     x, y         names of arrays in a file or group of arrays: X and y unless given, and y need not be there
                  unless given
     target       name of the column that becomes y; without it there is no y
     categorical  columns whose values are names, each of which gets a code
-    drop, ids    columns that are left out, and that are kept beside X under their names
-    gaps         texts that stand for a gap, in a .csv file beside what always does
+    drop, id     columns that are left out, and that are kept beside X under their names
+    gap          texts that stand for a missing value, in a .csv file beside what always does
+    absent       columns of `like` or `schema` that are missing in every row
+    drop_unlabelled  whether rows without a target are left out
+    not_missing  texts of a .csv file that are values, although they usually stand for a missing one, as NA
     schema       a file of a schema, or what it holds: it says of columns what they are, whole or in part
     like         a model or data set whose encoding is followed: no category is added, no mean fitted anew
+    separator    what separates the fields of a .csv file; found unless given
+    quotes       whether quotation marks enclose fields of a .csv file; unless given they do, and a mark that
+                 joins rows is refused
+    decimal, thousands  marks of numbers in a .csv file: "." or ",", and one between groups of three digits
     chunk_rows   rows of a chunk: about 8 MiB of X unless given, and never more than there are
     features     of an svmlight file, where its rows do not use the last ones of the data it belongs to
+    index_base   the index of the first feature of an svmlight file, 0 or 1; 0 where it occurs unless given
     dense_limit  bytes that a sparse source may take when it is written dense: 1 GiB unless given
     progress     called with (rows written, rows in all)
+    ids, gaps    earlier names of `id` and `gap`
 
     The label of each line of an svmlight file becomes y. NaN and infinity are taken as they are, and counted.
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
@@ -111,19 +153,44 @@ def import_data(
             f"chunk_rows must be 1 or more, but is {chunk_rows}; leave it out for about 8 MiB a chunk"
         )
     check_place(place)
-    reading = make_reading(x, y, target, categorical, drop, ids, gaps, schema, like, features, dense_limit)
+    reading = make_reading(
+        source,
+        x=x,
+        y=y,
+        target=target,
+        categorical=categorical,
+        drop=drop,
+        absent=absent,
+        drop_unlabelled=drop_unlabelled,
+        not_missing=not_missing,
+        schema=schema,
+        like=like,
+        separator=separator,
+        quotes=quotes,
+        decimal=decimal,
+        thousands=thousands,
+        features=features,
+        index_base=index_base,
+        dense_limit=dense_limit,
+        id=(*_names(id), *_names(ids)),
+        gap=(*_names(gap), *_names(gaps)),
+    )
     with temporary_folder(place) as scratch, opened(source, reading, scratch) as (table, name):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
         told = {"dcpred_dataset": DATASET_VERSION, "source": name, **_told(table)}
         with new_data_set(place, told) as group:
             not_finite = write_table(table, group, name, rows, progress)
             check_place(place)
+    return replace(_imported(table, dest, rows, not_finite), unknown=None if like is None else table.unknown)
+
+
+def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -> Imported:
     return Imported(
         path=dest,
         n_samples=table.n_samples,
         n_features=table.n_features,
         dtype=str(table.dtype),
-        chunk_rows=rows,
+        chunk_rows=chunk_rows,
         target=None if table.target_dtype is None else "y",
         target_dtype=None if table.target_dtype is None else str(table.target_dtype),
         n_classes=None if table.labels is None else len(table.labels),
@@ -131,7 +198,8 @@ def import_data(
         schema=None if table.schema is None else table.schema.document(),
         ids=tuple(table.ids),
         ignored=table.ignored,
-        unknown=None if like is None else table.unknown,
+        unlabelled=table.unlabelled[0],
+        index_base=table.index_base,
     )
 
 
@@ -139,9 +207,7 @@ def find_schema(source: Any, **options: Any) -> Schema:
     """The schema that `import_data` would find, by the same options; nothing is written. Raises
     DataError.
     """
-    given = {"x": None, "y": None, "target": None, "categorical": (), "drop": (), "ids": (), "gaps": ()}
-    given |= {"schema": None, "like": None, "features": None, "dense_limit": None}
-    reading = make_reading(**{**given, **options})
+    reading = make_reading(source, **options)
     with temporary_folder(None) as scratch, opened(source, reading, scratch) as (table, name):
         if table.schema is None:
             raise DataError(
@@ -153,7 +219,8 @@ def find_schema(source: Any, **options: Any) -> Schema:
 def _told(table: Table) -> dict[str, Any]:
     """What the attributes of the group say of columns."""
     schema = {} if table.schema is None else {ATTRIBUTE: table.schema.document()}
-    return schema | ({IDS_ATTRIBUTE: list(table.ids)} if table.ids else {})
+    counted = {} if table.index_base is None else {INDEX_BASE: table.index_base}
+    return schema | ({IDS_ATTRIBUTE: list(table.ids)} if table.ids else {}) | counted
 
 
 @contextmanager
@@ -170,43 +237,102 @@ def opened(source: Any, reading: Reading, scratch: Path) -> Iterator[tuple[Table
 
 
 def make_reading(
-    x: str | None,
-    y: str | None,
-    target: str | None,
-    categorical: Sequence[str],
-    drop: Sequence[str],
-    ids: Sequence[str],
-    gaps: Sequence[str],
-    schema: str | Path | dict[str, Any] | None,
-    like: str | Path | None,
-    features: int | None,
-    dense_limit: int | None,
+    source: Any,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    target: str | int | None = None,
+    categorical: Names = (),
+    drop: Names = (),
+    id: Names = (),
+    gap: Names = (),
+    absent: Names = (),
+    drop_unlabelled: bool = False,
+    not_missing: Names = (),
+    schema: str | Path | dict[str, Any] | None = None,
+    like: str | Path | None = None,
+    separator: str | None = None,
+    quotes: bool | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    features: int | None = None,
+    index_base: int | None = None,
+    dense_limit: int | None = None,
+    ids: Names = (),
+    gaps: Names = (),
 ) -> Reading:
     """How a source is to be read. Raises DataError where options exclude each other."""
-    beside = {"categorical": categorical, "drop": drop, "schema": schema, "gap": gaps}
+    beside = {"categorical": categorical, "drop": drop, "schema": schema}
     named = [name for name, value in beside.items() if value]
     if like is not None and named:
         raise DataError(
             f"--{named[0]} was given beside --like {like}, whose schema says what every column is; leave one"
             " of them out"
         )
-    columns, texts = _given(schema) if schema is not None else ([], ())
+    columns, texts, form = _given(schema) if schema is not None else ([], (), TextFormat())
+    followed: tuple[Schema | None, str] | None = None
+    known: dict[str, int] = {}
+    if like is not None and is_svmlight(source):
+        followed, known = (None, str(like)), _counted(like, features, index_base)
+    elif like is not None:
+        followed = (schema_to_follow(like), str(like))
+        texts, form = followed[0].gap_texts, followed[0].text
+    try:
+        form = TextFormat(
+            form.decimal if decimal is None else decimal,
+            form.thousands if thousands is None else thousands,
+            (*form.not_missing, *_names(not_missing)),
+        )
+    except ValueError as error:
+        raise SettingsError(f"Cannot read numbers: {error}") from None
     return Reading(
         x,
         y,
-        target,
+        None if target is None else str(target),
         features,
-        tuple(categorical),
-        tuple(drop),
-        tuple(ids),
-        (*texts, *gaps),
+        _names(categorical),
+        _names(drop),
+        (*_names(id), *_names(ids)),
+        tuple(dict.fromkeys((*texts, *_names(gap), *_names(gaps)))),
         {column.name: column for column in columns},
-        None if like is None else (schema_to_follow(like), str(like)),
+        followed,
         dense_limit,
+        form,
+        {"decimal": decimal, "thousands": thousands, "not_missing": ",".join(_names(not_missing))},
+        separator,
+        quotes,
+        _names(absent),
+        drop_unlabelled,
+        index_base,
+        known,
     )
 
 
-def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+def _names(given: Names) -> tuple[str, ...]:
+    """Names of columns, or texts, of which one may stand alone."""
+    return (str(given),) if isinstance(given, str | int) else tuple(map(str, given))
+
+
+def _counted(like: str | Path, features: int | None, index_base: int | None) -> dict[str, int]:
+    """How many features there are, and the number of the first one. Raises DataError where options and the
+    data that are followed disagree.
+    """
+    known = counted_features(like)
+    for name, given, option in (
+        ("n_features", features, "--features"),
+        ("index_base", index_base, ("--zero-based", "--one-based")[index_base or 0]),
+    ):
+        if given is not None and known.setdefault(name, given) != given:
+            raise DataError(f"{option} was given beside --like {like}, which has another; leave it out")
+    if "index_base" not in known:
+        raise DataError(
+            f"Cannot count features like {like}: it does not state whether the first one is 0 or 1. Pass"
+            " --zero-based or --one-based"
+        )
+    return known
+
+
+def _given(schema: str | Path | dict[str, Any]) -> tuple[list[Any], tuple[str, ...], TextFormat]:
     if isinstance(schema, dict):
         return read_columns(schema, "the import")
     path = Path(schema)

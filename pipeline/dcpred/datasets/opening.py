@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ from dcpred.datasets.svmlight import read_svmlight
 from dcpred.datasets.table import Table, damaged
 from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.model.class_codes import class_labels
-from dcpred_tasks.schema.column import Column
-from dcpred_tasks.schema.inference import wishes
-from dcpred_tasks.schema.schema import Asked, Schema
+from dcpred_tasks.schema.column import Column, Id
+from dcpred_tasks.schema.inference import Wishes, wishes
+from dcpred_tasks.schema.schema import PLAIN_TEXT, Asked, Schema, TextFormat
 from dcpred_tasks.storage.atomic_files import RESOURCE_ERRNOS
 
 CSV, SVMLIGHT, ZARR = (".csv", ".tsv"), (".svm", ".libsvm", ".svmlight"), (".zarr",)
@@ -58,9 +58,21 @@ OPTIONS = {
     "y": (".npz", *CONTAINERS),
     "features": SVMLIGHT,
     "dense_limit": (".npz", *SVMLIGHT),
+    "index_base": SVMLIGHT,
+    **dict.fromkeys(("separator", "quotes", "decimal", "thousands", "not_missing"), CSV),
+    "like": (*COLUMNS, *CONTAINERS, *SVMLIGHT),
     **dict.fromkeys(
-        ("target", "like", "schema", "categorical", "drop", "id", "gap"), (*COLUMNS, *CONTAINERS)
+        ("target", "schema", "categorical", "drop", "id", "gap", "absent", "drop_unlabelled"),
+        (*COLUMNS, *CONTAINERS),
     ),
+}
+OF_TARGETS = ("target", "x", "y")
+FLAGS = {
+    ("index_base", 0): "--zero-based",
+    ("index_base", 1): "--one-based",
+    ("quotes", True): "--quotes",
+    ("quotes", False): "--no-quotes",
+    ("drop_unlabelled", True): "--drop-unlabelled",
 }
 
 
@@ -68,8 +80,14 @@ OPTIONS = {
 class Reading:
     """How a source is to be read, as `import_data` is told.
 
-    given      columns of a schema that was made by hand, with its texts of gaps
-    like       the schema to follow, and the address of what has it
+    given            columns of a schema that was made by hand, with its texts of gaps
+    like             the schema to follow, and the address of what has it
+    text             how text writes values, as the options and a schema state it
+    marks            the same as the options alone state it
+    absent           columns that are missing in every row
+    drop_unlabelled  whether rows without a target are left out
+    index_base       number of the first feature of an svmlight file
+    known            what the data set of `like` states of features that are counted
     """
 
     x: str | None = None
@@ -81,13 +99,22 @@ class Reading:
     ids: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     given: Mapping[str, Column | Asked] = field(default_factory=dict)
-    like: tuple[Schema, str] | None = None
+    like: tuple[Schema | None, str] | None = None
     dense_limit: int | None = None
+    text: TextFormat = PLAIN_TEXT
+    marks: Mapping[str, object] = field(default_factory=dict)
+    separator: str | None = None
+    quotes: bool | None = None
+    absent: tuple[str, ...] = ()
+    drop_unlabelled: bool = False
+    index_base: int | None = None
+    known: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that options name, or the schema that is followed."""
-        of_schema = () if self.like is None else (column.name for column in self.like[0].columns)
+        followed = self.like[0] if self.like else None
+        of_schema = () if followed is None else (column.name for column in followed.columns)
         target = () if self.target is None else (self.target,)
         return frozenset([*self.categorical, *self.drop, *self.ids, *self.given, *of_schema, *target])
 
@@ -106,8 +133,23 @@ class Reading:
             "schema": "FILE" if self.given else None,
             "like": self.like[1] if self.like else None,
             "dense_limit": self.dense_limit,
+            "separator": self.separator,
+            "quotes": self.quotes,
+            "absent": ",".join(self.absent),
+            "drop_unlabelled": self.drop_unlabelled or None,
+            "index_base": self.index_base,
+            **self.marks,
         }
         return {name: value for name, value in told.items() if value not in (None, "")}
+
+    @property
+    def wishes(self) -> Wishes:
+        """What was said of columns."""
+        if self.like is None:
+            asked = wishes(self.target, self.categorical, self.drop, self.ids, self.given, self.gaps)
+        else:
+            asked = Wishes(self.target, {name: Id(name) for name in self.ids}, self.gaps)
+        return replace(asked, text=self.text, absent=self.absent, labelled=self.drop_unlabelled)
 
 
 def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
@@ -115,7 +157,12 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
     suffix = check_source(path)
     _check_options(path.name, suffix, reading.named)
     if suffix in SVMLIGHT:
-        return read_svmlight(path, reading.features, reading.dense_limit or DENSE_LIMIT)
+        return read_svmlight(
+            path,
+            reading.known.get("n_features", reading.features),
+            reading.dense_limit or DENSE_LIMIT,
+            reading.known.get("index_base", reading.index_base),
+        )
     if suffix == ".npy":
         return read_npy(path)
     if suffix == ".npz":
@@ -124,7 +171,9 @@ def open_table(path: Path, reading: Reading, scratch: Path) -> Table:
         held = ZarrGroup(path.name, str(path)) if suffix in ZARR else container(path)
         return container_table(held, reading, scratch)
     if suffix in CSV:
-        return _encoded(csv_file(path, None if reading.like else reading.columns), reading)
+        named = None if reading.like else reading.columns
+        separator, quotes, form = reading.separator, reading.quotes, reading.text
+        return _encoded(csv_file(path, named, separator=separator, quotes=quotes, form=form), reading)
     rows = read_parquet(path, reading.columns) if suffix in PARQUET else read_ipc(path)
     return _encoded(rows, reading)
 
@@ -133,18 +182,15 @@ def frame_table(frame: Any, reading: Reading) -> Table:
     """The rows of a frame of pandas, polars or pyarrow. Raises DataError."""
     for name, value in reading.named.items():
         if ".parquet" not in OPTIONS[name]:
-            raise DataError(f"{name} {value} was given with a frame, which has columns; leave it out")
+            raise DataError(f"{_flag(name, value)} was given with a frame, which has columns; leave it out")
     return _encoded(read_frame(frame, reading.columns), reading)
 
 
 def _encoded(source: Source, reading: Reading) -> Table:
-    if reading.like is not None:
-        schema, like = reading.like
-        return table_like(source, schema, like, reading.ids, reading.target)
-    asked = wishes(
-        reading.target, reading.categorical, reading.drop, reading.ids, reading.given, reading.gaps
-    )
-    return encoded_table(source, asked)
+    schema, like = reading.like or (None, "")
+    if schema is not None:
+        return table_like(source, schema, like, reading.wishes)
+    return encoded_table(source, reading.wishes)
 
 
 def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
@@ -156,8 +202,8 @@ def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
     if own:
         name, value = next(iter(own.items()))
         raise DataError(
-            f"--{name} {value} is for columns, but {held.name} holds the matrix {matrix[0]!r}; leave it out,"
-            " and name the arrays with --x and --y"
+            f"{_flag(name, value)} is for columns, but {held.name} holds the matrix {matrix[0]!r}; leave it"
+            " out, and name the arrays with --x and --y"
         )
     x, y = matrix
     with held.opened() as arrays:
@@ -213,16 +259,33 @@ def _of_directory(path: Path) -> str:
 
 
 def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> None:
-    advice = {
-        ".npy": "save X and y together with numpy.savez, and import the .npz file",
-        ".npz": "name its arrays with --x and --y",
-    } | dict.fromkeys(COLUMNS, "name a column with --target")
+    advice = (
+        dict.fromkeys(SUFFIXES, "leave it out")
+        | {
+            ".npy": "save X and y together with numpy.savez, and import the .npz file",
+            ".npz": "name its arrays with --x and --y",
+        }
+        | dict.fromkeys(COLUMNS, "name a column with --target")
+    )
+    if suffix in SVMLIGHT:
+        advice[suffix] = "leave it out: the label of each line becomes y"
     for option, value in options.items():
         if suffix not in OPTIONS[option]:
-            do = advice.get(suffix, "leave it out: the label of each line becomes y")
+            do = advice[suffix] if option in OF_TARGETS else "leave it out"
             kinds = " and ".join(OPTIONS[option])
-            option = option.replace("_", "-")
-            raise DataError(f"--{option} {value} is for {kinds} files, but the source is {name}; {do}")
+            flag = _flag(option, value)
+            raise DataError(f"{flag} is for {kinds} files, but the source is {name}; {do}")
+
+
+def _flag(name: str, value: Any) -> str:
+    """An option with its value, as the command line has it."""
+    return FLAGS.get((name, value), f"--{name.replace('_', '-')} {value}")
+
+
+def is_svmlight(source: Any) -> bool:
+    """Whether the name of a source has the ending of an svmlight file."""
+    name = Path(str(source).lower())
+    return Path(name.stem if name.suffix in COMPRESSED else name.name).suffix in SVMLIGHT
 
 
 @contextmanager
@@ -230,6 +293,11 @@ def reading_errors(path: Path) -> Iterator[None]:
     """What libraries raise about a file that is damaged or may not be read, in our words."""
     try:
         yield
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(
+            f"Cannot import {path}: it holds values that cannot be read ({error}). Write it again"
+            " without them"
+        ) from error
     except (OSError, *DAMAGE) as error:
         number = getattr(error, "errno", None)  # errors of decompressors have none
         if number in RESOURCE_ERRNOS:

@@ -4,12 +4,15 @@ A source is read more than once: first to find out what its columns are, then to
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dcpred.datasets.table import arrow_values
+from dcpred.datasets.table import EXACT_LIMIT, arrow_values, first_rounded, is_missing, rounded
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers, without
 from dcpred_tasks.schema.inference import as_option
@@ -51,6 +54,18 @@ def as_text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
+def decimals(column: Any, name: str, source: str) -> Any:
+    """Decimal numbers as float64. Raises DataError for a whole number that float64 does not hold; parts of a
+    whole are rounded, as where text is read.
+    """
+    found = column.cast(pa.float64())
+    wide = pc.greater_equal(pc.abs(found), float(EXACT_LIMIT)).fill_null(False)
+    value = first_rounded(int(v) for v in column.filter(wide).to_pylist() if v == int(v))
+    if value is not None:
+        raise rounded(f"column {name!r} of {source}", value)
+    return found
+
+
 def arrow_cells(column: Any, name: str, source: str, gap_texts: Sequence[str] = ()) -> Cells:
     """An Arrow array as cells.
 
@@ -73,7 +88,7 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return numbers(arrow_values(column), np.asarray(column.is_null()))
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        return numbers(arrow_values(column.cast(pa.float64())), np.asarray(column.is_null()))
+        return numbers(arrow_values(decimals(column, name, source)), np.asarray(column.is_null()))
     if pa.types.is_timestamp(kind):
         return dates(column.cast(pa.timestamp(kind.unit)).to_numpy(zero_copy_only=False))
     if pa.types.is_date(kind):
@@ -82,8 +97,95 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     example = f", with values as {str(there[0].as_py())[:60]!r}" if len(there) else ""
     raise DataError(
         f"column {name!r} of {source} must hold numbers, text, dates or booleans, but its type is"
-        f" {kind}{example}; convert it, or leave it out with --drop {as_option(name)}"
+        f" {kind}{example}; {leave_out(name)}"
     )
+
+
+# -- Rows as an import takes them ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SelectedRows:
+    """The rows of a source that are imported, with every column of a type that has one meaning: a Source.
+
+    absent     columns that are missing in every row, whether or not the source has them
+    target     the column that becomes y, in which `gap_texts` stand for a missing value
+    labelled   whether rows without a target are left out
+    left_out   the rows that the last pass left out, as its one item
+    """
+
+    base: Source
+    absent: tuple[str, ...] = ()
+    target: str | None = None
+    gap_texts: tuple[str, ...] = ()
+    labelled: bool = False
+    left_out: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name} (rows with a target)" if self.labelled else self.base.name
+
+    @cached_property
+    def types(self) -> Mapping[str, Any]:
+        there = {name: pa.string() if _is_uuid(kind) else kind for name, kind in self.base.types.items()}
+        return there | dict.fromkeys(self.absent, pa.null())
+
+    def batches(self, names: Sequence[str]) -> Iterator[Columns]:
+        self.left_out[0] = 0
+        read = [name for name in names if name not in self.absent]
+        if self.labelled and self.target not in read:
+            read.append(str(self.target))
+        for columns in self.base.batches(read or list(self.base.types)[:1]):
+            n_rows = len(next(iter(columns.values())))
+            found = {name: _plain(columns[name], name, self.name) for name in read}
+            if self.target in found:
+                found[self.target] = self._target(found[self.target])
+            found |= {name: pa.nulls(n_rows) for name in names if name in self.absent}
+            if self.labelled:
+                goal = found[str(self.target)]
+                there = pc.invert(is_missing(as_text(goal) if is_text_or_levels(goal.type) else goal))
+                self.left_out[0] += n_rows - there.true_count
+                found = {name: column.filter(there) for name, column in found.items()}
+            if not self.labelled or there.true_count:
+                yield {name: found[name] for name in names}
+
+    def _target(self, column: Any) -> Any:
+        if self.gap_texts and is_text_or_levels(column.type):
+            text = as_text(column)
+            return pc.if_else(pc.is_in(text, value_set=pa.array(self.gap_texts)), None, text)
+        if pa.types.is_decimal(column.type):
+            return decimals(column, str(self.target), self.name)
+        return column
+
+
+def _is_uuid(kind: Any) -> bool:
+    return getattr(kind, "extension_name", "") == "arrow.uuid"
+
+
+def _plain(column: Any, name: str, source: str) -> Any:
+    """An Arrow array, where UUIDs are text. Raises DataError for another extension of Arrow's types."""
+    if _is_uuid(column.type):
+        return pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())
+    if isinstance(column.type, pa.BaseExtensionType):
+        raise unknown_type(name, source, column.type)
+    return column
+
+
+def unknown_type(name: str, source: str, kind: object) -> DataError:
+    """The refusal of a column whose values mean something that only another library knows."""
+    return DataError(
+        f"column {name!r} of {source} must hold numbers, text, dates or booleans, but its type is {kind};"
+        f" {leave_out(name)}"
+    )
+
+
+def leave_out(name: str) -> str:
+    """What can be done about a column whose values cannot be read."""
+    option = as_option(name)
+    return f"convert it, or leave it out with --drop {option} (beside --like with --absent {option})"
+
+
+# -- Cells ---------------------------------------------------------------------------------------------------
 
 
 def _levels(column: Any, name: str, source: str) -> Cells:

@@ -1,15 +1,25 @@
 """The first pass over a table: what its columns are, how many rows it has, and which dtype holds them."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
 from dcpred.datasets.id_columns import IdColumn, id_columns
-from dcpred.datasets.source import Columns, Source, arrow_cells, as_text, is_plain_number, is_text_or_levels
+from dcpred.datasets.source import (
+    Columns,
+    SelectedRows,
+    Source,
+    arrow_cells,
+    as_text,
+    is_plain_number,
+    is_text_or_levels,
+)
 from dcpred.datasets.table import (
     Spread,
     TargetSurvey,
@@ -21,8 +31,17 @@ from dcpred.datasets.table import (
     side_by_side,
 )
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.schema.cells import is_number
 from dcpred_tasks.schema.column import Boolean, Codes, Column, Date, Dropped, Id, Number, Target
-from dcpred_tasks.schema.inference import Wishes, find_column
+from dcpred_tasks.schema.inference import (
+    COMMAND,
+    MOST_CODES,
+    SHOWN,
+    TEXT_FILE,
+    Wishes,
+    find_column,
+    marks_hint,
+)
 from dcpred_tasks.schema.schema import Asked
 from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
@@ -48,34 +67,35 @@ class Found:
     ids: dict[str, IdColumn] = field(default_factory=dict)
 
 
-def find_columns(source: Source, wishes: Wishes) -> tuple[Source, Found]:
+def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Found]:
     """Survey a source. A CSV file comes back as one that reads as text what holds other things than numbers.
 
     Raises DataError for what cannot be imported exactly, or is ambiguous.
     """
+    source = rows.base
     if not isinstance(source, CsvFile):
-        return source, _Pass(source, wishes).run()
+        return rows, _Pass(rows, wishes).run()
     text = [n for n in source.names if not isinstance(wishes.of(n), Number | Target | Dropped | None)]
     ids = frozenset(name for name in source.names if isinstance(wishes.of(name), Id))
-    source = replace(source, text=frozenset(text), verbatim=ids, gap_texts=wishes.gap_texts)
+    source = replace(source, text=frozenset(text), verbatim=ids, gap_texts=wishes.gap_texts, form=wishes.text)
     free = [name for name in source.names if wishes.of(name) is None or name == wishes.target]
     # Where a column is no number, its first rows mostly tell; or one look at all of them does.
     for whole in (False, True):
         try:
-            return source, _Pass(source, wishes).run()
+            return (rows := replace(rows, base=source)), _Pass(rows, wishes).run()
         except NotANumberError as error:
             if error.column not in free:
                 raise
         source = source.looked_at(free, whole=whole)
-    return source, _Pass(source, wishes).run()
+    return (rows := replace(rows, base=source)), _Pass(rows, wishes).run()
 
 
 class _Pass:
     """One look at all rows of a source."""
 
-    def __init__(self, source: Source, wishes: Wishes) -> None:
+    def __init__(self, source: SelectedRows, wishes: Wishes) -> None:
         self.source, self.wishes = source, wishes
-        self.n_rows, of_text = 0, isinstance(source, CsvFile)
+        self.n_rows, self.file = 0, source.base if isinstance(source.base, CsvFile) else None
         self.names = [name for name in source.types if not isinstance(wishes.of(name), Dropped)]
         self.ids = id_columns([n for n in self.names if isinstance(wishes.of(n), Id)], source.name)
         features = [name for name in self.names if name not in self.ids and name != wishes.target]
@@ -85,7 +105,7 @@ class _Pass:
             for name in features
             if name not in set(self.numbers)
         }
-        self.values = _NumbersOfText(self.numbers) if of_text else _TypedNumbers(source, self.numbers)
+        self.values = _NumbersOfText(self.numbers) if self.file else _TypedNumbers(source, self.numbers)
         self.spreads = {
             name: Spread(len(wish.features))
             for name in self.surveys
@@ -93,7 +113,7 @@ class _Pass:
         }
         """Of the features of columns that were given."""
         self.goal = Spread(1)
-        self.target = TargetSurvey(f"column {wishes.target!r} of {source.name}")
+        self.target = TargetSurvey(f"column {wishes.target!r} of {source.name}", self._written_target)
         if not features:
             raise DataError(
                 f"features were to be imported, but {source.name} has no column besides the target and what"
@@ -118,8 +138,8 @@ class _Pass:
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
             wide += [self.wishes.target] if self.goal.wide().size else []
-        if isinstance(self.source, CsvFile):
-            refuse_rounded(self.source, wide)
+        if self.file:
+            refuse_rounded(self.file, wide)
         return found
 
     def _add(self, columns: Columns) -> None:
@@ -143,16 +163,58 @@ class _Pass:
                 " convert it to numbers or text"
             )
         self.target.add(as_text(column) if of_text else column)
-        if not of_text and isinstance(self.source, CsvFile):
+        if not of_text and self._target_finds_dtype(name):
             self.goal.add(arrow_values(column)[:, None])
 
+    def _target_finds_dtype(self, name: str) -> bool:
+        """Whether the type of a target of numbers does not state the dtype that holds them."""
+        return self.file is not None or pa.types.is_decimal(self.source.types[name])
+
     def _target_dtype(self) -> np.dtype[Any]:
+        name = str(self.wishes.target)
         if self.target.labels:
+            self._refuse_numbers_and_text(name, self.target.labels)
             return label_dtype(self.target.labels)
-        if isinstance(self.source, CsvFile):
+        if self._target_finds_dtype(name):
             return self.goal.dtype()
-        kept: np.dtype[Any] = np.dtype(self.source.types[str(self.wishes.target)].to_pandas_dtype())
+        kept: np.dtype[Any] = np.dtype(self.source.types[name].to_pandas_dtype())
         return kept
+
+    def _refuse_numbers_and_text(self, name: str, labels: Sequence[str]) -> None:
+        """Raise DataError for a target of numbers with some text among them."""
+        others = [text for text in labels if not is_number(text)]
+        n_numbers = len(labels) - len(others)
+        if not others or n_numbers <= max(MOST_CODES, len(others)):
+            return
+        row = 0
+        for columns in self.source.batches([name]):
+            at = pc.index(as_text(columns[name]), others[0]).as_py()
+            if at >= 0:
+                row += at
+                break
+            row += len(columns[name])
+        raise DataError(
+            f"column {name!r} of {self.source.name} was to become y, but it holds {n_numbers:,} different"
+            f" numbers, and {others[0][:SHOWN]!r} in row {row:,} (counted from 0); correct it,"
+            f" {marks_hint(others[0]) if self.file else ''}or pass --gap {shlex.quote(others[0][:SHOWN])}"
+            " --drop-unlabelled to leave such rows out"
+        )
+
+    def _written_target(self, row: int) -> tuple[str, str]:
+        """What the target holds in a row where it is missing, and what to do beside filling it in."""
+        text = (
+            self.file.first_text(str(self.wishes.target), row)
+            if self.file and not self.source.labelled
+            else ""
+        )
+        if not text:
+            return "is missing", " or leave such rows out with --drop-unlabelled"
+        known = text not in self.wishes.gap_texts
+        return (
+            f"holds {text!r}, which stands for a missing value,",
+            ", leave such rows out with --drop-unlabelled, or "
+            + (f"pass --not-missing {shlex.quote(text)} where it is a value" if known else "leave out --gap"),
+        )
 
     def _columns(self) -> list[Column | Asked]:
         """What all columns are. Raises the DataError of the first that cannot be told, with the names of
@@ -176,8 +238,9 @@ class _Pass:
         if isinstance(wish, Column):
             return wish
         if name in self.surveys:
-            has_target = self.wishes.target is not None
-            return find_column(self.surveys[name], wish, has_target=has_target, source=self.source.name)
+            has_target, words = self.wishes.target is not None, TEXT_FILE if self.file else COMMAND
+            survey, where = self.surveys[name], self.source.name
+            return find_column(survey, wish, has_target=has_target, source=where, words=words)
         return Boolean(name) if pa.types.is_boolean(self.source.types[name]) else Number(name)
 
     def _encoded(self, columns: list[Column | Asked]) -> Spread:

@@ -29,15 +29,18 @@ from dcpred_tasks.errors import DataError
 SVM_WHOLE = re.compile(rb"(?m)(?:^|(?<!qid):)(-?\d{16,300})(?=\s|$)")
 
 
-def read_svmlight(path: Path, n_features: int | None = None, dense_limit: int = DENSE_LIMIT) -> Table:
+def read_svmlight(
+    path: Path, n_features: int | None = None, dense_limit: int = DENSE_LIMIT, index_base: int | None = None
+) -> Table:
     """`label index:value …` per line; the rest of a line after # and the query ids `qid:…` are ignored.
 
-    Indices count from 1, unless the index 0 occurs anywhere in the file. The largest one is the last feature,
-    unless n_features says that there are more. dense_limit: bytes that the rows may take when they are
-    written dense.
+    index_base  the index of the first feature, 0 or 1; where it is not given, 0 if that index occurs anywhere
+                in the file, else 1
+    n_features  how many there are, where the largest index is not the last feature
+    dense_limit  bytes that the rows may take when they are written dense
     """
     spread, goal, survey = Spread(1), Spread(1), TargetSurvey(f"the label of {path.name}")
-    n_values, first_index, last_index = 0, 1, 0
+    n_values, lowest, last_index = 0, 1, 0
     for X, y, lines in _svm_batches(path, zero_based=True):  # indices stay as they are written
         spread.add(X.data[:, None])
         goal.add(y[:, None])
@@ -47,17 +50,21 @@ def read_svmlight(path: Path, n_features: int | None = None, dense_limit: int = 
             if value is not None:
                 raise rounded(path.name, value)
         if X.nnz:
-            first_index, last_index = (
-                min(first_index, int(X.indices.min())),
-                max(last_index, int(X.indices.max())),
-            )
+            lowest = min(lowest, int(X.indices.min()))
+            last_index = max(last_index, int(X.indices.max()))
         n_values += X.nnz
     if survey.n_rows == 0:
         raise no_rows(path.name)
-    found = last_index + 1 - first_index
+    first_index = lowest if index_base is None else index_base
+    if lowest < first_index:
+        raise DataError(
+            f"Cannot count the features of {path.name} from 1: it has the index 0. Pass --zero-based"
+        )
+    found = last_index + 1 - first_index if n_values else 0
     if n_features is not None and n_features < found:
         raise DataError(
-            f"{n_features:,} features were asked for, but {path.name} has {found:,}; ask for no fewer"
+            f"{n_features:,} features were asked for, but {path.name} has {found:,} when they are counted"
+            f" from {first_index}; ask for no fewer, or pass --zero-based or --one-based"
         )
     n_features = n_features or found
     if n_features == 0:
@@ -73,7 +80,9 @@ def read_svmlight(path: Path, n_features: int | None = None, dense_limit: int = 
             for start in range(0, len(y), rows):
                 yield Batch(X[start : start + rows].toarray(), y[start : start + rows])
 
-    return Table(survey.n_rows, n_features, spread.dtype(), goal.dtype(), None, None, batches)
+    return Table(
+        survey.n_rows, n_features, spread.dtype(), goal.dtype(), None, None, batches, index_base=first_index
+    )
 
 
 def _svm_batches(path: Path, **options: Any) -> Iterator[tuple[Any, FloatArray, list[bytes]]]:

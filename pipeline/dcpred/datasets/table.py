@@ -58,6 +58,10 @@ class Table:
     """Dtypes of the columns that are kept beside X, by name; `str` for text."""
     ignored: tuple[str, ...] = ()
     """Columns that the schema to be followed does not know."""
+    unlabelled: Sequence[int] = (0,)
+    """Rows that were left out for want of a target, as its one item."""
+    index_base: int | None = None
+    """The number of the first feature, where the source counts features."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Rows by column whose category the schema does not know; filled while batches are read."""
 
@@ -101,23 +105,25 @@ class Spread:
 class TargetSurvey:
     """One pass over a target in Arrow arrays. Raises DataError for a missing value, and for strings too many
     to be classes.
+
+    written  written(row) states what a row holds, and what to do, where it is known
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, written: Callable[[int], tuple[str, str]] | None = None) -> None:
+        self.name, self.written = name, written
         self.n_rows = 0
         self.strings: set[str] = set()
 
     def add(self, values: Any) -> None:
-        missing = pc.is_null(values, nan_is_null=True)
         if pa.types.is_string(values.type):
-            missing = pc.or_kleene(missing, pc.equal(values, ""))
             self.strings.update(pc.unique(values).to_pylist())
-        first = pc.index(missing, True).as_py()
+        first = pc.index(is_missing(values), True).as_py()
         if first >= 0:
+            row = self.n_rows + first
+            held, do = self.written(row) if self.written else ("is missing", " or remove the row")
             raise DataError(
-                f"each row needs a target, but {self.name} is missing in row {self.n_rows + first:,} "
-                "(counted from 0); fill it in or remove the row"
+                f"each row needs a target, but {self.name} {held} in row {row:,} (counted from 0); fill it in"
+                f"{do}"
             )
         if len(self.strings) > MAX_LABELS:
             raise DataError(
@@ -129,6 +135,12 @@ class TargetSurvey:
     @property
     def labels(self) -> tuple[str, ...] | None:
         return tuple(sorted(self.strings)) or None
+
+
+def is_missing(values: Any) -> Any:
+    """Where an Arrow array of a target holds no value: null, NaN or empty text."""
+    missing = pc.is_null(values, nan_is_null=True)
+    return pc.or_kleene(missing, pc.equal(values, "")) if pa.types.is_string(values.type) else missing
 
 
 def smallest_integer(low: int, high: int) -> np.dtype[Any] | None:

@@ -6,7 +6,14 @@ from typing import Any
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.schema.schema import ATTRIBUTE, Schema, first_difference, numbers_schema, read_schema
+from dcpred_tasks.schema.schema import (
+    ATTRIBUTE,
+    INDEX_BASE,
+    Schema,
+    first_difference,
+    numbers_schema,
+    read_schema,
+)
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.place import open_place
@@ -51,6 +58,22 @@ def schema_to_follow(address: str | Path) -> Schema:
             " features: its rows are numbers in their order; import without --like"
         )
     return found
+
+
+def counted_features(address: str | Path) -> dict[str, int]:
+    """`n_features` of the model or data set at an address, and `index_base`, the number of the first one,
+    where data state it.
+    """
+    if open_place(address).read(MODEL_FILE) is not None:
+        return {"n_features": open_artifact(address).model().n_features}
+    x = zarr_arrays.find_array(address, "X")
+    group = local_path(x).rstrip("/").rpartition("/")[0]
+    try:
+        base = dict(zarr_arrays.open_group(group).attrs).get(INDEX_BASE)
+    except DataError:  # The array lies in no group.
+        base = None
+    found = {"n_features": int(zarr_arrays.open_array(x).shape[1])}
+    return found | ({"index_base": int(base)} if base in (0, 1) else {})
 
 
 def check_same_encoding(x: str, artifact: Artifact) -> None:

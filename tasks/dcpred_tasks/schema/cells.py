@@ -30,9 +30,11 @@ ISO_DATE = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
 )
-# A number with a sign of money or per cent, groups of thousands, or a comma for a point.
+# A number with a sign of money or per cent, the sign U+2212, groups of thousands, a comma for a point, or an
+# exponent of Fortran.
 OTHER_NUMBER = re.compile(
-    r"[$€£¥]?\s?[+-]?[0-9]{1,3}(?:[.,'’ \u00a0\u202f]?[0-9]{3})*(?:[.,][0-9]+)?\s?[%‰$€£¥]?"
+    r"[$€£¥]?\s?[+\-\u2212]?[0-9]{1,3}(?:[.,'’ \u00a0\u202f]?[0-9]{3})*"
+    r"(?:[.,][0-9]+(?:[dD][+\-\u2212]?[0-9]+)?)?\s?[%‰$€£¥]?"
 )
 # A date that does not say which number is the day.
 OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
@@ -160,7 +162,8 @@ def as_date(text: str) -> np.datetime64 | None:
 
 def number_level(level: float) -> str:
     """A number as the text of a category: whole ones without a point."""
-    return str(int(level)) if float(level).is_integer() else repr(float(level))
+    whole = isinstance(level, int) or float(level).is_integer()
+    return str(int(level)) if whole else repr(float(level))
 
 
 def plain_level(level: Any) -> Any:
@@ -169,5 +172,7 @@ def plain_level(level: Any) -> Any:
         return "true" if level else "false"
     if isinstance(level, str):
         return str(level)
+    if isinstance(level, int | np.integer):
+        return int(level)
     number = float(level)
     return int(level) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,8 +1,9 @@
 """What a column is, told from its values: the rules by which a schema is made."""
 
+import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import (
@@ -29,7 +30,16 @@ from dcpred_tasks.schema.column import (
     Number,
     Target,
 )
-from dcpred_tasks.schema.schema import CODES, MEANS, MOST_CATEGORIES, MOST_LETTERS, MOST_LEVELS, Asked
+from dcpred_tasks.schema.schema import (
+    CODES,
+    MEANS,
+    MOST_CATEGORIES,
+    MOST_LETTERS,
+    MOST_LEVELS,
+    PLAIN_TEXT,
+    Asked,
+    TextFormat,
+)
 from dcpred_tasks.schema.survey import ColumnSurvey
 
 # Categories that become codes without being named: each costs as much as a feature when a row is scored. As
@@ -40,12 +50,22 @@ MOST_CODES, MOST_LEFT_OUT = 64, 0.01
 RAREST, RAREST_SHARE = 10, 1e-4
 MOST_DIFFERENT = 0.5  # different texts among rows, from which on these tell nothing of new rows
 SHOWN = 60  # letters of a value in a message
+ARRAYS = ("X", "y", "zarr.json")  # names in a data set that no column can have
+# Numbers with marks, and the options by which they are read; {mark} is what stands between thousands.
+MARKS = (
+    (re.compile(r"[+-]?\d{1,3}((?P<mark>[.'’ \u00a0\u202f])\d{3})+,\d+"), "--decimal , --thousands {mark}"),
+    (re.compile(r"[+-]?\d{1,3}((?P<mark>,)\d{3})"), "--decimal , or --thousands {mark}"),
+    (re.compile(r"[+-]?\d{1,3}((?P<mark>[,'’ \u00a0\u202f])\d{3})+(\.\d+)?"), "--thousands {mark}"),
+    (re.compile(r"[+-]?\d*(?P<mark>,)\d+"), "--decimal ,"),
+)
 
 
 @dataclass(frozen=True)
 class Words:
     """What a user can do about a column, in words, with {name} for it, {option} for it in a shell, and {text}
     for a value.
+
+    marks  whether options state how numbers are written
     """
 
     keep: str
@@ -54,6 +74,7 @@ class Words:
     names: str
     gap: str
     target: str
+    marks: bool = False
 
 
 COMMAND = Words(
@@ -64,6 +85,7 @@ COMMAND = Words(
     gap="say with --gap {text!r} that this stands for a gap, ",
     target="name the target with --target, follow a model with --like MODEL, ",
 )
+TEXT_FILE = replace(COMMAND, marks=True)
 ESTIMATOR = Words(
     keep="",
     drop="leave it out of X",
@@ -80,11 +102,17 @@ class Wishes:
 
     given      columns as they are to be, or their kind alone
     gap_texts  what stands for a gap in text
+    text       how a text file writes values
+    absent     columns that are missing in every row
+    labelled   whether rows without a target are left out
     """
 
     target: str | None = None
     given: Mapping[str, Column | Asked] = field(default_factory=dict)
     gap_texts: tuple[str, ...] = ()
+    text: TextFormat = PLAIN_TEXT
+    absent: tuple[str, ...] = ()
+    labelled: bool = False
 
     def of(self, name: str) -> Column | Asked | None:
         return Target(name) if name == self.target else self.given.get(name)
@@ -133,6 +161,19 @@ def as_option(name: str) -> str:
     """The name of a column as a shell takes it in an option that lists names between commas."""
     quoted = '"' + name.replace('"', '""') + '"' if set(name) & {",", '"'} else name
     return shlex.quote(quoted)
+
+
+def can_be_kept(name: str) -> bool:
+    """Whether an array of a data set can have the name of a column."""
+    return not ("/" in name or name.startswith(("__", ".")) or name in ARRAYS)
+
+
+def marks_hint(text: str) -> str:
+    """The options that read a number with marks, as the beginning of a list; empty for other text."""
+    for pattern, options in MARKS:
+        if found := pattern.fullmatch(text):
+            return f"pass {options.format(mark=shlex.quote(found['mark']))} where numbers are written so, "
+    return ""
 
 
 def means_levels(survey: ColumnSurvey) -> tuple[Level, ...]:
@@ -229,7 +270,7 @@ class _Finder:
         if not asked and n > MOST_DIFFERENT * survey.n_values:
             raise DataError(
                 f"{self.where} holds {n:,} different values in {survey.n_values:,} rows, which tell nothing"
-                f" of other rows; {self._do(words.keep + words.drop)}, or {self._do(words.code)}"
+                f" of other rows; {self._do(self._keep + words.drop)}, or {self._do(words.code)}"
             )
         if not self.has_target:
             raise DataError(
@@ -248,8 +289,7 @@ class _Finder:
                 else f"texts of more than {MOST_LETTERS:,} letters"
             )
             raise DataError(
-                f"{self.where} holds {so}, which are no categories;"
-                f" {self._do(self.words.keep + self.words.drop)}"
+                f"{self.where} holds {so}, which are no categories; {self._do(self._keep + self.words.drop)}"
             )
 
     def _refuse_mixed(self) -> None:
@@ -265,9 +305,10 @@ class _Finder:
                 f" {self._do(self.words.drop)}, or {self._do(self.words.names)}"
             )
         if survey.other_number and survey.n_numbers + survey.n_other_numbers >= half:
+            marks = marks_hint(survey.other_number) if self.words.marks else ""
             raise DataError(
                 f"{self.where} holds numbers with signs or separators, as {survey.other_number[:SHOWN]!r};"
-                f" write them as 1234.5, {self._do(self.words.drop)}, or {self._do(self.words.names)}"
+                f" {marks}write them as 1234.5, {self._do(self.words.drop)}, or {self._do(self.words.names)}"
             )
         for n, other, what in (
             (survey.n_numbers, survey.first_other, "numbers"),
@@ -285,6 +326,10 @@ class _Finder:
                 f"{self.where} holds numbers as text; make them numbers, or {self._do(self.words.names)}"
             )
 
+    @property
+    def _keep(self) -> str:
+        return self.words.keep if can_be_kept(self.survey.name) else ""
+
     def _do(self, template: str, text: str = "") -> str:
         return template.format(name=self.survey.name, option=as_option(self.survey.name), text=text)
 
@@ -296,4 +341,4 @@ def _in_order(levels: list[Level]) -> tuple[Level, ...]:
     texts = [level for level in levels if isinstance(level, str)]
     if not all(is_number(text) and number_level(float(text)) == text for text in texts):
         return tuple(sorted({str(level) for level in levels}))
-    return tuple(sorted({plain_level(float(level)) for level in levels}))
+    return tuple(sorted({plain_level(float(x) if isinstance(x, str) else x) for x in levels}))

@@ -28,13 +28,14 @@ from dcpred_tasks.schema.column import (
 )
 
 VERSION = 1
-ATTRIBUTE, IDS_ATTRIBUTE = "dcpred_schema", "dcpred_ids"
+ATTRIBUTE, IDS_ATTRIBUTE, INDEX_BASE = "dcpred_schema", "dcpred_ids", "dcpred_index_base"
 MOST_COLUMNS = 2**20
 MOST_LETTERS = 2**12  # letters of a name or a category
 MOST_LEVELS = 2**16  # different values of a category
 MOST_CATEGORIES = 254  # categories of a column of codes: with others and gaps, as many as training codes
 MOST_NUMBERS = 2**18  # numbers in the table of a column of means
 MOST_GAP_TEXTS = 100
+DECIMALS, THOUSANDS = (".", ","), (".", ",", "'", "’", " ", "\u00a0", "\u202f")
 LISTED = 3
 PLAIN: dict[str, type[Column]] = {one.kind: one for one in (Number, Boolean, Id, Target, Dropped) if one.kind}
 CODES, MEANS = "codes", "means"
@@ -53,14 +54,42 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class TextFormat:
+    """How a text file writes values. Raises ValueError for marks that cannot be told apart.
+
+    decimal      mark between whole and fraction, "." or ","
+    thousands    mark between groups of three digits, one of THOUSANDS; empty where there is none
+    not_missing  texts that are values, although they usually stand for a missing one, such as NA
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    not_missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.decimal not in DECIMALS:
+            raise ValueError(f"the decimal mark is {_shown(self.decimal)}, but must be a point or a comma")
+        if self.thousands and (self.thousands not in THOUSANDS or self.thousands == self.decimal):
+            raise ValueError(
+                f"the mark between thousands is {_shown(self.thousands)}, but must be one of"
+                f" {' '.join(map(repr, THOUSANDS))} and not the decimal mark"
+            )
+
+
+PLAIN_TEXT = TextFormat()
+
+
+@dataclass(frozen=True)
 class Schema:
     """Columns of a table. Raises ValueError where they cannot be those of one.
 
     gap_texts  what stands for a gap in text formats, beside what always does
+    text       how the text file that was imported writes values
     """
 
     columns: tuple[Column, ...]
     gap_texts: tuple[str, ...] = ()
+    text: TextFormat = PLAIN_TEXT
 
     def __post_init__(self) -> None:
         _unique((column.name for column in self.columns), "column")
@@ -123,7 +152,14 @@ class Schema:
     def document(self) -> dict[str, Any]:
         """As JSON holds it; `read_schema` reads it."""
         told: dict[str, Any] = {"version": VERSION, "columns": [_document(c) for c in self.columns]}
-        return told | ({"gap_texts": list(self.gap_texts)} if self.gap_texts else {})
+        text = self.text
+        further = {
+            "gap_texts": list(self.gap_texts),
+            "decimal": text.decimal if text.decimal != "." else "",
+            "thousands": text.thousands,
+            "not_missing": list(text.not_missing),
+        }
+        return told | {key: value for key, value in further.items() if value}
 
 
 def numbers_schema(names: Sequence[str]) -> Schema:
@@ -180,31 +216,41 @@ def read_schema(value: object, where: str) -> Schema:
 
     where  what holds it, for messages
     """
-    columns, gap_texts = read_columns(value, where)
+    columns, gap_texts, text = read_columns(value, where)
     for column in columns:
         if isinstance(column, Asked):
             raise _refused(where, f"column {_shown(column.name)} says its kind only")
     try:
-        return Schema(tuple(column for column in columns if isinstance(column, Column)), gap_texts)
+        return Schema(tuple(column for column in columns if isinstance(column, Column)), gap_texts, text)
     except ValueError as error:
         raise _refused(where, str(error)) from None
 
 
-def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple[str, ...]]:
-    """The columns that JSON tells of, of which some may say their kind only, and the texts of gaps."""
+def read_columns(value: object, where: str) -> tuple[list[Column | Asked], tuple[str, ...], TextFormat]:
+    """The columns that JSON tells of, of which some may say their kind only, the texts of gaps, and how text
+    writes values.
+    """
     try:
-        told = _object(value, {"version", "columns"}, {"gap_texts"})
+        told = _object(value, {"version", "columns"}, {"gap_texts", "decimal", "thousands", "not_missing"})
         if type(told["version"]) is not int or told["version"] > VERSION:
             raise ValueError(f"its version is {_shown(told['version'])}, and this dcpred reads {VERSION}")
         columns = [_column(each) for each in _list(told["columns"], MOST_COLUMNS, "columns")]
         _unique((column.name for column in columns), "column")
-        gap_texts = tuple(
-            _text(each, "a text of a gap")
-            for each in _list(told.get("gap_texts", []), MOST_GAP_TEXTS, "texts of gaps")
+        gap_texts, not_missing = (
+            tuple(_text(each, one) for each in _list(told.get(key, []), MOST_GAP_TEXTS, many))
+            for key, one, many in (
+                ("gap_texts", "a text of a gap", "texts of gaps"),
+                ("not_missing", "a text that is a value", "texts that are values"),
+            )
+        )
+        text = TextFormat(
+            _text(told.get("decimal", "."), "the decimal mark"),
+            _text(told.get("thousands", ""), "the mark between thousands"),
+            not_missing,
         )
     except ValueError as error:
         raise _refused(where, str(error)) from None
-    return columns, gap_texts
+    return columns, gap_texts, text
 
 
 def _column(value: object) -> Column | Asked:
@@ -294,6 +340,8 @@ def _level(value: object, name: str) -> Level:
     if isinstance(value, str):
         return _text(value, f"a category of column {name[:40]!r}")
     number = _finite(value)
+    if type(value) is int:
+        return value
     return int(number) if number.is_integer() else number
 
 
