@@ -119,7 +119,7 @@ class Explanation:
 
 
 def explain(
-    model: "ServedModel | str | Path | Any", X: Any, rows: Sequence[int] | None = None
+    model: ServedModel | str | Path | Any, X: Any, rows: Sequence[int] | None = None
 ) -> list[Explanation]:
     """Explain rows in memory.
 
@@ -131,21 +131,18 @@ def explain(
     """
     if isinstance(model, str | Path):
         model = load_model(model)
-    own: Model = model.model if isinstance(model, ServedModel) else model._fitted()
     if is_sparse(X):
         check_dense(X)
         X = X.toarray()
-    found = model._rows(X)
+    own, found, names, schema = model.rows_to_explain(X)
     if not isinstance(found, np.ndarray):
         raise DataError(
             f"X is a {type(X).__name__} that is not in memory, but rows in memory are explained; pass some"
             " rows of it, computed"
         )
-    names = model.artifact.feature_names if isinstance(model, ServedModel) else model._feature_names()
     numbers = list(range(len(found))) if rows is None else [int(row) for row in rows]
     check_numbers(numbers, len(found), "X")
     told = explain_rows(own, found[numbers], numbers, None if names is None else [str(n) for n in names])
-    schema = model.artifact.schema if isinstance(model, ServedModel) else model._encoding()
     return _in_the_table(told, schema)
 
 

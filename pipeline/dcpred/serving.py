@@ -1,11 +1,11 @@
 """A trained model in memory, for programs that predict: NumPy, Zarr and llvmlite."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,16 @@ from dcpred_tasks.task_bodies.predict_block import (
     novelty_block,
     probability_block,
 )
+
+
+class RowsToExplain(NamedTuple):
+    """Rows of features (n_samples, n_features), lazy where X was, and what explains them."""
+
+    model: Model
+    rows: Any
+    names: Sequence[str] | None
+    schema: Schema | None
+
 
 LOADING = "dcpred.estimators.loading"  # It needs scikit-learn, which serving does without.
 
@@ -137,6 +147,10 @@ class ServedModel:
         Raises DataError for a row without a score, and if the model was saved without its support vectors.
         """
         return self._predict(X, early=True)
+
+    def rows_to_explain(self, X: ArrayLike) -> RowsToExplain:
+        """What `dcpred.explain` explains rows by."""
+        return RowsToExplain(self.model, self._rows(X), self.artifact.feature_names, self.artifact.schema)
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
         """Raw rows with their features in the order of training."""

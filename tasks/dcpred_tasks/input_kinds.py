@@ -97,7 +97,7 @@ def unmasked(data: Any) -> Any:
         return data
     if not np.ma.is_masked(data):
         return np.asarray(data)
-    return (data if data.dtype.kind in "fcO" else data.astype(np.float64)).filled(np.nan)
+    return np.ma.filled(data if data.dtype.kind in "fcO" else data.astype(np.float64), np.nan)
 
 
 def plain_block(block: Any) -> NDArray[Any]:

@@ -27,10 +27,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dcpred.estimators import lazy_tables, out_of_core, tables
 from dcpred.estimators.class_names import named, plain_column
 from dcpred.execution.progress import reporter
+from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
 from dcpred_tasks.artifacts.data_schema import schema_of_array
-from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
+from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.dtypes import IntArray
@@ -87,6 +88,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: from parameters to a fitted model."""
 
     schema_: Schema
+    model_: Model
     _trained_rows: Any = None  # what tells rows that were trained on
     _of_frame = False  # whether X was a frame whose columns were encoded
 
@@ -368,6 +370,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         model: Model = self.model_
         return model
 
+    def rows_to_explain(self, X: Any) -> RowsToExplain:
+        """What `dcpred.explain` explains rows by."""
+        return RowsToExplain(self._fitted(), self._rows(X), self._feature_names(), self._encoding())
+
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
         """What `block` gives for raw rows and the model, float64 (n_samples, *shape), lazy where X is. Raises
         DataError, which names the row, for one in memory that has no score.
@@ -382,7 +388,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         check_scored(found if found.ndim > 1 else found[:, None])
         return found
 
-    def _framed(self, X: Any, block: Callable[..., Any], columns: Sequence[Any] | None, *more: Any) -> Any:
+    def _framed(self, X: Any, block: Callable[..., Any], columns: Any, *more: Any) -> Any:
         """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions: a Series,
         or a DataFrame of `columns`.
         """
@@ -427,5 +433,6 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             provenance["feature_names"] = list(names)
         with given_options(check_options(storage_options or {})):
             check_writable(path, "a model's files")
-            schema, standing = getattr(self, "schema_", None), "replace" if overwrite else "keep"
+            schema = getattr(self, "schema_", None)
+            standing: Standing = "replace" if overwrite else "keep"
             return write_model(path, self.model_, self.settings_, provenance, schema, standing=standing)

@@ -187,7 +187,7 @@ def choose_settings(
     arrays = {"x": X, "y": y, "weight": weight}
     job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, arrays=arrays)
     workers = InlineWorkers()
-    shares = forecast_tuning(X.shape[0], X.shape[1], workers.n_threads(), extent)
+    shares = forecast_tuning(len(X), X.shape[1], workers.n_threads(), extent)
     slack = SLACK if budget is None else 1.0
     with say.job("choosing settings"):
         points, trials, seconds = _looked(

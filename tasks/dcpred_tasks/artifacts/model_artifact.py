@@ -78,6 +78,9 @@ MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")
 
 
+Standing = Literal["refuse", "keep", "replace"]
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A model on disk, opened: what its model.json says, read and checked once. Arrays are read and checked
@@ -186,7 +189,7 @@ def write_model(
     provenance: Mapping[str, Any],
     schema: Schema | None = None,
     *,
-    standing: Literal["refuse", "keep", "replace"] = "refuse",
+    standing: Standing = "refuse",
 ) -> str:
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
@@ -256,7 +259,8 @@ def _is_same(place: Place, told: Mapping[str, Any]) -> bool:
     except (DataError, ModelFormatError):
         return False
     names = "feature_names"
-    return artifact.hash == told["hash"] and artifact.provenance.get(names) == told["provenance"].get(names)
+    same = artifact.hash == told["hash"], artifact.provenance.get(names) == told["provenance"].get(names)
+    return all(same)
 
 
 def _stands(place: Place, is_model: bool) -> DataError:

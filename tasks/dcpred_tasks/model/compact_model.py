@@ -9,6 +9,7 @@ This is algorithm 1 of Hsieh et al. 2014.
 Arrays of all leaves are stored one after another; `*_at[leaf] : *_at[leaf + 1]` are those of one leaf.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
@@ -40,6 +41,7 @@ from dcpred_tasks.model.sureness import Sureness
 from dcpred_tasks.model.tree import Tree
 
 Scores = NDArray[np.float32] | NDArray[np.float64]
+_one_thread = threading.RLock()
 TILE_BYTES = 64 * 2**20  # float64 rows of a tile
 
 
@@ -73,7 +75,9 @@ class Machines:
         """The machine of a leaf, of (n_features, n_outputs), made once; None for a constant leaf."""
         own = _span(self.at, leaf)
         if leaf not in self._made and own.start < own.stop:
-            self._made[leaf] = machine_of(self.name, self.packed[own], shape)
+            with _one_thread:  # else each of several threads makes one, of a large machine
+                if leaf not in self._made:
+                    self._made[leaf] = machine_of(self.name, self.packed[own], shape)
         return self._made.get(leaf)
 
     def dtype(self, leaf: int) -> type[np.floating]:

@@ -180,7 +180,7 @@ class _Problem:
         d_value = np.bincount(before, d_g.ravel() * (1.0 - way), m)
         d_value += np.bincount(before + 1, d_g.ravel() * way, m)
         above = np.cumsum(d_value[::-1])[::-1]
-        gradient = [[above[0]], above[1:] * rise, [d_share]]
+        gradient = [above[:1], above[1:] * rise, np.array([d_share])]
         if len(moved):
             slope = (rise / np.diff(self.knot))[before].reshape(decision.shape)
             inside = (decision > self.knot[0]) & (decision < self.knot[-1])
