@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dcpred.datasets.table import EXACT_LIMIT, arrow_values, first_rounded, is_missing, rounded
+from dcpred.datasets.table import arrow_values, first_rounded, is_missing, rounded
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers, without
 from dcpred_tasks.schema.inference import as_option
+from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
 Columns = dict[str, Any]  # Arrow arrays of equal length, by name
 
