@@ -15,9 +15,10 @@ def run_hash(
     chunk_rows: int,
     block_rows: int,
     alpha: float | None = None,
+    arithmetic: str | None = None,
 ) -> str:
     """What tells a run from any other: its input as it is now, its model, its outputs with the alpha that one
-    of them takes, and how it is cut.
+    of them takes, how it is cut, and what computes its scores if not the compiled engine.
     """
     identity = {
         "content": stored_chunks.fingerprint(X),
@@ -28,5 +29,6 @@ def run_hash(
         "chunk_rows": chunk_rows,
         "block_rows": block_rows,
         **({} if alpha is None else {"alpha": alpha}),
+        **({} if arithmetic is None else {"arithmetic": arithmetic}),
     }
     return digest_json(identity)

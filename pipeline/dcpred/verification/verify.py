@@ -134,10 +134,8 @@ def check_source(ledger: Ledger) -> None:
         X = zarr_arrays.open_array(run.x)
     except DataError:
         raise DataError(f"{asked}, but the input {run.x} cannot be opened; {instead}") from None
-    if run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows, run.alpha) not in (
-        run.run,
-        _repaired_input(ledger),
-    ):
+    now = run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows, run.alpha, run.arithmetic)
+    if now not in (run.run, _repaired_input(ledger)):
         raise DataError(f"{asked}, but the input {run.x} has changed since it was scored; {instead}")
 
 
