@@ -3,7 +3,6 @@ bits whoever calls it.
 """
 
 import platform
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred_tasks.engine import machine_code
-from dcpred_tasks.engine.compiler import needing_compiler
+from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
 from dcpred_tasks.errors import RefusedError
 from dcpred_tasks.training import compiled_refinement, lbfgs, refinement
@@ -241,11 +239,9 @@ def test_changed_sources_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
-    needing_compiler.cache_clear()
-    yield
-    needing_compiler.cache_clear()
+    monkeypatch.setattr(compiler, "_without", set())
 
 
 def refined(name: str) -> tuple[Objective, Doubles]:

@@ -20,13 +20,16 @@ import numpy as np
 import pytest
 from llvmlite import binding
 
-from dcpred_tasks.engine import arguments, machine_code, processors
+from dcpred_tasks.engine import arguments, compiler, machine_code, processors
+from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.engine.machine_code import Bitcode, MachineCode
 from dcpred_tasks.engine.processors import Target, host
 from dcpred_tasks.errors import ResourceError, SettingsError
+from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import scorer
 from support import processes
 from support.caches import with_cache
+from support.models import random_model
 from support.processes import Process
 
 TWICE = """
@@ -478,3 +481,133 @@ def test_a_full_disk_keeps_nothing_and_calls(twice: bytes, tmp_path: Path, limit
     )
     assert (done.returncode, done.stdout) == (0, "ready\nTrue\n"), done.stderr
     assert not list(tmp_path.rglob("*.o*"))
+
+
+# -- whose machine code is run -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_machine_code_that_others_can_write_is_not_run(
+    twice: bytes, kept: MachineCode, what: str, mode: int
+) -> None:
+    """What lies there afterwards nobody else can write to."""
+    called(kept, 1)
+    place = kept.places()[0]
+    changed = place if what == "file" else place.parent
+    changed.chmod(changed.stat().st_mode | mode)
+    other = MachineCode(twice, host())  # as in another process
+    with pytest.warns(RuntimeWarning, match=r"is not used: others can write to it .* DCPRED_CACHE_DIR"):
+        assert called(other, 4) == 8
+    assert other.has_compiled == (what == "file")  # a file of this user is its own in any folder
+    assert not changed.stat().st_mode & 0o022
+    again = MachineCode(twice, host())
+    assert called(again, 5) == 10
+    assert not again.has_compiled
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_machine_code_of_another_user_is_not_run(
+    twice: bytes, kept: MachineCode, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called(kept, 1)
+    place = kept.places()[0]
+    if os.getuid() == 0:  # code of root, as in an image, is trusted by all
+        os.chown(place if what == "file" else place.parent, 65534, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 65534)
+    other = MachineCode(twice, host())
+    with pytest.warns(RuntimeWarning, match=r"is not used: it belongs to user \d+"):
+        assert called(other, 4) == 8
+    assert other.has_compiled
+
+
+def test_a_umask_does_not_open_what_is_kept(twice: bytes) -> None:
+    before = os.umask(0o002)
+    try:
+        code = MachineCode(twice, host())
+        called(code, 1)
+    finally:
+        os.umask(before)
+    place = code.places()[0]
+    assert (place.stat().st_mode & 0o777, place.parent.stat().st_mode & 0o777) == (0o644, 0o755)
+    assert MachineCode(twice, host()).is_there()
+
+
+# -- where LLVM fails ----------------------------------------------------------------------------------------
+
+
+def fails(*_: object, **__: object) -> None:
+    raise RuntimeError("LLVM knows no such thing")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (machine_code.llvm, "parse_bitcode"),
+        (machine_code.llvm, "create_pass_builder"),
+        (machine_code.llvm, "create_mcjit_compiler"),
+        (machine_code.llvm.Target, "from_default_triple"),
+        (machine_code.llvm, "get_host_cpu_features"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_whatever_fails_in_llvm_numpy_scores(
+    fresh: None, owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one warning for any number of models."""
+    monkeypatch.setattr(compiler, "_without", set())
+    monkeypatch.setattr(owner, name, fails)
+    models = [random_model(seed, d=3) for seed in (0, 1)]
+    X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    with pytest.warns(RuntimeWarning, match="rows are scored by NumPy, .* LLVM fails .*no such thing"):
+        found = [scorer.score_rows(model, X)[0] for model in models[:1]]
+    found.append(scorer.score_rows(models[1], X)[0])  # a second warning would be an error
+    assert scorer.is_compiled()
+    assert scorer.arithmetic() == "numpy"
+    for model, decision in zip(models, found, strict=True):
+        np.testing.assert_array_equal(decision, compact_model.score_rows(model, X)[0])
+
+
+def test_a_plan_knows_that_llvm_fails_before_anything_is_compiled(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_without", set())
+    assert scorer.arithmetic() is None
+    assert not machine_code.own_code().is_there()
+    machine_code._own_code.cache_clear()
+    monkeypatch.setattr(machine_code.llvm, "parse_bitcode", fails)
+    with pytest.warns(RuntimeWarning, match="NumPy"):
+        assert scorer.arithmetic() == "numpy"
+
+
+def test_a_disk_that_is_full_once_does_not_switch_the_engine_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_without", set())
+
+    def use(module: object) -> str:
+        if not failures:
+            return "engine"
+        raise failures.pop()
+
+    failures: list[OSError] = [OSError(errno.ENOSPC, "No space left on device")]
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        assert compiler.with_compiler("json", "else", use) is None
+    assert compiler.with_compiler("json", "else", use) == "engine"
+
+
+def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = dict.fromkeys(processors.LEVELS["x86-64-v3"] - {"fma"}, True)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    with pytest.raises(CompilerError, match="lacks fma"):
+        machine_code.own_code()
+
+
+@pytest.mark.parametrize(("planned", "here"), [(None, "numpy"), ("numpy", None), ("tiles", None)])
+def test_a_worker_does_not_score_otherwise_than_planned(
+    planned: str | None, here: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorer, "arithmetic", lambda: here)
+    with pytest.raises(ResourceError, match=r"whose scores have other last bits\. Give all workers"):
+        scorer.check_arithmetic(planned)
+    scorer.check_arithmetic(here)

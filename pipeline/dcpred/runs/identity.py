@@ -20,9 +20,10 @@ def run_hash(
     chunk_rows: int,
     block_rows: int,
     alpha: float | None = None,
+    arithmetic: str | None = None,
 ) -> str:
     """What tells a run from any other: its input as it is now, its model, its outputs with the alpha that one
-    of them takes, and how it is cut.
+    of them takes, how it is cut, and what computes its scores if not the compiled engine.
     """
     identity = {
         "content": stored_chunks.fingerprint(X),
@@ -34,6 +35,7 @@ def run_hash(
         "block_rows": block_rows,
         **({} if alpha is None else {"alpha": alpha}),
         **filled(),
+        **({} if arithmetic is None else {"arithmetic": arithmetic}),
     }
     return digest_json(identity)
 
@@ -94,7 +96,8 @@ def is_same_input(run: ScoreRun, recorded: Mapping[str, Any], accepted: frozense
     """
     X = zarr_arrays.open_array(run.x)
     if X.shape[0] == run.n_rows:
-        now = run_hash(X, run.model_hash, run.outputs, run.chunk_rows, run.block_rows, run.alpha)
+        parts = run.chunk_rows, run.block_rows, run.alpha, run.arithmetic
+        now = run_hash(X, run.model_hash, run.outputs, *parts)
         if now == run.run or now in accepted:
             return True
     return bool(X.ndim == 2 and same_rows(recorded, X, run.n_rows))

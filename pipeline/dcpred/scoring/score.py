@@ -36,7 +36,7 @@ from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA, check_alpha
 from dcpred_tasks.scoring.outputs import columns, default_outputs, possible_outputs
-from dcpred_tasks.scoring.scorer import compiled_ahead
+from dcpred_tasks.scoring.scorer import arithmetic, compiled_ahead
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, as_arguments, check_writable, is_remote
@@ -93,9 +93,9 @@ def plan_run(
         behind=BEHIND if is_remote(output) else 0,
         cut=cut,
     )
-    x, place = absolute(x), absolute(output)
+    x, place, scored_by = absolute(x), absolute(output), arithmetic()
     run = ScoreRun(
-        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha),
+        run=run_hash(X, artifact.hash, outputs, plan.chunk_rows, plan.block_rows, alpha, scored_by),
         x=x,
         model=absolute(model_path),
         model_hash=artifact.hash,
@@ -106,6 +106,7 @@ def plan_run(
         block_rows=plan.block_rows,
         stride=0 if cut is None else cut.stride,
         alpha=alpha,
+        arithmetic=scored_by,
     )
     return run, plan, model
 

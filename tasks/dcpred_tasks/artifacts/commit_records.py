@@ -44,6 +44,8 @@ class ScoreRun:
     """Every so many rows one is sampled for statistics; 0 where the numbers of rows say (`sample_stride`)."""
     alpha: float | None = None
     """Share of rows outside of intervals; None where no output column takes it."""
+    arithmetic: str | None = None
+    """What scores rows, where it is not the compiled engine (`scoring.scorer.arithmetic`)."""
 
     @property
     def columns(self) -> tuple[OutputColumn, ...]:
@@ -51,10 +53,10 @@ class ScoreRun:
         return columns(self.outputs, self.alpha)
 
     def told(self) -> dict[str, Any]:
-        """Its fields as plans and manifests hold them. Without intervals they are those of versions that had
-        none.
+        """Its fields as plans and manifests hold them, less those that are None: older versions have no such
+        fields.
         """
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("alpha", None)}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def arrays(self) -> tuple[str, ...]:

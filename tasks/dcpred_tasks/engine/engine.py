@@ -175,6 +175,11 @@ def is_compiled() -> bool:
     return own_code().is_there()
 
 
+def check() -> None:
+    """Raise CompilerError where no row can be scored, as far as that is known without compiling."""
+    own_code().check()
+
+
 class Arguments(NamedTuple):
     """What compiled code is called with: `score_tiles` of engine_source/descent_pass.py."""
 
@@ -195,7 +200,9 @@ class Engine:
     """A model laid out for scoring. It is made once, and used by any number of threads."""
 
     def __init__(self, model: Model, code: MachineCode | None = None) -> None:
-        self._code = code
+        """Raises CompilerError where there is no machine code for this processor."""
+        self._code = code or own_code()
+        self._code.entry()
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model)
         self.score_dtype = model.score_dtype
@@ -218,7 +225,7 @@ class Engine:
         decision = np.empty((len(X), self.packed.n_outputs), self.score_dtype)
         status = np.empty(len(X), STATUS_DTYPE)
         leaf = np.empty(0, np.uint32) if leaves is None else leaves.view(np.uint32)
-        entry = (self._code or own_code()).entry()
+        entry = self._code.entry()
         first, block = self._kept_block()
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)

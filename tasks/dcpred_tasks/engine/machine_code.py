@@ -5,6 +5,7 @@ in particular; `python -m dcpred_tasks.engine_source`, or `refinement_source`, m
 """
 
 import ctypes
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,6 +15,7 @@ import stat
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -23,8 +25,17 @@ from uuid import uuid4
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.engine.compiler import errors_of_llvm
 from dcpred_tasks.engine.instructions import use_own
-from dcpred_tasks.engine.processors import LEVELS, Target, check_runs_here, host, own_level, pinned
+from dcpred_tasks.engine.processors import (
+    LEVELS,
+    Target,
+    check_is_fast,
+    check_runs_here,
+    host,
+    own_level,
+    pinned,
+)
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 
 FOLDER = Path(__file__).parent
@@ -38,6 +49,7 @@ SOURCES = (
 )
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two looks
+WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 DIGEST_BYTES = 16  # in front of what is kept
 DAY_SECONDS = 86_400.0
 KEPT_SECONDS = 30 * DAY_SECONDS  # machine code of other versions is removed when nobody used it for so long
@@ -98,18 +110,29 @@ class MachineCode:
         return self._entry is not None or self.kept() is not None
 
     def entry(self) -> Entry:
-        """The compiled function, which takes the address of its arguments."""
+        """The compiled function, which takes the address of its arguments. Raises CompilerError."""
         with self._one_thread:
             if self._entry is None:
-                self._entry = _load(self.make(), self.called)
+                code = self.make()
+                with errors_of_llvm():
+                    self._entry = _load(code, self.called)
         return self._entry
+
+    def check(self) -> None:
+        """Raise CompilerError where `entry` is sure to fail: there is no machine code, and LLVM does not read
+        the bitcode or does not know the processor. It takes 0.1 s, and compiles nothing.
+        """
+        if not self.is_there():
+            with errors_of_llvm():
+                llvm.create_mcjit_compiler(llvm.parse_bitcode(self.bitcode), _machine(self.target))
 
     def make(self) -> bytes:
         """The machine code, read or compiled and kept."""
         with self._turn():
             code = self.kept()
             if code is None:
-                code = compile_bitcode(self.bitcode, self.target)
+                with errors_of_llvm():
+                    code = compile_bitcode(self.bitcode, self.target)
                 self.has_compiled = True
                 self._keep(code)
         return code
@@ -123,7 +146,7 @@ class MachineCode:
         """The machine code that is on disk, or None."""
         for place in self.places():
             with suppress(OSError):
-                kept = place.read_bytes()
+                kept = _read_trusted(place)
                 digest, code = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
                 if digest == hashlib.blake2b(code, digest_size=DIGEST_BYTES).digest():
                     _note_use(place)
@@ -136,8 +159,9 @@ class MachineCode:
         for place in self.places()[: len(self.folders)]:
             partial = place.with_name(f"{place.name}.{uuid4().hex}.partial")
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                partial.write_bytes(digest + code)
+                _make_folder(place.parent)
+                with open(partial, "xb", opener=_only_mine) as file:
+                    file.write(digest + code)
                 partial.replace(place)
                 _forget_old(place.parent)
                 return
@@ -195,9 +219,47 @@ def _remove_unused(folder: Path) -> None:
 def _opened(place: Path) -> Any:
     """The lock beside a place where machine code is kept, or None where there can be none."""
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place.with_suffix(".lock").open("a")
+        _make_folder(place.parent)
+        return open(place.with_suffix(".lock"), "a", opener=_only_mine)
     return None
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that nobody else can write to, whatever the umask. Raises OSError."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid == os.getuid() and found.st_mode & WRITTEN_BY_OTHERS:
+        # The files in it are checked one by one.
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~WRITTEN_BY_OTHERS)
+        found = folder.stat()
+    _check_trusted(folder, found)
+
+
+def _only_mine(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
+
+
+def _read_trusted(place: Path) -> bytes:
+    """The content of a file that only this user, or root, can have written: it will run. Raises OSError."""
+    with place.open("rb") as file:
+        _check_trusted(place, os.fstat(file.fileno()))
+        _check_trusted(place.parent, place.parent.stat())
+        return file.read()
+
+
+def _check_trusted(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.getuid()):
+        why = f"it belongs to user {found.st_uid}"
+    elif found.st_mode & WRITTEN_BY_OTHERS:
+        why = f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    else:
+        return
+    sentence = (
+        f"Machine code in {path} is not used: {why}. Remove it, or set DCPRED_CACHE_DIR to a folder that only"
+        " you can write to."
+    )
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+    raise PermissionError(errno.EACCES, sentence, str(path))
 
 
 def _locked(file: Any) -> bool:
@@ -222,7 +284,6 @@ def _bases() -> Iterator[Path]:
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
         found = temporary.lstat()
-        # Machine code is run as it is found: nobody else may have put it there.
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
             yield temporary
 
@@ -294,10 +355,12 @@ _ONE_THREAD = threading.Lock()
 def _own_code(of: Bitcode) -> MachineCode:
     _check_made_of(of)
     bitcode = (of.folder / f"{of.name}.bc").read_bytes()
-    if target := pinned():
-        check_runs_here(target)
-        return MachineCode(bitcode, target, entry=of.entry)
-    return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
+    with errors_of_llvm():
+        check_is_fast()
+        if target := pinned():
+            check_runs_here(target)
+            return MachineCode(bitcode, target, entry=of.entry)
+        return MachineCode(bitcode, host(), *filter(None, [own_level()]), entry=of.entry)
 
 
 def _check_made_of(of: Bitcode) -> None:
@@ -321,6 +384,11 @@ def warm(name: str, of: Bitcode | None = None) -> MachineCode:
         )
     of = of or ENGINE
     _check_made_of(of)
+    with errors_of_llvm():
+        return _warm(name, of)
+
+
+def _warm(name: str, of: Bitcode) -> MachineCode:
     known = {"host": host(), **{level: Target(level) for level in LEVELS}}
     if target := pinned():
         known[target.cpu] = target

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from dcpred_tasks.engine.compiler import CompilerError
 from dcpred_tasks.errors import SettingsError
 
 # Levels of the x86-64 psABI, with LLVM's names of what each has beside the one above it here.
@@ -74,6 +75,18 @@ def check_runs_here(target: Target) -> None:
         raise SettingsError(
             f"machine code for {target.cpu} was asked for by {NAME}, but the processor of this machine lacks"
             f" {', '.join(lacking)}; name a level that it has, or unset {NAME}"
+        )
+
+
+def check_is_fast() -> None:
+    """Raise CompilerError for an x86 processor without AVX2 and FMA. There each fused product is a call of
+    the C library (257 of them in the assembly for x86-64-v2), so that NumPy is faster.
+    """
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return
+    if lacking := sorted({"avx2", "fma"} - _own_features()):
+        raise CompilerError(
+            f"this processor lacks {' and '.join(lacking)}, without which machine code is slow"
         )
 
 

@@ -4,6 +4,7 @@ The compiler is loaded with the first row and not before: a program that only lo
 """
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import LeafNumbers
-from dcpred_tasks.engine.compiler import needing_compiler
+from dcpred_tasks.engine.compiler import with_compiler
+from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.process import process_name
 
+ENGINE = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
+_one_thread = threading.RLock()
 
 
 def score_rows(
@@ -42,8 +47,29 @@ def score_rows(
 
 def is_compiled() -> bool:
     """Whether nothing is compiled before the first score: machine code is there, or the definition scores."""
-    module = _compiler()
-    return module is None or bool(module.is_compiled())
+    return with_compiler(*ENGINE, lambda engine: bool(engine.is_compiled())) is not False
+
+
+def arithmetic() -> str | None:
+    """What scores rows in this process, as it is part of a plan, since it changes the last bits of scores:
+    None for the engine, "tiles" for the engine with products of tiles, "numpy" for the definition.
+    """
+    if with_compiler(*ENGINE, lambda engine: engine.check() or engine) is None:
+        return "numpy"
+    return "tiles" if import_module("dcpred_tasks.engine.tiles").allowed() else None
+
+
+def check_arithmetic(planned: str | None) -> None:
+    """Raise ResourceError where this process scores otherwise than a plan states: another worker may not."""
+    here = arithmetic()
+    if here != planned:
+        names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
+        raise ResourceError(
+            f"{process_name()} scores by {names[here]}, but the run was planned with"
+            f" {names.get(planned, planned)}, whose scores have other last bits. Give all workers the same"
+            " llvmlite, DCPRED_NO_COMPILER and DCPRED_TILES as the driver of the run, or score into a new"
+            " directory."
+        )
 
 
 @contextmanager
@@ -74,20 +100,18 @@ def warm_up(model: Model) -> None:
 
 def _engine(model: Model) -> Any:
     """The Engine of a model, or its MachineScorer, made once; None without a compiler."""
-    if model not in _engines:
-        if model.machines is not None:
-            module = import_module("dcpred_tasks.scoring.machine_scorer")
-            _engines[model] = module.MachineScorer(model)
-            return _engines[model]
-        module = _compiler()
-        if module is None:
-            return None
-        _engines[model] = module.Engine(model)
-    return _engines[model]
+    found = _engines.get(model)
+    if found is None:
+        with _one_thread:  # else each of several threads makes one, of a large model
+            found = _engines.get(model)
+            if found is None:
+                found = _made(model)
+                if found is not None:
+                    _engines[model] = found
+    return found
 
 
-def _compiler() -> Any:
-    """The engine's module, or None and a warning."""
-    return needing_compiler(
-        "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
-    )
+def _made(model: Model) -> Any:
+    if model.machines is not None:
+        return import_module("dcpred_tasks.scoring.machine_scorer").MachineScorer(model)
+    return with_compiler(*ENGINE, lambda engine: engine.Engine(model))

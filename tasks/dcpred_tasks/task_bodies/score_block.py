@@ -30,7 +30,7 @@ from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_byt
 from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer
 from dcpred_tasks.scoring.output_column import OutputColumn, Values
 from dcpred_tasks.scoring.outputs import encode_outputs
-from dcpred_tasks.scoring.scorer import warm_up
+from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, bad_features, sample_stride
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -69,6 +69,7 @@ def open_model(path: str, model_hash: str) -> Model:
 def load_engine(run: ScoreRun) -> None:
     """Make this process ready to score: compile the engine, unless that is done, and open the model."""
     model = open_model(run.model, run.model_hash)
+    check_arithmetic(run.arithmetic)
     if any(column.needs_nearness for column in run.columns):
         warm_up(nearness_scorer(model))
 
@@ -119,6 +120,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     are to be given up (`quarantine`): they get a status of their own and no scores.
     """
     model = open_model(run.model, run.model_hash)
+    check_arithmetic(run.arithmetic)
     source = zarr_arrays.open_array(run.x, of=run.run)
     writer = _Writer(run, model)
     retrying = Retrying()

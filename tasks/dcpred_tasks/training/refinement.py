@@ -56,7 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.compiler import needing_compiler
+from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.basis import LeafBasis, Weighted
 from dcpred_tasks.training.expansion import Expansion, error_and_slopes
 from dcpred_tasks.training.lbfgs import minimise
@@ -68,6 +68,11 @@ NEARNESS = 1.0  # weight of the squared distance to the local machine, as a shar
 STRETCH = 0.1  # penalty on the spread of the logarithms of a leaf's own factors
 LOG_GAMMA = 3.0  # limit of |log γ/γ₀|: a γ moves by no more than a factor of e³
 LOG_FACTOR = 3.0  # the same of a leaf's own factors
+# The module in machine code, and what is done without it.
+COMPILED = (
+    "dcpred_tasks.training.compiled_refinement",
+    "leaves are refined by NumPy, which is 2 to 20 times slower",
+)
 WIDE = 40_000  # features × landmarks, from which on BLAS takes no longer than machine code
 DONE = 1e-6  # least relative gain of a step that another one follows
 RATE = 0.1  # length of a stochastic step of landmarks, in widths of the kernel
@@ -285,17 +290,11 @@ def _lowest(objective: Objective, steps: int) -> FloatArray:
     """θ after at most so many steps of L-BFGS: in machine code for an rbf kernel, where that is faster and
     can be made.
     """
-    compiled = None
+    found: FloatArray | None = None
     alone = objective.machine is None
     if objective.basis.kernel.name == "rbf" and objective.start.size < WIDE and alone:
-        compiled = needing_compiler(
-            "dcpred_tasks.training.compiled_refinement",
-            "leaves are refined by NumPy, which is 2 to 20 times slower",
-        )
-    if compiled is None:
-        return minimise(objective, objective.origin, steps, DONE)
-    found: FloatArray = compiled.minimise(objective, steps, DONE)
-    return found
+        found = with_compiler(*COMPILED, lambda compiled: compiled.minimise(objective, steps, DONE))
+    return minimise(objective, objective.origin, steps, DONE) if found is None else found
 
 
 def stochastic(objective: Objective, epochs: int, seed: Sequence[int]) -> FloatArray:
