@@ -17,12 +17,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import check_known, named
 from dcpred.execution.progress import reporter
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
@@ -50,6 +49,7 @@ from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
+from dcpred_tasks.training.target_means import target_coded
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
@@ -148,7 +148,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         schema = getattr(self, "schema_", None)
         return None if schema is None or (schema.plain and not self._of_frame) else schema
 
-    def _encoded(self, X: Any, y: Any, labels: Names | None) -> Any:
+    def _encoded(self, X: Any) -> Any:
         """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
         what a Zarr array of a data set was encoded by.
         """
@@ -174,18 +174,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
         learn = lazy_tables.learn_frame if lazy else tables.learn_frame
-        self.schema_, rows = learn(X, lambda: self._target(y, labels), columns)
+        self.schema_, rows = learn(X, columns)
         self._of_frame = True
         return rows
-
-    def _target(self, y: Any, labels: Names | None) -> tables.Target:
-        """The target in memory: numbers and None, or numbers of classes and their names."""
-        values = column_or_1d(*out_of_core.computed(y))
-        check_known(values)
-        if self._task == "regression":
-            return np.asarray(values, np.float64), None
-        classes, numbers = np.unique(named(values, labels), return_inverse=True)
-        return numbers, classes.tolist()
 
     def _fit_rows(
         self,
@@ -199,6 +190,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings(X.shape[1])
+        coded = target_coded(self._encoding(), settings)
         if self.budget is not None:
             weight = weight * class_factors[target] if len(class_factors) else weight
             self._fit_on_workers(X, target, weight, settings)
@@ -216,11 +208,22 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             features_named(self._feature_names()),
         ):
             self.model_ = train_rows(
-                X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
+                X,
+                target,
+                weight,
+                class_factors,
+                survey,
+                settings,
+                classes,
+                self.n_jobs,
+                watch,
+                scaling,
+                coded,
             )
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
-            for told in columns_in_words(self.model_.scaling, survey, self._feature_names()):
+            names = self.model_.scaling.names(self._feature_names())
+            for told in columns_in_words(self.model_.scaling, survey, names):
                 reporter(self.verbose).say(told)
         self._remember(settings)
 
@@ -236,7 +239,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
         with self._folder() as folder:
-            return out_of_core.choose(X, target, weight, settings, folder, self.verbose)
+            return out_of_core.choose(X, target, weight, settings, folder, self.verbose, self._encoding())
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -258,7 +261,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            settings = out_of_core.fit(X, y, sample_weight, settings, folder, budget, self.verbose, labels)
+            settings = out_of_core.fit(
+                X, y, sample_weight, settings, folder, budget, self.verbose, labels, self._encoding()
+            )
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)
             self._trained_rows = model.provenance.get(TRAINED_ROWS)

@@ -24,6 +24,8 @@ from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
@@ -149,15 +151,16 @@ def fit(
     budget: str | None = None,
     verbose: int = 0,
     labels: Names | None = None,
+    schema: Schema | None = None,
 ) -> Settings:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
     block. With a budget, settings are chosen first, and with PLAIN by a quick look; returns those that were
     trained with. verbose: 1 shows on standard error how far it is. labels: the names of the classes where y
-    holds their numbers.
+    holds their numbers. schema: what the columns of X were.
     """
     say = reporter(verbose)
-    group = zarr_arrays.create_group(folder / "data.zarr")
+    group = _group(folder, schema)
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
@@ -190,11 +193,12 @@ def choose(
     settings: Settings,
     folder: Path,
     verbose: int,
+    schema: Schema | None,
 ) -> tuple[Settings, Scaling | None]:
     """Settings for rows in memory, and the scaling that they were chosen with if it was learned; found by a
-    quick look at the rows in this process. Arrays as `fit` takes them.
+    quick look at the rows in this process. Arguments as `fit` takes them.
     """
-    group = zarr_arrays.create_group(folder / "data.zarr")
+    group = _group(folder, schema)
     x, target, weights = (
         _address(array, name, group, folder)
         for array, name in ((_stored(X), "X"), (_stored(y), "y"), (weight, "weight"))
@@ -208,6 +212,12 @@ def choose(
         weight=weights,
         say=reporter(verbose),
     )
+
+
+def _group(folder: Path, schema: Schema | None) -> zarr.Group:
+    """The group that arrays are copied to, which says what the columns of X were, as a data set does."""
+    attributes = None if schema is None else {SCHEMA_ATTRIBUTE: schema.document()}
+    return zarr_arrays.create_group(folder / "data.zarr", attributes)
 
 
 def _stored(array: NDArray[Any]) -> NDArray[Any]:

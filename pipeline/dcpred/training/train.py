@@ -15,6 +15,7 @@ goes on where it stopped.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
+from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
 
 
 def train(
@@ -70,11 +72,11 @@ def train(
     )
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
-    settings = numbered_for(settings, x)
+    settings, coded = numbered_for(settings, x)
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
-    run = training_hash(contents, settings, plan, scaling)
+    run = training_hash(contents, settings, plan, scaling, coded)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, run)
@@ -86,7 +88,7 @@ def train(
     for place in (scratch, search_folder(model)):  # A search ends in a training of its own.
         check_free(place)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
-    job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)
     with say.job("training"), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
@@ -175,20 +177,22 @@ def check_training_data(
     return plan, tuple(str(name) for name in labels) if isinstance(labels, list) else None
 
 
-def numbered_for(settings: Settings, x: str) -> Settings:
-    """Settings that name features of X by numbers, with those that its data set says are codes. Raises
-    SettingsError for a feature that X does not have, DataError where the schema of the data set is damaged.
+def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
+    """Settings that name features of X by numbers, with those that its data set says are codes; and the
+    features whose codes means of the target replace. Raises SettingsError for a feature that X does not have,
+    DataError where the schema of the data set is damaged.
     """
     n_features, schema = zarr_arrays.open_array(x).shape[1], schema_of_array(x)
     settings = numbered(settings, named_features(x), n_features)
     if schema is None:
-        return settings
+        return settings, NOT_CODED
     if len(schema.features) != n_features:
         raise DataError(
             f"X at {x} has {n_features:,} features, but the schema beside it tells of"
             f" {len(schema.features):,}; import the data again, or remove the attribute {SCHEMA_ATTRIBUTE}"
         )
-    return with_codes(settings, schema.coded)
+    settings = with_codes(settings, schema.coded)
+    return settings, target_coded(schema, settings)
 
 
 def named_features(x: str) -> list[str] | None:
@@ -219,12 +223,17 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
 
 
 def training_hash(
-    contents: Mapping[str, str], settings: Settings, plan: BlockPlan, scaling: Scaling | None = None
+    contents: Mapping[str, str],
+    settings: Settings,
+    plan: BlockPlan,
+    scaling: Scaling | None = None,
+    coded: CodedFeatures = NOT_CODED,
 ) -> str:
-    """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, and a
-    scaling that is not learned in it.
+    """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, a
+    scaling that is not learned in it, and the features whose codes means of the target replace.
     """
-    given = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
+    given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
+    given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     return digest_json(
         {
             **contents,

@@ -191,22 +191,22 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
-    start = numbered_for(start, x)
+    start, coded = numbered_for(start, x)
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
-    run = training_hash(contents, start, plan) + str(sorted(asked.items()))
+    run = training_hash(contents, start, plan, coded=coded) + str(sorted(asked.items()))
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (earlier := read_own_json(kept)).get("run") == run:
         say.say(f"settings were chosen before; they are read from {kept}")
         if _is_of(scratch, run):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
+        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1], len(coded.feature))
         return found, None, scaling
     _check_no_other(model)
     _check_own(scratch)
     check_free(scratch)
-    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
@@ -225,7 +225,7 @@ def _choice(
                     training = Training(job, plan, workers, say)
                     with say.part(shares.of_rest("survey")):
                         survey = training.survey(names)
-                        sample = training.sample(survey)
+                        sample = training.stored_sample(survey)
                     trials = TrialTrees(training, survey, workers, say, extent, budget)
                     points = _searched(trials, shares, slack, seconds)
             except InterruptedRunError:
@@ -245,7 +245,7 @@ def _choice(
             scaling = trials.learned.get(found["settings"]["scaling"])
             write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, survey, sample), scaling
+    return found, Known(contents, survey, sample, training.targets), scaling
 
 
 def _check_no_other(model: Path) -> None:

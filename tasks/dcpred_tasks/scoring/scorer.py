@@ -6,6 +6,7 @@ The compiler is loaded with the first row and not before: a program that only lo
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any
@@ -14,10 +15,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import LeafNumbers
+from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
 from dcpred_tasks.engine.compiler import needing_compiler
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.target_encoding import TargetEncoding
+
+# Rows that are encoded at once: as many as stay in cache on their way to the engine.
+STRIP_BYTES, FEWEST_ROWS, MOST_ROWS = 2**21, 2**10, 2**15
 
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 
@@ -70,6 +75,9 @@ def warm_up(model: Model) -> None:
 def _engine(model: Model) -> Any:
     """The Engine of a model, or its MachineScorer, made once; None without a compiler."""
     if model not in _engines:
+        if model.scaling.targets is not None:
+            _engines[model] = _OfCodes(model, model.scaling.targets)
+            return _engines[model]
         if model.machines is not None:
             module = import_module("dcpred_tasks.scoring.machine_scorer")
             _engines[model] = module.MachineScorer(model)
@@ -79,6 +87,29 @@ def _engine(model: Model) -> Any:
             return None
         _engines[model] = module.Engine(model)
     return _engines[model]
+
+
+class _OfCodes:
+    """Scores rows with codes of many categories: encoded strip by strip, they go to the engine of a model of
+    encoded rows.
+    """
+
+    def __init__(self, model: Model, targets: TargetEncoding) -> None:
+        self.model, self.targets = replace(model, scaling=model.scaling.of_encoded), targets
+        self.strip_rows = int(np.clip(STRIP_BYTES // (8 * targets.n_columns), FEWEST_ROWS, MOST_ROWS))
+
+    def score(
+        self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
+    ) -> tuple[Scores, NDArray[np.uint8]]:
+        """As score_rows."""
+        compact_model.check_rows(X, self.targets.n_features)
+        decision = np.empty((len(X), self.model.n_outputs), self.model.score_dtype)
+        status = np.empty(len(X), STATUS_DTYPE)
+        for start in range(0, max(len(X), 1), self.strip_rows):  # No rows load the engine, too.
+            strip = slice(start, start + self.strip_rows)
+            own = None if leaves is None else leaves[strip]
+            decision[strip], status[strip] = score_rows(self.model, self.targets(X[strip]), leaves=own)
+        return decision, status
 
 
 def _compiler() -> Any:

@@ -6,7 +6,7 @@ SCRATCH/
   tried-0/000017.npz   the same of one leaf in all blocks
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def gather_trial(job: TrainJob, number: int, n_blocks: int) -> Gathered:
         own = np.flatnonzero(leaf == one)
         own = own[np.lexsort((rows.number[own], rows.rank[own]))]
         found = rows.take(own)
-        write_arrays(tried_file(job, number, int(one)), asdict(found))
+        write_arrays(tried_file(job, number, int(one)), found.arrays())
         other = np.flatnonzero(found.target != found.target[0]) if len(own) else own
         mixed_from.append(int(found.rank[other].min()) + 1 if len(other) else np.iinfo(np.int64).max)
         n_rows.append(int((found.rank == 0).sum()))
