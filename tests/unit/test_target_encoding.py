@@ -276,8 +276,7 @@ def test_rows_are_scored_by_the_means_of_all_that_train(
     assert status[-2:].tolist() == [2, 2]
     inner = replace(model, scaling=model.scaling.of_encoded)
     np.testing.assert_array_equal(decision, score_rows(inner, model.scaling.targets(rows))[0])
-    monkeypatch.setattr(scorer, "MOST_ROWS", 7)
-    monkeypatch.setattr(scorer, "FEWEST_ROWS", 7)
+    monkeypatch.setattr(scorer, "STRIP_ROWS", 7)
     again = np.empty(len(rows), np.int32)
     strips = score_rows(replace(model), rows, leaves=again)
     np.testing.assert_array_equal(strips[0], decision)

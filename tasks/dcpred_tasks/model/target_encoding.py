@@ -87,32 +87,47 @@ class TargetEncoding:
         """Where codes (n,) of the feature of this number stand in `table`. What is no code stands where
         categories do that are not known.
         """
-        first, end = int(self.at[number]), int(self.at[number + 1])
+        first, size = int(self.at[number]), int(self.at[number + 1] - self.at[number])
         with np.errstate(invalid="ignore"):
             place = codes.astype(INDEX_DTYPE)
-        known = (place >= 0) & (place < end - first) & (place == codes)
-        return np.asarray(np.where(known, place, end - first - 2) + first)
+        unknown = place != codes
+        unknown |= place.view(np.uint64) >= size  # A negative number is a large one.
+        if unknown.any():
+            place[unknown] = size - FEWEST_POSITIONS
+        place += first
+        return place
 
     def __call__(self, X: NDArray[np.generic]) -> FloatArray | SingleArray:
-        """Stored rows (n, n_features) encoded, (n, n_columns), in single precision where that holds every
-        value of X and every mean. A code that is not finite stays as it is.
-        """
+        """Stored rows (n, n_features) encoded, (n, n_columns). A code that is not finite stays as it is."""
         return self.encoded(X, self.table)
 
+    def dtype_for(self, dtype: np.dtype[Any]) -> type[np.floating]:
+        """The precision of encoded rows: single where that holds all values of this dtype, and all means."""
+        return MODEL_DTYPE if self.is_single and np.can_cast(dtype, MODEL_DTYPE) else ACC_DTYPE
+
     def encoded(
-        self, X: NDArray[np.generic], table: FloatArray, first: IntArray | int = 0
+        self,
+        X: NDArray[np.generic],
+        table: FloatArray,
+        first: IntArray | int = 0,
+        out: NDArray[Any] | None = None,
     ) -> FloatArray | SingleArray:
-        """The same by another table, in which the positions of each row begin at `first`, (n,) or one."""
-        dtype = MODEL_DTYPE if self.is_single and np.can_cast(X.dtype, MODEL_DTYPE) else ACC_DTYPE
-        out = np.empty((len(X), self.n_columns), dtype)
+        """The same by another table, in which the positions of each row begin at `first`, (n,) or one; into
+        `out` where given.
+        """
+        if out is None:
+            out = np.empty((len(X), self.n_columns), self.dtype_for(X.dtype))
         with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
             out[:, : self.n_features] = X
         for number, feature in enumerate(self.feature):
-            codes = X[:, feature]
-            means = table[self.places(number, codes) + first]
-            if X.dtype.kind == "f":
-                means = np.where(np.isfinite(codes)[:, None], means, codes[:, None])
-            out[:, self.columns(number)] = means
+            codes = np.ascontiguousarray(out[:, feature])
+            place = self.places(number, codes)
+            place += first
+            lost = np.flatnonzero(~np.isfinite(codes))
+            for column, means in zip(self.columns(number), table.T, strict=True):
+                out[:, column] = means[place]
+                if len(lost):
+                    out[lost, column] = codes[lost]
         return out
 
     def raw(self, rows: FloatArray) -> FloatArray:

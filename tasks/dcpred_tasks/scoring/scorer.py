@@ -4,6 +4,7 @@ The compiler is loaded with the first row and not before: a program that only lo
 """
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,8 +22,7 @@ from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
 from dcpred_tasks.model.target_encoding import TargetEncoding
 
-# Rows that are encoded at once: as many as stay in cache on their way to the engine.
-STRIP_BYTES, FEWEST_ROWS, MOST_ROWS = 2**21, 2**10, 2**15
+STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
 
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 
@@ -91,12 +91,12 @@ def _engine(model: Model) -> Any:
 
 class _OfCodes:
     """Scores rows with codes of many categories: encoded strip by strip, they go to the engine of a model of
-    encoded rows.
+    encoded rows. Any number of threads may use it at once.
     """
 
     def __init__(self, model: Model, targets: TargetEncoding) -> None:
         self.model, self.targets = replace(model, scaling=model.scaling.of_encoded), targets
-        self.strip_rows = int(np.clip(STRIP_BYTES // (8 * targets.n_columns), FEWEST_ROWS, MOST_ROWS))
+        self._kept = threading.local()
 
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
@@ -105,11 +105,19 @@ class _OfCodes:
         compact_model.check_rows(X, self.targets.n_features)
         decision = np.empty((len(X), self.model.n_outputs), self.model.score_dtype)
         status = np.empty(len(X), STATUS_DTYPE)
-        for start in range(0, max(len(X), 1), self.strip_rows):  # No rows load the engine, too.
-            strip = slice(start, start + self.strip_rows)
+        for start in range(0, max(len(X), 1), STRIP_ROWS):  # No rows load the engine, too.
+            strip = slice(start, start + STRIP_ROWS)
             own = None if leaves is None else leaves[strip]
-            decision[strip], status[strip] = score_rows(self.model, self.targets(X[strip]), leaves=own)
+            decision[strip], status[strip] = score_rows(self.model, self._encoded(X[strip]), leaves=own)
         return decision, status
+
+    def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
+        """Rows encoded, in memory that is kept: new pages would take longer than the copy."""
+        targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
+        kept: dict[Any, NDArray[Any]] = self._kept.__dict__
+        if len(X) > len(kept.get(dtype.__name__, ())):
+            kept[dtype.__name__] = np.empty((len(X), targets.n_columns), dtype)
+        return targets.encoded(X, targets.table, out=kept[dtype.__name__][: len(X)])
 
 
 def _compiler() -> Any:
