@@ -1,6 +1,7 @@
 """What lies at a path: a data set, a model, or the output of a scoring run."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_schema import KEY
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.schema.schema import ATTRIBUTE, read_schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import below
@@ -48,8 +50,8 @@ def _model(place: Place) -> dict[str, Any]:
     model = artifact.model(
         support=artifact.has_support
     )  # support vectors are read so that every byte is checked
-    rows = model.leaf_rows
-    landmarks = np.diff(model.landmark_at)
+    rows, encoded = model.leaf_rows, _target_encoded(model, artifact.feature_names)
+    landmarks, names = np.diff(model.landmark_at), model.scaling.names(artifact.feature_names)
     arrays = artifact.body["arrays"]
     return {
         "kind": "model",
@@ -60,8 +62,9 @@ def _model(place: Place) -> dict[str, Any]:
         "n_features": model.n_features,
         "n_columns": model.n_columns,
         "coded_features": _coded(model, artifact.feature_names),
-        "gaps": _gaps(model, artifact.feature_names),
-        "log_scale": describe_log_scale(model.scaling, artifact.feature_names),
+        **({"target_encoded": encoded} if encoded else {}),
+        "gaps": _gaps(model, names),
+        "log_scale": describe_log_scale(model.scaling, names),
         "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
@@ -105,20 +108,37 @@ def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
     ]
 
 
+def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
+    """The features whose codes become means of the target, and how many categories and means each has."""
+    targets = model.scaling.targets
+    if targets is None:
+        return []
+    sizes = np.diff(targets.at) - FEWEST_POSITIONS
+    return [
+        {
+            "feature": int(f),
+            "name": names[f] if names else None,
+            "categories": int(n),
+            "means": targets.n_means,
+        }
+        for f, n in zip(targets.feature, sizes, strict=True)
+    ]
+
+
 def _constant(model: Model, landmarks: Any) -> int:
     if model.machines is None:
         return int((landmarks == 0).sum())
     return sum(model.machine(leaf) is None for leaf in range(model.n_leaves))
 
 
-def _gaps(model: Model, names: tuple[str, ...] | None) -> dict[str, Any] | None:
+def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
     """Of a model that knows gaps: the features that have some in sampled training rows, what stands for
     theirs, and whether they have an indicator; None for one to which NaN is a bad value.
     """
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return None
-    shares = np.zeros(model.n_features)
+    shares = np.zeros(model.scaling.n_encoded)
     if model.reference is not None and model.reference.gaps is not None:
         shares = model.reference.gaps
     indicated = set(coding.indicated.tolist())

@@ -139,13 +139,13 @@ def test_categories_are_coded_unless_none_is(folder: Path, tmp_path: Path) -> No
 def test_the_schema_is_in_the_model_and_shown(folder: Path) -> None:
     told = json.loads((folder / "model/model.json").read_text())
     assert told["format"] == FORMAT
-    assert told["version"] == 5
+    assert told["version"] == 7
     artifact = open_artifact(folder / "model")
     assert artifact.schema == find_schema(folder / "known.csv", target="label", ids=["id"])
     for place in ("model", "known.zarr"):
         shown = run("inspect", folder / place)
         assert "1 id, 2 numbers, 2 categories, 1 boolean, 1 date, 1 target" in shown
-        assert "mean targets of 90 categories" in shown
+        assert "codes of 90 categories, target-encoded" in shown
         assert json.loads(run("inspect", folder / place, "--json"))["schema"] == artifact.schema.document()
 
 

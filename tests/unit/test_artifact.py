@@ -326,6 +326,7 @@ ABSENT = (
     model_layout.CODING
     | model_layout.GAPS
     | model_layout.SYMLOG
+    | model_layout.TARGETS
     | model_layout.MACHINES
     | model_layout.INTERVALS
     | model_layout.PRESENT
@@ -713,5 +714,5 @@ def test_a_coding_that_is_none_is_refused(coded: tuple[Path, Model], tmp_path: P
     broken.scaling.coding.code[3:] = [9, 8, 7]
     with mock.patch.object(model_artifact, "make_self_test", return_value=make_self_test(coded[1])):
         write_model(wrong, broken, {}, {})
-    with pytest.raises(ModelFormatError, match=r"arrays source, code and gap are no coding.*copy it again"):
+    with pytest.raises(ModelFormatError, match=r"what says how rows are read is damaged.*copy it again"):
         read_model(wrong)

@@ -107,7 +107,7 @@ def test_what_has_an_indicator(rows: Any, missing: str, indicated: list[int]) ->
     coding = chosen(*rows, missing=missing)
     assert coding is not None
     assert coding.indicated.tolist() == indicated
-    told = as_chosen(Settings(missing=missing), coding)
+    told = as_chosen(Settings(missing=missing), coding, 4)
     assert told.missing == (",".join(map(str, indicated)) or "impute").replace("0,1", "0-1")
     again = chosen(*rows, missing=told.missing)
     assert again is not None
@@ -116,12 +116,13 @@ def test_what_has_an_indicator(rows: Any, missing: str, indicated: list[int]) ->
 
 def test_what_was_not_chosen_is_not_looked_for_again() -> None:
     """A model that a search found within a cost would cost more with columns that a later training finds."""
-    told = as_chosen(Settings(), None)
+    told = as_chosen(Settings(), None, 4)
     assert (told.categorical, told.symlog, told.missing) == ("none", "none", "auto")
     asked = Settings(categorical="3,auto", symlog="1", missing="refuse")
-    assert as_chosen(asked, None) == asked
+    assert as_chosen(asked, None, 4) == asked
     coded = coded_columns(2, {1: np.arange(3)})
-    assert (as_chosen(Settings(), coded).categorical, as_chosen(Settings(), coded).symlog) == ("1", "none")
+    told = as_chosen(Settings(), coded, 4)
+    assert (told.categorical, told.symlog) == ("1", "none")
 
 
 def test_without_gaps_auto_is_refuse(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:

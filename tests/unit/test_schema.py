@@ -37,11 +37,12 @@ from dcpred_tasks.schema.column import (
     Means,
     Number,
     Target,
+    TargetCodes,
 )
-from dcpred_tasks.schema.inference import MOST_CODES, Wishes, as_option, find_column, means_levels, wishes
+from dcpred_tasks.schema.inference import MOST_CODES, Wishes, as_option, find_column, wishes
 from dcpred_tasks.schema.schema import (
-    MEANS,
     MOST_CATEGORIES,
+    TARGET,
     Asked,
     Schema,
     TextFormat,
@@ -54,11 +55,12 @@ from dcpred_tasks.schema.survey import ColumnSurvey
 
 NAN = math.nan
 COLOURS = Codes("colour", ("blue", "red"))
+SHOP = TargetCodes("shop", ("a", "b", "c"))
 CITY = Means("city", ("oslo", "rome"), ((0.25,), (0.75,), (0.5,), (0.125,)))
 SIZES = Codes("size", (1, 2.5, 40))
 WHEN = Date("when", DATE_PARTS)
 ALL = Schema(
-    (Number("age"), Boolean("old"), COLOURS, CITY, SIZES, WHEN, Id("id"), Target("y"), Dropped("note")),
+    (Number("age"), Boolean("old"), COLOURS, CITY, SHOP, SIZES, WHEN, Id("id"), Target("y"), Dropped("note")),
     ("?",),
 )
 
@@ -256,11 +258,13 @@ def test_what_is_no_feature(column: Column) -> None:
 
 def test_features_and_where_they_are() -> None:
     assert ALL.features == (
-        *("age", "old", "colour", "city", "size"),
+        *("age", "old", "colour", "city", "shop", "size"),
         *("when", "when.weekday", "when.dayofyear", "when.second"),
     )
-    assert ALL.coded == [2, 4]
-    assert [(c.name, s.start, s.stop) for c, s in ALL.spans][-2:] == [("size", 4, 5), ("when", 5, 9)]
+    assert ALL.coded == [2, 5]
+    assert ALL.target_coded == [4]
+    assert ALL.with_means == ["city"]
+    assert [(c.name, s.start, s.stop) for c, s in ALL.spans][-2:] == [("size", 5, 6), ("when", 6, 10)]
     assert (ALL.ids, ALL.target) == (("id",), "y")
     assert ALL.encodes
     assert not ALL.plain
@@ -354,7 +358,7 @@ MEAN = {"name": "a", "kind": "category", "encoding": "means", "categories": ["x"
             {"version": 1, "columns": [CODES | {"categories": list(range(300))}]},
             "300 categories, and at most",
         ),
-        ({"version": 1, "columns": [CODES | {"encoding": "hash"}]}, "neither codes nor means"),
+        ({"version": 1, "columns": [CODES | {"encoding": "hash"}]}, "neither codes nor target"),
         ({"version": 1, "columns": [CODES | {"categories": [], "means": []}]}, "nothing that a schema says"),
         ({"version": 1, "columns": [CODES]}, "column 'a' says its kind only"),
         ({"version": 1, "columns": [{"name": "a", "kind": "date"}]}, "column 'a' says its kind only"),
@@ -427,7 +431,7 @@ def test_a_schema_by_hand_may_leave_things_to_find() -> None:
         },
         "x",
     )
-    assert columns == [Asked("a", "category"), Asked("c", "date"), Asked("d", "category", MEANS)]
+    assert columns == [Asked("a", "category"), Asked("c", "date"), Asked("d", "category", TARGET)]
     assert gaps == ("?",)
     assert text == TextFormat()
 
@@ -465,8 +469,8 @@ def surveyed(*parts: Cells, **options: Any) -> ColumnSurvey:
     return survey
 
 
-def found(cells: Cells, wish: Asked | None = None, *, has_target: bool = True) -> Column | Asked:
-    return find_column(surveyed(cells), wish, has_target=has_target, source="f")
+def found(cells: Cells, wish: Asked | None = None) -> Column:
+    return find_column(surveyed(cells), wish, source="f")
 
 
 cells_of_any_kind = st.one_of(
@@ -527,10 +531,13 @@ def many(prefix: str, n: int, times: int) -> Cells:
         (levelled(np.array([0, 1]), (2, 10), declared=True), Codes("a", (2, 10))),
         (levelled(np.array([0, -1]), ("true", "x"), declared=True), Codes("a", ("true",))),
         (many("c", MOST_CODES, 2), Codes("a", tuple(sorted(f"c{i}" for i in range(MOST_CODES))))),
-        (many("c", MOST_CODES + 1, 20), Asked("a", "category", MEANS)),
+        (
+            many("c", MOST_CODES + 1, 20),
+            TargetCodes("a", tuple(sorted(f"c{i}" for i in range(MOST_CODES + 1)))),
+        ),
     ],
 )
-def test_what_values_say(cells: Cells, column: Column | Asked) -> None:
+def test_what_values_say(cells: Cells, column: Column) -> None:
     assert found(cells) == column
 
 
@@ -541,14 +548,14 @@ def test_rare_categories_are_as_those_that_are_not_known() -> None:
     )
     survey = surveyed(texts(["a"] * 300 + ["b"] * 30 + ["c"] * 29))
     survey.n_rows = 300_000
-    assert find_column(survey, None, has_target=False, source="f") == Codes("a", ("a", "b"))
+    assert find_column(survey, None, source="f") == Codes("a", ("a", "b"))
 
 
 def test_few_categories_and_a_tail_are_codes() -> None:
     tail = [f"t{i}" for i in range(100)]
     head = [f"h{i % 60}" for i in range(9_900)]
     assert found(texts(head + tail)) == Codes("a", tuple(sorted({*head})))
-    assert found(texts(head + tail + ["t100"])) == Asked("a", "category", MEANS)
+    assert isinstance(found(texts(head + tail + ["t100"])), TargetCodes)
 
 
 def test_categories_that_were_named_get_codes_however_many_they_are() -> None:
@@ -558,11 +565,10 @@ def test_categories_that_were_named_get_codes_however_many_they_are() -> None:
     assert len(column.categories) == MOST_CATEGORIES
     assert column.categories[:5] == ("c000", "c001", "c002", "c003", "c004")
     survey = surveyed(numbers(np.array([3, 1, 3, NAN])), counts_numbers=True)
-    assert find_column(survey, wish, has_target=False, source="f") == Codes("a", (3,))
+    assert find_column(survey, wish, source="f") == Codes("a", (3,))
     assert found(texts(["1", "x"] * 10), wish) == Codes("a", ("1", "x"))
-    assert found(texts(["a", "b"]), Asked("a", "category", MEANS)) == Asked("a", "category", MEANS)
+    assert found(texts(["b", "a", "b"]), Asked("a", "category", TARGET)) == TargetCodes("a", ("a", "b"))
     assert found(texts(["a", "b"]), Asked("a", "category")) == Codes("a", ("a", "b"))
-    assert means_levels(surveyed(texts(["b", "a", "b"]))) == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -597,17 +603,9 @@ def test_what_cannot_be_told(cells: Cells, wish: Asked | None, words: list[str])
 def test_several_kinds_in_one_column() -> None:
     survey = surveyed(numbers(np.array([3.0])), texts(["x"]))
     with pytest.raises(DataError, match=r"holds numbers such as '3\.0' and text such as 'x'; make it one"):
-        find_column(survey, None, has_target=True, source="f")
+        find_column(survey, None, source="f")
     declared = surveyed(texts(["x"]), levelled(np.array([0]), ("y",), declared=True))
-    assert find_column(declared, None, has_target=True, source="f") == Codes("a", ("x", "y"))
-
-
-def test_many_categories_need_a_target() -> None:
-    cells = many("c", MOST_CODES + 1, 20)
-    with pytest.raises(
-        DataError, match=r"65 different categories, more than the 64 .*--target, follow .*--like"
-    ):
-        found(cells, has_target=False)
+    assert find_column(declared, None, source="f") == Codes("a", ("x", "y"))
 
 
 def test_what_has_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,7 +216,7 @@ def test_named_features_are_on_it(rows: Any) -> None:
     assert chosen(constant, y, symlog="3") is None
     coding = columns(X, y)
     assert coding is not None
-    told = as_chosen(Settings(), coding)
+    told = as_chosen(Settings(), coding, coding.n_features)
     assert told.symlog == "0,2"
     again = columns(X, y, symlog="0,2")
     assert again is not None

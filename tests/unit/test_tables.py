@@ -19,17 +19,14 @@ import zarr
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.preprocessing import TargetEncoder
 
 from dcpred import import_data
 from dcpred.cli import main
 from dcpred.datasets import arrow_files, csv_reader, importing
 from dcpred.datasets.importing import Imported, find_schema
 from dcpred_tasks.errors import DataError, RefusedError
-from dcpred_tasks.schema.column import DATE_PARTS, Boolean, Codes, Date, Id, Means, Number, Target
+from dcpred_tasks.schema.column import DATE_PARTS, Boolean, Codes, Date, Id, Number, Target
 from dcpred_tasks.schema.schema import Schema, read_schema
-from dcpred_tasks.training import target_means
-from dcpred_tasks.training.target_means import averaged, fit_means, fold_of
 from support.tables import COLOURS, plain_rows, table, write_csv
 
 FEATURES = (
@@ -352,7 +349,6 @@ def test_all_columns_that_cannot_be_told_are_named(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_rows_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 2**14)
-    monkeypatch.setattr(target_means, "MOST_ROWS", 500)
     peaks = []
     for n in (1_200, 1_200, 9_600):  # the first fills caches
         path = write_csv(pd.concat([FRAME] * (n // 600)), tmp_path / f"{len(peaks)}.csv")
@@ -423,47 +419,29 @@ def test_ids_that_cannot_be_kept(tmp_path: Path) -> None:
     refused(tmp_path / "a.parquet", tmp_path, "'i'", "list", "cannot be written as text", ids=["i"])
 
 
-# -- Means of the target -------------------------------------------------------------------------------------
+# -- Many categories -----------------------------------------------------------------------------------------
 
 
-def folds_by_hand(categories: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Each row by scikit-learn's encoder of the rows in other folds."""
-    fold = fold_of(np.arange(len(target)))
-    found = np.empty(len(target))
-    for f in np.unique(fold):
-        encoder = TargetEncoder(target_type="continuous").fit(categories[fold != f, None], target[fold != f])
-        known = np.isin(categories, encoder.categories_[0])
-        found[fold == f] = encoder.target_mean_
-        here = (fold == f) & known
-        found[here] = encoder.transform(categories[here, None])[:, 0]
-    return found.astype(np.float32)
+def test_many_categories_are_codes_whatever_the_target_is(tmp_path: Path) -> None:
+    """Nothing of the target is in X: means are fitted in training."""
+    written = [
+        bring(FRAME, tmp_path, target=target, drop=["id", *{"label", "amount"} - {target}])[1]
+        for target in ("label", "amount")
+    ]
+    for group in written:
+        at = list(group["X"].attrs["feature_names"]).index("city")
+        schema = read_schema(group.attrs["dcpred_schema"], "")
+        column = schema.sources[at]
+        assert schema.target_coded == [at]
+        known = {name: place for place, name in enumerate(column.categories)}
+        same(group["X"][:, at], FRAME.city.map(known).fillna(column.gap).to_numpy())
+        assert column.says(0, 0.0) == column.categories[0]
 
 
-@pytest.mark.parametrize("target", ["label", "amount"])
-def test_means_are_those_of_the_other_folds(tmp_path: Path, target: str) -> None:
-    drop = ["id", "label", "amount"]
-    drop.remove(target)
-    _, group = bring(FRAME, tmp_path, target=target, drop=drop)
-    names = list(group["X"].attrs["feature_names"])
-    y = (FRAME.label == "yes").to_numpy(float) if target == "label" else FRAME.amount.to_numpy()
-    # A gap is a category of its own.
-    categories = FRAME.city.fillna("(gap)").to_numpy(object)
-    np.testing.assert_allclose(
-        group["X"][:, names.index("city")], folds_by_hand(categories, y), rtol=1e-6, atol=1e-12
-    )
-    assert {*np.unique(fold_of(np.arange(600)))} == set(range(5))
-    schema = read_schema(group.attrs["dcpred_schema"], "")
-    column = next(c for c in schema.columns if isinstance(c, Means))
-    whole = TargetEncoder(target_type="continuous").fit(categories[:, None], y)
-    for category in [*column.categories, "(gap)"]:
-        at = column.gap if category == "(gap)" else column.categories.index(category)
-        assert column.means[at][0] == np.float32(whole.transform([[category]])[0, 0])
-    assert column.means[column.other][0] == np.float32(y.mean())
-
-
-def test_means_follow_new_rows_without_being_fitted_anew(tmp_path: Path) -> None:
+def test_codes_follow_those_of_another_data_set(tmp_path: Path) -> None:
     _, group = bring(FRAME, tmp_path, **OPTIONS)
-    column = next(c for c in read_schema(group.attrs["dcpred_schema"], "").columns if isinstance(c, Means))
+    at = list(group["X"].attrs["feature_names"]).index("city")
+    column = read_schema(group.attrs["dcpred_schema"], "").sources[at]
     new = table(200, seed=5).assign(label="yes")
     new.loc[0, "city"] = "Atlantis"
     report, followed = bring(new, tmp_path, like=tmp_path / "out-0.zarr")
@@ -471,57 +449,15 @@ def test_means_follow_new_rows_without_being_fitted_anew(tmp_path: Path) -> None
         *[c for c in group.attrs["dcpred_schema"]["columns"] if c["kind"] not in ("id", "target")],
         *({"name": "label", "kind": "target"}, {"name": "id", "kind": "id"}),
     ]
-    names = list(followed["X"].attrs["feature_names"])
-    table_of = dict(zip(column.categories, column.means, strict=False))
-    wanted = [column.means[column.gap if c is None or c != c else column.other] for c in new.city]
-    wanted = [table_of.get(c, w) for c, w in zip(new.city, wanted, strict=True)]
-    same(followed["X"][:, names.index("city")], np.array(wanted)[:, 0])
+    known = {name: place for place, name in enumerate(column.categories)}
+    wanted = [column.gap if c is None or c != c else known.get(c, column.other) for c in new.city]
+    same(followed["X"][:, at], np.array(wanted))
+    assert followed["X"][0, at] == column.other
     assert report.unknown == {"city": 1}
 
 
-def test_several_classes_have_a_mean_each(tmp_path: Path) -> None:
-    frame = FRAME[["city", "amount"]].assign(goal=np.digitize(FRAME.amount, [-0.5, 0.5]))
-    for goal, names in ((frame.goal, "012"), (frame.goal.map({0: "a", 1: "b", 2: "c"}), "abc")):
-        report, group = bring(frame.assign(goal=goal), tmp_path, target="goal")
-        assert group["X"].attrs["feature_names"] == [*(f"city.{n}" for n in names), "amount"]
-        assert 0 <= group["X"][:, :3].min() <= group["X"][:, :3].max() <= 1
-        assert report.n_features == 4
-    many = frame.assign(goal=[f"class {i % 40}" for i in range(len(frame))])
-    refused(many, tmp_path, "means of 'goal'", "40 classes", "at most 32", target="goal")
-    bring(many, tmp_path, target="goal", categorical=["city"])
-
-
-def test_what_is_averaged_of_a_target() -> None:
-    assert averaged(np.array([0, 1, 1]), None, "y").outputs == ()
-    assert averaged(np.array([0.5, 1, 2]), None, "y").outputs == ()
-    assert averaged(np.arange(11), None, "y").outputs == ()
-    assert averaged(np.array([7.0, 3, 5]), None, "y").outputs == ("3", "5", "7")
-    assert averaged(np.array([0, 1]), ["no", "yes"], "y").outputs == ()
-    assert averaged(np.array([0, 1]), ["a", "b", "c"], "y").outputs == ("a", "b", "c")
-
-
-def test_means_of_large_numbers(tmp_path: Path) -> None:
-    """No number of theirs is taken for one of the file, which float64 would have rounded."""
-    rows = [f"c{i % 70},{i},{10**17 + 2**20 * (i % 70)}" for i in range(700)]
-    path = text(tmp_path, "\n".join(["c,n,y", *rows]))
-    _, group = bring(path, tmp_path, target="y")
-    assert (group["X"][:, 0] >= 1e16).all()
-    assert bring(path, tmp_path, like=tmp_path / "out-1.zarr")[1]["X"].shape == (700, 2)
-
-
-@pytest.mark.parametrize("target", [np.zeros(8), np.full(8, np.inf), np.arange(8.0)])
-def test_means_of_odd_targets_are_numbers(target: np.ndarray) -> None:
-    fitted = fit_means("c", ("a", "b"), np.array([0, 0, 1, 3] * 2), np.arange(8), averaged(target, None, "y"))
-    assert np.isfinite(fitted.folds).all()
-    assert np.isfinite(fitted.column.table).all()
-    one = fit_means("c", ("a",), np.array([0]), np.array([0]), averaged(np.array([2.0]), None, "y"))
-    assert one.column.means == ((2.0,), (2.0,), (2.0,))
-
-
-def test_tables_of_means_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_means, "MOST_NUMBERS", 3)
-    with pytest.raises(DataError, match="means of 1 classes for 2 categories, more than the 3 numbers"):
-        fit_means("c", ("a", "b"), np.array([0, 1]), np.arange(2), averaged(np.arange(2.0), None, "y"))
+def test_rows_without_a_target_have_codes_too(tmp_path: Path) -> None:
+    assert bring(FRAME[["city", "amount"]], tmp_path)[1]["X"].shape == (len(FRAME), 2)
 
 
 # -- Rows encoded like those of another data set -------------------------------------------------------------
@@ -662,7 +598,7 @@ def test_a_schema_says_what_columns_are(tmp_path: Path) -> None:
         found = {c["name"]: c for c in group.attrs["dcpred_schema"]["columns"]}
         assert found["colour"]["categories"] == ["red", "blue"]
         assert found["city"]["encoding"] == "codes"
-        assert found["age"]["encoding"] == "means", "72 ages are too many to be codes by themselves"
+        assert found["age"]["encoding"] == "target", "72 ages are too many to be codes by themselves"
         red = (FRAME.colour == "red").to_numpy()
         assert (group["X"][:, 1][red] == 0).all()
 
@@ -713,7 +649,7 @@ def test_import_shows_what_columns_are(tmp_path: Path) -> None:
         "            id              kept beside X",
         "            colour          codes blue 0, gréen 1, …, others 3, a gap 4",
         "            old             left out",
-        "            city, �[31mred  mean targets of 90 categories",
+        "            city, �[31mred  codes of 90 categories, target-encoded",
         "            day             day, weekday, dayofyear, a gap NaN",
         "            seen            day, weekday, dayofyear, second, a gap NaN",
         "            amount          left out",

@@ -18,6 +18,7 @@ def inspected(r: dict[str, Any]) -> str:
         {
             **{key: r[key] for key in r if key != "schema"},
             **_coded(r),
+            **_target_encoded(r),
             **_gaps(r),
             **_log_scale(r),
             **_unpredicted(r),
@@ -38,6 +39,18 @@ def _coded(r: dict[str, Any]) -> dict[str, Any]:
         for one in r["coded_features"]
     }
     return {"coded_features": named}
+
+
+def _target_encoded(r: dict[str, Any]) -> dict[str, Any]:
+    """Of each feature whose codes become means of the target how many categories there are."""
+    if not r.get("target_encoded"):
+        return {}
+    told = {
+        _named(one): f"means of the target of {counted(one['categories'], 'category', 'categories')}"
+        + (f" for {one['means']} classes" if one["means"] > 1 else "")
+        for one in r["target_encoded"]
+    }
+    return {"target_encoded": told}
 
 
 def _gaps(r: dict[str, Any]) -> dict[str, Any]:

@@ -69,9 +69,13 @@ def _becomes(column: dict[str, Any]) -> str:
 
 def _category(column: dict[str, Any]) -> str:
     categories = column["categories"]
+    n = counted(len(categories), "category", "categories")
+    n = counted(len(categories), "category", "categories")
     if column["encoding"] == "means":
         each = f", one for each of {len(column['outputs']):,} classes" if column.get("outputs") else ""
-        return f"mean targets of {counted(len(categories), 'category', 'categories')}{each}"
+        return f"mean targets of {n}{each}"
+    if column["encoding"] == "target":
+        return f"codes of {n}, target-encoded"
     shown = [f"{_short(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
     more = ["…"] if len(categories) > NAMES else []
     last = len(categories)

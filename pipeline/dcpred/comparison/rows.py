@@ -12,9 +12,12 @@ from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.coding import coded_columns
+from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.target_means import fit_to_rows, target_coded
 
 ROWS = "rows.npz"
 NUMBERS = ("n_classes", "n_unseen", "n_bad")
@@ -89,12 +92,14 @@ def draw_rows(
             f"training rows have {X.shape[1]:,} features and test rows {X_test.shape[1]:,}; use data of the"
             " same features"
         )
-    X, X_test = _coded(train[0], X, X_test)
+    schema = _common_schema(train[0], test)
     if task == "regression":
+        X, X_test = _encoded(schema, X, y, X_test, task)
         return Rows(X, y.astype(np.float64), X_test, y_test.astype(np.float64), 0, n_bad=bad)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"classes were to be told apart, but all rows of {train[1]} are {classes[0]}")
+    X, X_test = _encoded(schema, X, numbers, X_test, task)
     known = np.isin(y_test, classes)
     at = np.searchsorted(classes, y_test[known])
     unseen = int((~known).sum())
@@ -121,11 +126,31 @@ def _check_classes(address: str, order: NDArray[np.int64]) -> None:
         )
 
 
-def _coded(x: str, X: SingleArray, X_test: SingleArray) -> tuple[SingleArray, SingleArray]:
-    """Rows in which features that the schema of the data says are codes became columns of 0 and 1: to no
-    system are codes amounts.
+def _common_schema(x: str, test: tuple[str, str] | None) -> Schema | None:
+    """The schema of the training rows. Raises DataError where test rows are encoded otherwise."""
+    schema, other = schema_of_array(x), None if test is None else schema_of_array(test[0])
+    if schema is not None and other is not None and (difference := first_difference(other, schema)):
+        raise DataError(
+            f"Cannot compare systems on {test[0] if test else x}: its features are not encoded as those of"
+            f" {x} ({difference}). Import its rows again with --like and the data set of {x}."
+        )
+    return schema
+
+
+def _encoded(
+    schema: Schema | None, X: SingleArray, y: NDArray[Any], X_test: SingleArray, task: str
+) -> tuple[SingleArray, SingleArray]:
+    """Rows in which features that the schema of the data says are codes became columns of 0 and 1, or of many
+    categories means of the target, fitted to the training rows: to no system are codes amounts.
     """
-    schema = schema_of_array(x)
+    settings = make_settings({"task": task})
+    if coded := target_coded(schema, settings):
+        weight = np.ones(len(X))
+        survey = survey_rows(X, y, weight, 0, task)
+        fitted = fit_to_rows(X, y, weight, coded, survey, settings, schema.features if schema else None)
+        X, X_test = (
+            part.astype(np.float32) for part in (fitted(X, np.arange(len(X))), fitted.encoding(X_test))
+        )
     codes = {f: values for f in schema.coded if len(values := np.unique(X[:, f])[1:])} if schema else {}
     coding = coded_columns(X.shape[1], codes)
     if coding is None:

@@ -1,6 +1,6 @@
 """A source of columns as a `Table` (table.py): its schema found or followed, and its rows encoded by it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,12 +17,10 @@ from dcpred.datasets.source import (
 )
 from dcpred.datasets.survey_pass import Found, find_columns
 from dcpred.datasets.table import Batch, Table, arrow_values, check_names, check_there, target_values
-from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import Boolean, Category, Column, Dropped, Id, Number, Target
-from dcpred_tasks.schema.inference import Wishes, as_option, means_levels
+from dcpred_tasks.schema.inference import Wishes, as_option
 from dcpred_tasks.schema.schema import Asked, Schema
-from dcpred_tasks.training.target_means import Fitted, averaged, fit_means, is_seen
 
 NAMED = 5  # most columns that a message names
 
@@ -42,9 +40,7 @@ def encoded_table(source: Source, wishes: Wishes) -> Table:
                 " leave out --absent"
             )
     rows, found = find_columns(_selected(source, wishes), wishes)
-    fitted = _fit_means(rows, wishes, found)
-    columns = tuple(fitted[c.name].column if isinstance(c, Asked) else c for c in found.columns)
-    return _table(rows, _schema(source, columns, wishes), found, fitted)
+    return _table(rows, _schema(source, found.columns, wishes), found)
 
 
 def _selected(source: Source, wishes: Wishes) -> SelectedRows:
@@ -111,7 +107,7 @@ def table_like(source: Source, schema: Schema, like: str, asked_for: Wishes) -> 
         given=given | {name: Dropped(name) for name in ignored},
     )
     read, found = find_columns(_selected(source, wishes), wishes)
-    table = _table(read, _schema(source, own, wishes), found, {})
+    table = _table(read, _schema(source, own, wishes), found)
     known = {column.name for column in schema.columns}
     return replace(table, ignored=tuple(name for name in ignored if name not in known))
 
@@ -133,8 +129,8 @@ def _schema(source: Source, columns: Sequence[Column], wishes: Wishes) -> Schema
         ) from None
 
 
-def _table(source: SelectedRows, schema: Schema, found: Found, fitted: Mapping[str, Fitted]) -> Table:
-    encoder = _Encoder(source, schema, found, fitted)
+def _table(source: SelectedRows, schema: Schema, found: Found) -> Table:
+    encoder = _Encoder(source, schema, found)
     return Table(
         n_samples=found.n_rows,
         n_features=len(schema.features),
@@ -152,29 +148,26 @@ def _table(source: SelectedRows, schema: Schema, found: Found, fitted: Mapping[s
 
 @dataclass(frozen=True)
 class _Encoder:
-    """The rows of a source, as a schema says. Rows that encoders of means saw are encoded by their folds."""
+    """The rows of a source, as a schema says."""
 
     source: SelectedRows
     schema: Schema
     found: Found
-    fitted: Mapping[str, Fitted]
     unknown: dict[str, int] = field(default_factory=dict)
 
     def batches(self, _rows: int) -> Iterator[Batch]:
         self.unknown.clear()
-        target, first = self.schema.target, 0
+        target = self.schema.target
         names = [column.name for column in self.schema.columns if not isinstance(column, Dropped)]
         for columns in self.source.batches(names):
             n = len(next(iter(columns.values())))
-            numbers = np.arange(first, first + n)
             X = np.empty((n, len(self.schema.features)), self.found.dtype)
             for column, span in self.schema.spans:
-                X[:, span] = self._encoded(column, columns[column.name], numbers)
+                X[:, span] = self._encoded(column, columns[column.name])
             y = None if target is None else _target(columns[target], self.found.labels)
             yield Batch(X, y, {name: one.values(columns[name]) for name, one in self.found.ids.items()})
-            first += n
 
-    def _encoded(self, column: Column, values: Any, numbers: IntArray) -> NDArray[Any]:
+    def _encoded(self, column: Column, values: Any) -> NDArray[Any]:
         if isinstance(column, Number | Boolean) and is_plain_number(values.type):
             return arrow_values(values)[:, None]
         cells = arrow_cells(values, column.name, self.source.name, self.schema.gap_texts)
@@ -184,35 +177,8 @@ class _Encoder:
         n_unknown = int((positions == column.other).sum())
         if n_unknown:
             self.unknown[column.name] = self.unknown.get(column.name, 0) + n_unknown
-        if column.name in self.fitted:
-            return self.fitted[column.name].encode(positions, numbers)
         return column.at(positions)
 
 
 def _target(column: Any, labels: tuple[str, ...] | None) -> NDArray[Any]:
     return target_values(as_text(column) if is_text_or_levels(column.type) else column, labels)
-
-
-def _fit_means(source: SelectedRows, wishes: Wishes, found: Found) -> dict[str, Fitted]:
-    """Fit the means that were asked for, in a pass over the columns that become such and the target."""
-    asked = {c.name: means_levels(found.surveys[c.name]) for c in found.columns if isinstance(c, Asked)}
-    if not asked:
-        return {}
-    assert wishes.target is not None
-    known = {name: Category(name, levels) for name, levels in asked.items()}
-    positions: dict[str, list[IntArray]] = {name: [] for name in asked}
-    rows, targets, first = list[IntArray](), list[NDArray[Any]](), 0
-    for columns in source.batches([*asked, wishes.target]):
-        numbers = np.arange(first, first + len(columns[wishes.target]))
-        first += len(numbers)
-        seen = is_seen(numbers, found.n_rows)
-        rows.append(numbers[seen])
-        targets.append(_target(columns[wishes.target], found.labels)[seen])
-        for name, column in known.items():
-            cells = arrow_cells(columns[name], name, source.name, wishes.gap_texts)
-            positions[name].append(column.positions(cells)[seen].astype(np.int32))
-    what = averaged(np.concatenate(targets), found.labels, f"{wishes.target!r}")
-    return {
-        name: fit_means(name, asked[name], np.concatenate(positions[name]), np.concatenate(rows), what)
-        for name in asked
-    }

@@ -15,8 +15,9 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Drawn, Rule
-from dcpred.datasets.split_source import SplitSource
+from dcpred.datasets.split_source import LISTED, SplitSource
 from dcpred.datasets.store_files import new_data_set
+from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
@@ -90,6 +91,7 @@ def split_data(
     group = zarr_arrays.open_group(data)
     X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
     n_rows = X.shape[0]
+    _check_no_means(data, zarr_arrays.address_of(X))
     if n_rows < 2:
         raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
     every = dict(zarr_arrays.arrays_of(group))
@@ -134,6 +136,21 @@ def split_data(
         left_out=sorted(set(every) - set(arrays)),
         already_split=not missing,
     )
+
+
+def _check_no_means(data: str, x: str) -> None:
+    """Raise DataError where features know the targets of all rows, those of the other part among them."""
+    try:
+        schema = schema_of_array(x)
+    except DataError:  # It goes along as it is; who reads it says what is wrong.
+        return
+    if schema is not None and (names := schema.with_means):
+        listed = ", ".join(map(repr, names[:LISTED]))
+        raise DataError(
+            f"Cannot split {data}: an earlier version of dcpred put means of the target in place of the"
+            f" categories of {listed}, so that each part would know the targets of the other. Import the"
+            " source again, and split that."
+        )
 
 
 def _check_asked(test: float, by_time: str | None, by_group: str | None, seed: int | None) -> None:

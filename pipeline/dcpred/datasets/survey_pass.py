@@ -32,7 +32,17 @@ from dcpred.datasets.table import (
 )
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import is_number
-from dcpred_tasks.schema.column import Boolean, Codes, Column, Date, Dropped, Id, Number, Target
+from dcpred_tasks.schema.column import (
+    Boolean,
+    Category,
+    Column,
+    Date,
+    Dropped,
+    Id,
+    Means,
+    Number,
+    Target,
+)
 from dcpred_tasks.schema.inference import (
     COMMAND,
     MOST_CODES,
@@ -42,7 +52,6 @@ from dcpred_tasks.schema.inference import (
     find_column,
     marks_hint,
 )
-from dcpred_tasks.schema.schema import Asked
 from dcpred_tasks.schema.survey import ColumnSurvey
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
@@ -53,15 +62,11 @@ NAMED = 5  # most further columns that a refusal names
 
 @dataclass
 class Found:
-    """What the first pass found.
-
-    columns  in their order; an Asked where means of the target are to be fitted
-    """
+    """What the first pass found; columns in their order."""
 
     n_rows: int
-    columns: list[Column | Asked]
+    columns: list[Column]
     dtype: np.dtype[Any]
-    surveys: dict[str, ColumnSurvey]
     target_dtype: np.dtype[Any] | None = None
     labels: tuple[str, ...] | None = None
     ids: dict[str, IdColumn] = field(default_factory=dict)
@@ -134,7 +139,7 @@ class _Pass:
             raise no_rows(self.source.name)
         told, wide = self._columns(), self.values.wide()
         dtype = self.values.dtype(self._encoded(told))
-        found = Found(self.n_rows, told, dtype, self.surveys, ids=self.ids)
+        found = Found(self.n_rows, told, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
             wide += [self.wishes.target] if self.goal.wide().size else []
@@ -216,11 +221,11 @@ class _Pass:
             + (f"pass --not-missing {shlex.quote(text)} where it is a value" if known else "leave out --gap"),
         )
 
-    def _columns(self) -> list[Column | Asked]:
+    def _columns(self) -> list[Column]:
         """What all columns are. Raises the DataError of the first that cannot be told, with the names of
         others.
         """
-        told, refusals = list[Column | Asked](), dict[str, DataError]()
+        told, refusals = list[Column](), dict[str, DataError]()
         for name in self.source.types:
             try:
                 told.append(self._column(name))
@@ -233,23 +238,22 @@ class _Pass:
             raise DataError(f"{first} (and {names}{more} likewise)" if others else str(first))
         return told
 
-    def _column(self, name: str) -> Column | Asked:
+    def _column(self, name: str) -> Column:
         wish = self.wishes.of(name)
         if isinstance(wish, Column):
             return wish
         if name in self.surveys:
-            has_target, words = self.wishes.target is not None, TEXT_FILE if self.file else COMMAND
-            survey, where = self.surveys[name], self.source.name
-            return find_column(survey, wish, has_target=has_target, source=where, words=words)
+            words = TEXT_FILE if self.file else COMMAND
+            return find_column(self.surveys[name], wish, source=self.source.name, words=words)
         return Boolean(name) if pa.types.is_boolean(self.source.types[name]) else Number(name)
 
-    def _encoded(self, columns: list[Column | Asked]) -> Spread:
+    def _encoded(self, columns: list[Column]) -> Spread:
         """Of all features that are no numbers as they are."""
         found = Spread(0)
         for column in columns:
             if column.name in self.spreads:
                 found.join(self.spreads[column.name])
-            if isinstance(column, Codes):
+            if isinstance(column, Category) and not isinstance(column, Means):
                 found.include(0, column.gap)
             elif column.name in self.surveys and column.name not in self.spreads:
                 _include(found, column, self.surveys[column.name])
@@ -262,7 +266,7 @@ def given(wishes: Wishes, name: str) -> Column:
     return wish
 
 
-def _include(found: Spread, column: Column | Asked, survey: ColumnSurvey) -> None:
+def _include(found: Spread, column: Column, survey: ColumnSurvey) -> None:
     """Take in what a column becomes that was found from its values."""
     whole = survey.n_gaps == 0
     if isinstance(column, Boolean):
@@ -271,10 +275,8 @@ def _include(found: Spread, column: Column | Asked, survey: ColumnSurvey) -> Non
         days = min(survey.first_day, 0), max(survey.last_day, SECONDS_OF_DAY)
         single = max(-days[0], days[1]) < LARGEST_SINGLE
         found.include(*days, whole=whole and not survey.fine, single=single and not survey.fine)
-    elif isinstance(column, Number):
-        found.include(0, 0, whole=False, single=survey.n_values == 0)  # decimals, or nothing at all
     else:
-        found.include(0, 0, whole=False)  # means are of single precision
+        found.include(0, 0, whole=False, single=survey.n_values == 0)  # decimals, or nothing at all
 
 
 class _NumbersOfText:

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -25,7 +24,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core, tables
-from dcpred.estimators.class_names import named, plain_column
 from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
@@ -34,7 +32,6 @@ from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
-from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_lazy, is_sparse, plain_numbers
 from dcpred_tasks.model.answers import novelty_of
@@ -55,6 +52,7 @@ from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
+from dcpred_tasks.training.target_means import CodedFeatures, target_coded
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
@@ -169,7 +167,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         schema = getattr(self, "schema_", None)
         return None if schema is None or (schema.plain and not self._of_frame) else schema
 
-    def _encoded(self, X: Any, y: Any, labels: Names | None) -> Any:
+    def _encoded(self, X: Any) -> Any:
         """X to train on as numbers. What the columns of a frame are is learned, and kept as `schema_`, as is
         what a Zarr array of a data set was encoded by.
         """
@@ -195,22 +193,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         setting = numbered(make_settings({"categorical": self.categorical}), names, len(names))
         columns = [names[column] for column in named_columns(setting)]
         learn = lazy_tables.learn_frame if lazy else tables.learn_frame
-        self.schema_, rows = learn(X, partial(self._target, y, labels), columns)
+        self.schema_, rows = learn(X, columns)
         self._of_frame = True
         return rows
-
-    def _target(self, y: Any, labels: Names | None, rows: IntArray, n_rows: int) -> tables.Target:
-        """The target of some of n_rows rows, in memory: numbers and None, or numbers of classes and their
-        names.
-        """
-        column = out_of_core.target_column(y)
-        if len(column) != n_rows:
-            raise DataError(f"X has {n_rows:,} rows, but y {len(column):,} values; pass one for each row")
-        values = plain_column(*out_of_core.computed(column[rows]))
-        if self._task == "regression":
-            return np.asarray(values, np.float64), None
-        classes, numbers = np.unique(named(values, labels), return_inverse=True)
-        return numbers, classes.tolist()
 
     def _fit_rows(
         self,
@@ -224,6 +209,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not used.all():
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings(X.shape[1])
+        coded = target_coded(self._encoding(), settings)
         both = weight * class_factors[target] if len(class_factors) else weight
         if self.budget is not None and out_of_core.current_client() is not None:
             self._fit_on_workers(X, target, both, settings)
@@ -237,17 +223,28 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
         elif self.budget is not None or not self._names_settings():
-            settings, scaling = self._choice(X, target, both, settings)
+            settings, scaling = self._choice(X, target, both, settings, coded)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
             features_named(self._feature_names()),
         ):
             self.model_ = train_rows(
-                X, target, weight, class_factors, survey, settings, classes, self.n_jobs, watch, scaling
+                X,
+                target,
+                weight,
+                class_factors,
+                survey,
+                settings,
+                classes,
+                self.n_jobs,
+                watch,
+                scaling,
+                coded,
             )
         self._trained_rows = sketch(X)
         if scaling is None:  # A search has told it before.
-            for told in columns_in_words(self.model_.scaling, survey, self._feature_names()):
+            names = self.model_.scaling.names(self._feature_names())
+            for told in columns_in_words(self.model_.scaling, survey, names):
                 reporter(self.verbose).say(told)
         self._remember(settings)
 
@@ -259,10 +256,15 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         return out_of_core.names_settings(self)
 
     def _choice(
-        self, X: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float64], settings: Settings
+        self,
+        X: NDArray[Any],
+        target: NDArray[Any],
+        weight: NDArray[np.float64],
+        settings: Settings,
+        coded: CodedFeatures,
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        return out_of_core.choose(X, target, weight, settings, self.budget, self.verbose)
+        return out_of_core.choose(X, target, weight, settings, self.budget, self.verbose, coded)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -284,7 +286,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            settings = out_of_core.fit(X, y, sample_weight, settings, folder, budget, self.verbose, labels)
+            settings = out_of_core.fit(
+                X, y, sample_weight, settings, folder, budget, self.verbose, labels, self._encoding()
+            )
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)
             self._trained_rows = model.provenance.get(TRAINED_ROWS)

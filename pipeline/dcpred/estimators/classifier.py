@@ -294,7 +294,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         if is_lazy(X) or isinstance(X, zarr.Array):
             y, names_of_text = lazy_tables.numbered_labels(y)
             labels = labels or names_of_text
-        X = self._encoded(X, y, labels)
+        X = self._encoded(X)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             if isinstance(self.class_weight, dict):

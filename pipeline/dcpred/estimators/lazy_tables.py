@@ -9,12 +9,12 @@ import numpy as np
 import zarr
 
 from dcpred.estimators.class_names import check_one_kind, plain_column
-from dcpred.estimators.tables import Target, learn
-from dcpred_tasks.dtypes import ACC_DTYPE, IntArray
+from dcpred.estimators.tables import learn
+from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
-from dcpred_tasks.task_bodies.frame_rows import label_numbers, labels_of, training_rows
+from dcpred_tasks.task_bodies.frame_rows import label_numbers, labels_of
 from dcpred_tasks.task_bodies.predict_block import encoded_block
 
 
@@ -23,26 +23,17 @@ def needs_schema(X: Any) -> bool:
     return is_a(X, "dask.dataframe.DataFrame") and not all(dtype.kind in NUMBERS for dtype in X.dtypes)
 
 
-def learn_frame(
-    X: Any, target: Callable[[IntArray, int], Target], named: Collection[str]
-) -> tuple[Schema, da.Array]:
+def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, da.Array]:
     """What the columns of a DataFrame are, and its rows to train on, which are encoded when they are asked
-    for. Every part is read once to survey it, and once more where means are fitted.
+    for. Every part is read once to survey it.
     """
-    names = list(X.columns)
-    numeric = [name for name, dtype in zip(names, X.dtypes, strict=True) if dtype.kind in "iuf"]
+    numeric = [name for name, dtype in zip(X.columns, X.dtypes, strict=True) if dtype.kind in "iuf"]
     parts = X.to_delayed()
-    learned = learn(parts, names, numeric, target, named, _in_parallel)
-    schema, fitted = learned.schema, dask.delayed(learned.fitted, pure=False)
-    ends = [*learned.first_rows[1:], learned.n_rows]
+    schema, n_rows = learn(parts, list(X.columns), numeric, named, _in_parallel)
     told = dask.delayed(schema, pure=False)
     blocks = [
-        da.from_delayed(
-            dask.delayed(training_rows)(part, told, fitted, first),
-            (end - first, len(schema.features)),
-            ACC_DTYPE,
-        )
-        for part, first, end in zip(parts, learned.first_rows, ends, strict=True)
+        da.from_delayed(dask.delayed(encoded_block)(part, told), (n, len(schema.features)), ACC_DTYPE)
+        for part, n in zip(parts, n_rows, strict=True)
     ]
     return schema, da.concatenate([block for block in blocks if block.shape[0]] or blocks)
 

@@ -26,6 +26,7 @@ from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.sureness import Calibration
+from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.array_attributes import encoding_of, names_of_encoding
@@ -40,6 +41,7 @@ from dcpred_tasks.task_bodies.predict_block import (
 from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.target_means import CodedFeatures
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for
 # Rows below which settings are not chosen by a look at the rows: a quarter of fewer decides nothing.
@@ -208,15 +210,17 @@ def fit(
     budget: str | None = None,
     verbose: int = 0,
     labels: Names | None = None,
+    schema: Schema | None = None,
 ) -> Settings:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
     block. With a budget, settings are chosen first, and with PLAIN by a quick look; returns those that were
     trained with. verbose: 1 shows on standard error how far it is. labels: the names of the classes where y
-    holds their numbers.
+    holds their numbers. schema: what the columns of X were.
     """
     say = reporter(verbose)
-    group = zarr_arrays.create_group(folder / "data.zarr")
+    attributes = None if schema is None else {SCHEMA_ATTRIBUTE: schema.document()}
+    group = zarr_arrays.create_group(folder / "data.zarr", attributes)
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
@@ -249,6 +253,7 @@ def choose(
     settings: Settings,
     budget: str | None,
     verbose: int,
+    coded: CodedFeatures,
 ) -> tuple[Settings, Scaling | None]:
     """Settings for rows in memory, and the scaling that they were chosen with if it was learned: found in the
     memory of this process, within a budget, or by a quick look where there is none.
@@ -256,7 +261,9 @@ def choose(
     limit, extent = (None, QUICK) if budget is None else (parse_budget(budget), SHORT)
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
-    return choose_settings(rows, target, weight, settings, budget=limit, extent=extent, say=reporter(verbose))
+    return choose_settings(
+        rows, target, weight, settings, coded, budget=limit, extent=extent, say=reporter(verbose)
+    )
 
 
 def names_settings(estimator: Any) -> bool:

@@ -250,7 +250,7 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         check_numbers(y)
-        X = self._encoded(X, y, None)
+        X = self._encoded(X)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))

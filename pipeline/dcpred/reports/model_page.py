@@ -157,7 +157,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         text += f" {counted(unused, 'feature has', 'features have')} no part in it."
     if coded:
         text += f" {counted(len(coded), 'coded feature is', 'coded features are')} left out."
-    if told := log_scale_in_words(describe_log_scale(model.scaling, names)):
+    if told := log_scale_in_words(describe_log_scale(model.scaling, model.scaling.names(names))):
         text += f" {plain(told[0].upper() + told[1:], 500)}; means and deviations are raw."
     reference = model.reference
     assert reference is not None

@@ -33,6 +33,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
         cpu = str(record.statistics.get("cpu", "unknown"))
         cpus[cpu] = cpus.get(cpu, 0) + 1
     scored = raw_moments(model.scaling, gathered.moments)
+    trained = None if model.reference is None else model.reference.first(model.n_features)
     return {
         "settings_hash": digest_json(artifact.body["settings"]),
         "input": describe_input(run.x),
@@ -46,9 +47,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
-        "drift": _named(
-            drift(model.reference, scored, model.leaf_rows, gathered.leaf_rows), artifact.feature_names
-        ),
+        "drift": _named(drift(trained, scored, model.leaf_rows, gathered.leaf_rows), artifact.feature_names),
     }
 
 

@@ -36,11 +36,12 @@ from dcpred_tasks.scratch.training_job import (
     join_samples,
     read_fitted_leaf,
     read_split,
+    read_sums,
     read_survey,
     write_division,
+    write_targets,
     write_tree,
 )
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import read_arrays
 from dcpred_tasks.task_bodies.train_model import (
     Receipt,
@@ -57,6 +58,7 @@ from dcpred_tasks.training.leaf_balance import Balanced, Split, balance
 from dcpred_tasks.training.sampling import sampled_rows
 from dcpred_tasks.training.settings import settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys
+from dcpred_tasks.training.target_means import CrossFitted, fit_target_means
 from dcpred_tasks.training.tree_fitting import flatten
 
 
@@ -100,8 +102,11 @@ class Known:
     contents: Mapping[str, str]
     """Fingerprints of the data that it was found out from, by x, y and weight."""
     survey: Survey
+    """Of all rows, with codes encoded."""
     sample: Sample
-    """Sampled rows, as `Training.sample` gives them."""
+    """Sampled rows, as `Training.stored_sample` gives them."""
+    targets: CrossFitted | None = None
+    """Means of the target that replace codes."""
 
 
 class Training:
@@ -132,6 +137,7 @@ class Training:
         self.n_generations = 1
         self.sample_rows = sampled_rows(job.settings.sample_rows, features)
         self.n_sampled = 0
+        self.targets = None if known is None else known.targets
 
     def run(self, run: str, path: Path, names: tuple[str, ...] | None) -> TrainReport:
         survey = self._timed("survey", lambda: self.survey(names))
@@ -159,7 +165,7 @@ class Training:
             fitted,
             rows,
             flatten(balanced.root),
-            division.scaling,
+            replace(division.scaling, targets=self.targets.encoding if self.targets else None),
             division.kernels,
             classes,
             stored,
@@ -177,17 +183,17 @@ class Training:
             n_landmarks=len(model.landmarks),
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
-            gaps=describe_gaps(model.scaling, survey, self._names()),
-            log_scale=describe_log_scale(model.scaling, self._names()),
+            gaps=describe_gaps(model.scaling, survey, self.names()),
+            log_scale=describe_log_scale(model.scaling, self.names()),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
-        seen = self.sample(survey).X
+        seen = self.stored_sample(survey).X
         provenance[TRAINED_ROWS] = sketch(seen, min(len(seen) / survey.n_used, 1.0))
-        features = zarr_arrays.open_array(self.job.x).attrs.get("feature_names")
-        if isinstance(features, list):
+        features = self._stored_names()
+        if features is not None:
             provenance["feature_names"] = features
         schema = schema_of_array(self.job.x)
         report.hash = write_model(path, model, settings_dict(stored), provenance, schema)
@@ -220,9 +226,15 @@ class Training:
         advance(receipt.n_rows)
 
     def survey(self, names: tuple[str, ...] | None) -> Survey:
-        """What must be known of all rows. A sample is then in the scratch directory, or a search knew it."""
-        if self.known is not None:
-            return self.known.survey
+        """What must be known of all rows, with codes encoded. A sample, and the means of the target that
+        replace codes, are then in the scratch directory, or a search knew them.
+        """
+        survey = self._surveyed(names) if self.known is None else self.known.survey
+        if self.targets is not None:
+            write_targets(self.job, self.targets)
+        return survey
+
+    def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)
         check_survey(survey, self.job.settings.task, names)
         if (
@@ -230,7 +242,12 @@ class Training:
         ):  # most rows have weight 0, and the sample holds too few others
             self.sample_rows = -(-self.sample_rows * self.plan.n_rows // survey.n_used)
             survey = self._survey_with(self.sample_rows)
-        return survey
+        if not self.job.coded:
+            return survey
+        sums = [read_sums(self.job, block, self.sample_rows) for block, _, _ in self.plan.spans()]
+        seed, names_of_x = self.job.settings.seed, self._stored_names()
+        self.targets = fit_target_means(sums, self.job.coded, survey, seed, names_of_x)
+        return self.targets.survey(survey)
 
     def _survey_with(self, sample_rows: int) -> Survey:
         spans = list(self.plan.spans())
@@ -247,8 +264,8 @@ class Training:
 
         return merge_surveys(surveys())
 
-    def sample(self, survey: Survey) -> Sample:
-        """Sampled rows; their targets are class numbers or values."""
+    def stored_sample(self, survey: Survey) -> Sample:
+        """Sampled rows as they are stored; their targets are class numbers or values."""
         if self.known is not None:
             return self.known.sample
         parts = (read_survey(self.job, block, self.sample_rows)[1] for block, _, _ in self.plan.spans())
@@ -256,6 +273,13 @@ class Training:
         if len(survey.classes):
             return replace(sample, target=np.searchsorted(survey.classes, sample.target))
         return sample
+
+    def sample(self, survey: Survey, held: int | None = None) -> Sample:
+        """The same with codes encoded, by means that know no row of the fold `held` where one is held out."""
+        sample = self.stored_sample(survey)
+        if self.targets is None:
+            return sample
+        return replace(sample, X=self.targets(sample.X, sample.number, held))
 
     def _division(self, survey: Survey) -> Division:
         sample = self.sample(survey)
@@ -280,11 +304,15 @@ class Training:
 
     def tell_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Say what features become."""
-        for told in columns_in_words(scaling, survey, self._names()):
+        for told in columns_in_words(scaling, survey, self.names()):
             self.say.say(told)
 
-    def _names(self) -> list[str] | None:
-        """The names of features, as far as there are any."""
+    def names(self) -> list[str] | None:
+        """The names of features, encoded ones among them, as far as there are any."""
+        names = self._stored_names()
+        return names if self.targets is None else self.targets.encoding.names(names)
+
+    def _stored_names(self) -> list[str] | None:
         names = getattr(self.job.array("x"), "attrs", {}).get("feature_names")
         return names if isinstance(names, list) else None
 

@@ -15,6 +15,7 @@ goes on where it stopped.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
 from dcpred_tasks.training.settings import Settings, settings_dict
+from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
 
 # Versions that were part of the hash of a training. A new version is no other training.
 HASHED_VERSIONS = ("0.1.0",)
@@ -75,11 +77,11 @@ def train(
     )
     plan, names = check_training_data(x, y, weight, settings)
     n_features = zarr_arrays.open_array(x).shape[1]
-    settings = numbered_for(settings, x)
+    settings, coded = numbered_for(settings, x)
     contents = fingerprints(x, y, weight)
     if known is not None and known.contents != contents:
         known = scaling = None
-    run, *earlier = training_hashes(contents, settings, plan, scaling)
+    run, *earlier = training_hashes(contents, settings, plan, scaling, coded)
     check_name(model)
     scratch = model.with_name(f"{model.name}.scratch")
     done = _finished(model, (run, *earlier))
@@ -93,7 +95,7 @@ def train(
         check_free(place)
     check_driver(plan, x, settings)
     largest_leaf_bytes = leaf_bytes(plan.n_rows, n_features, settings)
-    job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), settings, plan.n_rows, plan.block_rows, coded)
     with say.job("training"), pool() as workers:
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
@@ -196,20 +198,22 @@ def check_driver(plan: BlockPlan, x: str, settings: Settings) -> None:
     check_driver_memory(needed, "set sample_rows or landmarks lower, or max_leaf_rows higher")
 
 
-def numbered_for(settings: Settings, x: str) -> Settings:
-    """Settings that name features of X by numbers, with those that its data set says are codes. Raises
-    SettingsError for a feature that X does not have, DataError where the schema of the data set is damaged.
+def numbered_for(settings: Settings, x: str) -> tuple[Settings, CodedFeatures]:
+    """Settings that name features of X by numbers, with those that its data set says are codes; and the
+    features whose codes means of the target replace. Raises SettingsError for a feature that X does not have,
+    DataError where the schema of the data set is damaged.
     """
     n_features, schema = zarr_arrays.open_array(x).shape[1], schema_of_array(x)
     settings = numbered(settings, named_features(x), n_features)
     if schema is None:
-        return settings
+        return settings, NOT_CODED
     if len(schema.features) != n_features:
         raise DataError(
             f"X at {x} has {n_features:,} features, but the schema beside it tells of"
             f" {len(schema.features):,}; import the data again, or remove the attribute {SCHEMA_ATTRIBUTE}"
         )
-    return with_codes(settings, schema.coded)
+    settings = with_codes(settings, schema.coded)
+    return settings, target_coded(schema, settings)
 
 
 def named_features(x: str) -> list[str] | None:
@@ -240,13 +244,18 @@ def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
 
 
 def training_hashes(
-    contents: Mapping[str, str], settings: Settings, plan: BlockPlan, scaling: Scaling | None = None
+    contents: Mapping[str, str],
+    settings: Settings,
+    plan: BlockPlan,
+    scaling: Scaling | None = None,
+    coded: CodedFeatures = NOT_CODED,
 ) -> tuple[str, ...]:
-    """What tells a training from any other: the fingerprints of its data, its settings, how it is cut, and a
-    scaling that is not learned in it. The first is the hash of today, the others are those that earlier
-    versions gave the same training.
+    """What identifies a training: the fingerprints of its data, its settings, how it is cut, a scaling that
+    is not learned in it, and the features whose codes means of the target replace. The first is the hash of
+    today, the others are those that earlier versions gave the same training.
     """
-    given = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
+    given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
+    given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
     identity = {
         **contents,
         **given,

@@ -138,7 +138,7 @@ def _default(trials: TrialTrees, scaling: str) -> Point | None:
 def _judged(trials: TrialTrees, points: list[Point]) -> list[Losses]:
     """The losses of the same held-out rows by a whole model of each point; empty where they are too few."""
     job, survey = trials.job, trials.survey
-    sample = trials.training.sample(survey)
+    sample = trials.training.sample(survey, held=0)
     most = min(FLOOR_ROWS, max(WHOLE_NUMBERS // len(survey.minimum), 1))
     rows = sample.take(thinned(sample.number, most, job.settings.seed + 6))
     held = folds_of(rows.number, job.settings.seed, trials.rare) == 0

@@ -20,13 +20,15 @@ LARGEST = 1e100  # far beyond all that a search finds; sums and products with it
 
 
 def found_before(
-    earlier: Mapping[str, Any], kept: Path, n_features: int
+    earlier: Mapping[str, Any], kept: Path, n_features: int, n_coded: int = 0
 ) -> tuple[dict[str, Any], Scaling | None]:
     """The fields of a report, and the scaling that settings were judged with where one was kept, as an
     earlier search wrote them to `kept`. Raises PlanConflictError where they are not all there.
+
+    n_coded  features whose codes are replaced by means of the target, one or more each
     """
     try:
-        return _found(earlier.get("found")), _scaling(earlier.get("scaling"), n_features)
+        return _found(earlier.get("found")), _scaling(earlier.get("scaling"), n_features, n_coded)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise PlanConflictError(
             f"settings were to be read from {kept}, but it does not hold what a search found; remove it to"
@@ -42,15 +44,16 @@ def checked_search(found: Any) -> dict[str, Any] | None:
         return None
 
 
-def _scaling(arrays: Any, n_features: int) -> Scaling | None:
-    """Raises ValueError where they are no scaling of so many features."""
+def _scaling(arrays: Any, n_features: int, n_coded: int) -> Scaling | None:
+    """Raises ValueError where they are no scaling of so many features, and further means of the target."""
     if not arrays:
         return None
     scaling = Scaling.of(arrays)
     own = (scaling.shift, scaling.factor)
     if not all(a.shape == (len(scaling.source),) and np.isfinite(a).all() for a in own):
         raise ValueError
-    if scaling.n_features != n_features:
+    further = scaling.n_features - n_features
+    if further and (further < 0 or not n_coded or further % n_coded):
         raise ValueError
     return scaling
 

@@ -65,6 +65,7 @@ from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
 from dcpred_tasks.training.division import (
@@ -140,14 +141,15 @@ class TrialTrees:
             # 64 leaves 14.0 % wrong and one leaf 14.1 %, on other rows 15.3 and 14.7 %.
             if start.task == "classification":
                 self.rare = rare_folds(sample.number, sample.target, start.seed)
-            seen = sample.take(np.flatnonzero(folds_of(sample.number, start.seed, self.rare) != 0))
+            unseen = self.training.sample(survey, held=0)
+            seen = unseen.take(np.flatnonzero(folds_of(sample.number, start.seed, self.rare) != 0))
             # No feature of many outweighs all others.
             coding, metric = learn_columns(seen.X, seen.target, seen.weight, survey, start, WHOLE_FEATURES)
             limits = survey.minimum, survey.maximum
             if coding is not None:
                 self.coding, limits = coding, coding.limits(*limits)
                 self.n_columns = len(coding.source)
-            self.asked = as_chosen(start, coding)
+            self.asked = as_chosen(start, coding, zarr_arrays.open_array(self.job.x).shape[1])
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():

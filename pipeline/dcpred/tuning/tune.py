@@ -68,6 +68,7 @@ from dcpred_tasks.training.categories import features_named
 from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
 
 MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are looked at as if they lay in chunks of this size
 NOT_JUDGED = (
@@ -174,6 +175,7 @@ def choose_settings(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     start: Settings,
+    coded: CodedFeatures = NOT_CODED,
     *,
     budget: Budget | None = None,
     extent: Extent = QUICK,
@@ -181,11 +183,13 @@ def choose_settings(
 ) -> tuple[Settings, Scaling | None]:
     """What `tune` would train rows in memory with: settings, and the scaling that they were chosen with if it
     was learned. All is done in the memory of this process.
+
+    coded  features whose codes means of the target replace
     """
     chunk_rows = min(max(MEMORY_CHUNK_BYTES // max(X[:1].nbytes, 1), 1), len(X))
     plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, chunk_rows)
     arrays = {"x": X, "y": y, "weight": weight}
-    job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, arrays=arrays)
+    job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, coded, arrays=arrays)
     workers = InlineWorkers()
     shares = forecast_tuning(len(X), X.shape[1], workers.n_threads(), extent)
     slack = SLACK if budget is None else 1.0
@@ -212,7 +216,7 @@ def _looked(
     seconds: dict[str, float] = {}
     with training.say.part(shares.of_rest("survey")):
         survey = training.survey(names)
-        training.sample(survey)
+        training.stored_sample(survey)
     trials = TrialTrees(training, survey, training.workers, training.say, extent, budget)
     return _searched(trials, shares, slack, seconds), trials, seconds
 
@@ -250,18 +254,18 @@ def _choice(
     90.7 % for 91.6 %).
     """
     plan, names = check_training_data(x, y, weight, start)
-    start = numbered_for(start, x)
+    start, coded = numbered_for(start, x)
     looked = NAMED_BEFORE.get(extent.name, extent.name)
     asked = {"budget": None if budget is None else str(budget), "short": looked}
     contents = fingerprints(x, y, weight)
-    runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan)]
+    runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (earlier := read_own_json(kept)).get("run") in runs:
         say.say(f"settings were chosen before; they are read from {kept}")
         if any(_is_of(scratch, one) for one in runs):  # The search was cut off at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1])
+        found, scaling = found_before(earlier, kept, zarr_arrays.open_array(x).shape[1], len(coded.feature))
         return found, None, scaling
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
@@ -269,7 +273,7 @@ def _choice(
     check_free(scratch)
     if budget is not None and budget.ns < float("inf"):
         budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1], say)
-    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows)
+    job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     check_driver(plan, x, start)
     seconds: dict[str, float] = {}
     slack = SLACK if budget is None else 1.0  # A named budget may be spent.
@@ -288,7 +292,7 @@ def _choice(
                 with distrusted(scratch, goes_on):
                     training = Training(job, plan, workers, say)
                     points, trials, seconds = _looked(training, names, shares, extent, budget, slack)
-                    sample = training.sample(trials.survey)
+                    sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
@@ -308,7 +312,7 @@ def _choice(
             scaling = trials.learned.get(found["settings"]["scaling"])
             write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, trials.survey, sample), scaling
+    return found, Known(contents, trials.survey, sample, training.targets), scaling
 
 
 def _check_no_other(model: Path) -> None:

@@ -34,15 +34,13 @@ from dcpred_tasks.artifacts.model_checks import (
 )
 from dcpred_tasks.artifacts.model_layout import (
     ARRAYS,
-    CODING,
     COMPACT,
-    GAPS,
     MACHINES,
+    OF_ROWS,
     PRESENT,
     REFERENCE,
     SELF_TEST,
     SUPPORT,
-    SYMLOG,
     arrays_of,
     every_weight,
     named_dimensions,
@@ -69,8 +67,8 @@ from dcpred_tasks.storage.probe import PROBE
 FORMAT = "dcpred-model"
 # Version 1 has no γ of each landmark: all have that of the kernel. Version 3 has factors of leaves or coded
 # features, 4 machines of other systems, 5 gaps or a schema that encodes features, 6 features on a logarithmic
-# scale, 7 leaves without output weights of classes that they lack. A model is written in the first version
-# that has what it has, for readers of that, and in 2 at least.
+# scale, 7 leaves without output weights of classes that they lack, or means of the target in place of codes.
+# A model is written in the first version that has what it has, for readers of that, and in 2 at least.
 VERSION = 7
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
@@ -121,7 +119,7 @@ class Artifact:
         """The model; its support vectors only where asked for. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         machine = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | CODING | GAPS | SYMLOG, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
         wanted |= (MACHINES if machine else {}) | wanted_of_sureness(self.body["task"], self.body["arrays"])
@@ -155,7 +153,7 @@ class Artifact:
         try:
             return Scaling.of(arrays)
         except ValueError as error:
-            raise altered(self.path, f"its arrays source, code and gap are no coding: {error}") from None
+            raise altered(self.path, f"what says how rows are read is damaged: {error}") from None
 
     def support(self) -> Support:
         """The local machines, for early prediction. Raises ModelFormatError, DataError if none are kept."""
@@ -327,7 +325,7 @@ def _write_arrays(address: str, arrays: Mapping[str, NDArray[Any]]) -> None:
             a.shape,
             a.dtype,
             chunk_rows,
-            dimensions=named_dimensions(name, a, "source" in arrays),
+            dimensions=named_dimensions(name, a, arrays),
         )[...] = a
     zarr_arrays.consolidate(group)
 

@@ -172,10 +172,10 @@ def _check_shapes(model: Model) -> None:
         "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
     }
     if model.reference is not None:
-        shapes["feature_mean"] = (model.reference.mean, (model.n_features,))
-        shapes["feature_sd"] = (model.reference.sd, (model.n_features,))
+        shapes["feature_mean"] = (model.reference.mean, (model.scaling.n_encoded,))
+        shapes["feature_sd"] = (model.reference.sd, (model.scaling.n_encoded,))
         if model.reference.gaps is not None:
-            shapes["feature_gaps"] = (model.reference.gaps, (model.n_features,))
+            shapes["feature_gaps"] = (model.reference.gaps, (model.scaling.n_encoded,))
     for name, (array, shape) in shapes.items():
         if array.shape != shape:
             raise ValueError(f"array {name} has shape {list(array.shape)} and not {list(shape)}")

@@ -1,6 +1,6 @@
 """The arrays of a model on disk: their names, dtypes and dimensions, and whether their sizes agree."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -51,6 +51,13 @@ GAPS = {
 }
 # Only in models with features on a logarithmic scale.
 SYMLOG = {f"symlog_{f.name}": ModelArray(ACC_DTYPE, ("feature",), since=6) for f in fields(Symlog)}
+# Only in models that encode codes of categories as means of the target. What is told of features is told of
+# encoded ones.
+TARGETS = {
+    "target_feature": ModelArray(INDEX_DTYPE, ("target_feature",), since=7),
+    "target_at": ModelArray(INDEX_DTYPE, ("target_edge",), since=7),
+    "target_table": ModelArray(ACC_DTYPE, ("position", "mean"), since=7),
+}
 # How sure a model is: optional, too, all of novelty and all of what its task has. Decision values and labels
 # are the same without.
 NOVELTY = model_arrays(Novelty, "novelty_")
@@ -71,23 +78,28 @@ SELF_TEST = {
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
 SURE = NOVELTY | CALIBRATION | INTERVALS
-ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | CODING | GAPS | SYMLOG | SURE | SELF_TEST
-OF_RAW_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *SELF_TEST}
+OF_ROWS = CODING | GAPS | SYMLOG | TARGETS  # what says how raw rows become rows of columns
+ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | SELF_TEST
+OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG}
 
 
-def named_dimensions(name: str, a: NDArray[Any], coded: bool) -> tuple[str, ...]:
+def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:
     """Names of the dimensions of an array on disk. One without values, as the centres of a single leaf,
     shares none of them with other arrays.
     """
-    return dimensions_of(name, coded) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
+    return dimensions_of(name, among) if a.size else tuple(f"{name}_{axis}" for axis in range(a.ndim))
 
 
-def dimensions_of(name: str, coded: bool) -> tuple[str, ...]:
-    """Names of the dimensions of an array; `coded` in a model that has columns in place of features."""
-    own = ARRAYS[name].dimensions
-    if not coded or name in OF_RAW_FEATURES:
-        return own
-    return tuple("column" if dimension == "feature" else dimension for dimension in own)
+def dimensions_of(name: str, among: Collection[str]) -> tuple[str, ...]:
+    """Names of the dimensions of an array among others of a model: those that are there say whether it has
+    columns, or encoded features, in place of features.
+    """
+    feature = "feature"
+    if name in OF_ENCODED_FEATURES:
+        feature = "encoded_feature" if "target_table" in among else "feature"
+    elif name not in SELF_TEST and not {"source", "target_table"}.isdisjoint(among):
+        feature = "column"
+    return tuple(feature if dimension == "feature" else dimension for dimension in ARRAYS[name].dimensions)
 
 
 def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -96,7 +108,7 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
     """
     sizes: dict[str, tuple[int, str]] = {}
     for name, value in arrays.items():
-        dimensions = dimensions_of(name, "source" in arrays)
+        dimensions = dimensions_of(name, arrays)
         if value.ndim != len(dimensions):
             raise ValueError(f"array {name} has shape {list(value.shape)} and not ({', '.join(dimensions)})")
         for dimension, size in zip(dimensions, value.shape, strict=True) if value.size else ():
@@ -118,7 +130,7 @@ def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
         "tree_children": model.tree.children,
         "tree_centres": model.tree.centres,
     }
-    own = [*COMPACT, *(name for name in (*CODING, *GAPS, *SYMLOG) if name in special)]
+    own = [*COMPACT, *(name for name in OF_ROWS if name in special)]
     arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
     if model.support is not None:
         arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}

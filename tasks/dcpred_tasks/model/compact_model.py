@@ -89,12 +89,18 @@ class Machines:
 @dataclass(frozen=True)
 class Reference:
     """Mean and standard deviation of the raw features of the training rows, and where gaps are known the
-    share of rows that have one: scored rows are compared with them. Prediction does not need them.
+    share of rows that have one: scored rows are compared with them. Prediction does not need them. Of codes
+    that become means of the target, those of the means.
     """
 
-    mean: FloatArray  # (n_features,)
-    sd: FloatArray  # (n_features,), standard deviations
-    gaps: FloatArray | None = None  # (n_features,), from 0 to 1
+    mean: FloatArray  # (n_encoded features,)
+    sd: FloatArray  # (n_encoded features,), standard deviations
+    gaps: FloatArray | None = None  # (n_encoded features,), from 0 to 1
+
+    def first(self, n_features: int) -> "Reference":
+        """Those of the first features alone."""
+        gaps = None if self.gaps is None else self.gaps[:n_features]
+        return Reference(self.mean[:n_features], self.sd[:n_features], gaps)
 
 
 # Models are compared by identity: the scorer caches one engine for each Model object.

@@ -23,11 +23,12 @@ def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Referenc
 
 def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
     """Raw rows as `scaling.of_features()` scales them, float64 (n, n_features). A coded feature may hold any
-    number, and here one that is not too large to be squared. A gap that the scaling knows is NaN.
+    number, and here one that is not too large to be squared. A gap that the scaling knows is NaN. Of an
+    encoded category it is the first mean.
     """
     rows = scaling.of_features().exact(X)
     if scaling.coding is not None:
-        own = scaling.coding.is_coded
+        own = scaling.coding.is_coded[: scaling.n_features]
         rows[:, own] = np.clip(rows[:, own], -2.0 * LARGEST_CODE, 2.0 * LARGEST_CODE)
     return rows
 

@@ -1,9 +1,10 @@
 """Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
-they become where some are coded or on a logarithmic scale, or gaps are known.
+they become where some are coded or on a logarithmic scale, or gaps are known. Codes of many categories are
+replaced by means of the target first (model/target_encoding.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.coding import Coding
 from dcpred_tasks.model.symlog import symlog_of
+from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 
 BASES = ("none", "standard", "minmax")  # scalings of `fit_scaling`, which do not look at targets
 LEARNED = ("learned", "sharpened")
@@ -44,21 +46,39 @@ def column_sums(parts: Iterable[FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Scaling:
-    """shift μ and factor s, float64 (n_columns,). Without a coding columns are the raw features."""
+    """shift μ and factor s, float64 (n_columns,). Without a coding columns are the encoded features, and
+    without a target encoding these are the raw features.
+    """
 
     shift: FloatArray
     factor: FloatArray
     coding: Coding | None = None
+    targets: TargetEncoding | None = None
 
     @property
     def n_features(self) -> int:
         """Features of a raw row."""
+        return self.n_encoded if self.targets is None else self.targets.n_features
+
+    @property
+    def n_encoded(self) -> int:
+        """Features of a row after the target encoding."""
         return len(self.shift) if self.coding is None else self.coding.n_features
 
     @property
     def source(self) -> IntArray:
         """int64 (n_columns,), the raw feature of each column."""
-        return np.arange(len(self.shift)) if self.coding is None else self.coding.source
+        encoded = np.arange(len(self.shift)) if self.coding is None else self.coding.source
+        return encoded if self.targets is None else self.targets.source[encoded]
+
+    @property
+    def of_encoded(self) -> "Scaling":
+        """The same of rows whose categories are encoded already."""
+        return replace(self, targets=None)
+
+    def names(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        """Names of the encoded features from those of the raw ones."""
+        return names if self.targets is None else self.targets.names(names)
 
     @property
     def knows_gaps(self) -> bool:
@@ -76,6 +96,7 @@ class Scaling:
 
     def exact(self, X: NDArray[np.generic]) -> FloatArray:
         """The same in double precision."""
+        X = X if self.targets is None else self.targets(X)
         out = np.array(X, dtype=ACC_DTYPE, order="C") if self.coding is None else self.coding(X)
         out -= self.shift
         out *= self.factor
@@ -86,13 +107,19 @@ class Scaling:
         Of coded features and gaps see `Coding.raw`.
         """
         columns = self.shift + points / np.where(self.factor == 0, np.inf, self.factor)
-        return columns if self.coding is None else self.coding.raw(columns)
+        encoded = columns if self.coding is None else self.coding.raw(columns)
+        return encoded if self.targets is None else self.targets.raw(encoded)
 
     def of_features(self) -> "Scaling":
         """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
         least code, and has the factor 0 where all of its columns have; so has one on a logarithmic scale,
-        which else is moved to the scale's centre. A gap stays one.
+        which else is moved to the scale's centre. A gap stays one. Of an encoded category its first mean is
+        scaled.
         """
+        if self.targets is not None:
+            own, means = self.of_encoded.of_features(), self.targets.first_means()
+            n = self.n_features
+            return Scaling(own.shift[:n], own.factor[:n], targets=means)
         if self.coding is None:
             return self
         coded, first = self.coding.is_coded, self.coding.first
@@ -106,9 +133,11 @@ class Scaling:
         return Scaling(shift, factor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Its arrays by name, those of the coding among them where there is one."""
+        """Its arrays by name, with those of the coding and of the target encoding where there are any."""
         own: dict[str, NDArray[Any]] = {"shift": self.shift, "factor": self.factor}
-        return own if self.coding is None else own | self.coding.arrays()
+        for part in (self.coding, self.targets):
+            own |= {} if part is None else part.arrays()
+        return own
 
     def as_lists(self) -> dict[str, list[Any]]:
         """The same as JSON holds it, which has neither NaN nor infinity."""
@@ -121,14 +150,16 @@ class Scaling:
     @staticmethod
     def of(arrays: Mapping[str, Any]) -> "Scaling":
         """The scaling of what `arrays` or `as_lists` gave, among other things. Raises ValueError where its
-        coding is none.
+        coding or its target encoding is none.
         """
         shift, factor = (np.asarray(arrays[name], ACC_DTYPE) for name in ("shift", "factor"))
-        if "source" not in arrays:
-            return Scaling(shift, factor)
-        source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
-        gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
-        return Scaling(shift, factor, Coding(source, code, gap, symlog_of(arrays)))
+        coding = None
+        if "source" in arrays:
+            source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
+            gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
+            coding = Coding(source, code, gap, symlog_of(arrays))
+        own = Scaling(shift, factor, coding)
+        return replace(own, targets=encoding_of(arrays, own.n_encoded))
 
 
 def fit_scaling(

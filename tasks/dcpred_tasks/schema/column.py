@@ -2,8 +2,10 @@
 
 number    itself; a gap is NaN
 boolean   0 and 1; a gap is NaN
-category  codes: one whole number for each category, one for all others, one for a gap
-          means: the mean target of its category, one for each class where there are several
+category  codes: one whole number for each category, one for all others, one for a gap; training makes a
+          column of each
+          target: the same of many categories; training replaces them by means of the target
+          means: those means themselves, as earlier versions fitted them at import
 date      days since 1970, weekday, day of the year, and second of the day where any date has a time
 id        no feature: kept beside X
 target    no feature: y
@@ -196,6 +198,14 @@ class Category(Column):
     def gap_row(self) -> FloatArray:
         return self.at(np.array([self.gap]))
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def says(self, part: int, value: float) -> str | None:
+        known = [*map(str, self.categories), "others", "gap"]
+        return known[int(value)] if value in range(len(known)) else None
+
     def at(self, positions: IntArray) -> FloatArray:
         """Features of rows whose category stands there, float64 (n, n_features)."""
         return _column(positions.astype(ACC_DTYPE))
@@ -217,18 +227,17 @@ class Category(Column):
 class Codes(Category):
     """Categories as whole numbers: their positions. Training makes a feature of codes a column for each."""
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        return (self.name,)
 
-    def says(self, part: int, value: float) -> str | None:
-        known = [*map(str, self.categories), "others", "gap"]
-        return known[int(value)] if value in range(len(known)) else None
+@dataclass(frozen=True)
+class TargetCodes(Category):
+    """Many categories as whole numbers: their positions. Training replaces them by means of the target
+    (model/target_encoding.py).
+    """
 
 
 @dataclass(frozen=True)
 class Means(Category):
-    """Categories as mean targets (Micci-Barreca 2001; scikit-learn's TargetEncoder).
+    """Categories as means of the target, as earlier versions of dcpred fitted them at import, on all rows.
 
     means    for each position, of a category not known and of a gap at last, its value in every output
     outputs  the classes, where there are more than two: each has a feature; else empty
@@ -240,6 +249,9 @@ class Means(Category):
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
+
+    def says(self, part: int, value: float) -> str | None:
+        return None
 
     @cached_property
     def table(self) -> FloatArray:

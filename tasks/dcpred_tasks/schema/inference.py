@@ -29,14 +29,15 @@ from dcpred_tasks.schema.column import (
     Level,
     Number,
     Target,
+    TargetCodes,
 )
 from dcpred_tasks.schema.schema import (
     CODES,
-    MEANS,
     MOST_CATEGORIES,
     MOST_LETTERS,
     MOST_LEVELS,
     PLAIN_TEXT,
+    TARGET,
     Asked,
     TextFormat,
 )
@@ -73,7 +74,6 @@ class Words:
     code: str
     names: str
     gap: str
-    target: str
     marks: bool = False
 
 
@@ -83,7 +83,6 @@ COMMAND = Words(
     code="code its frequent values with --categorical {option}",
     names="say with --categorical {option} that its values are names",
     gap="say with --gap {text!r} that this stands for a gap, ",
-    target="name the target with --target, follow a model with --like MODEL, ",
 )
 TEXT_FILE = replace(COMMAND, marks=True)
 ESTIMATOR = Words(
@@ -92,7 +91,6 @@ ESTIMATOR = Words(
     code="have its frequent values coded by categorical=['auto', {name!r}]",
     names="say by categorical=['auto', {name!r}] that its values are names",
     gap="make it a missing value, ",
-    target="",
 )
 
 
@@ -145,16 +143,14 @@ def wishes(
     return Wishes(target, asked, gap_texts)
 
 
-def find_column(
-    survey: ColumnSurvey, wish: Asked | None, *, has_target: bool, source: str, words: Words = COMMAND
-) -> Column | Asked:
-    """What a column is. An `Asked` with the encoding MEANS comes back where means are to be fitted.
+def find_column(survey: ColumnSurvey, wish: Asked | None, *, source: str, words: Words = COMMAND) -> Column:
+    """What a column is.
 
     wish    what was said of it
     source  what the table is called, for messages, which say in `words` what to do
-    Raises DataError where it cannot be told, and where means would need a target.
+    Raises DataError where it cannot be told.
     """
-    return _Finder(survey, f"column {survey.name!r} of {source}", has_target, words).column(wish)
+    return _Finder(survey, f"column {survey.name!r} of {source}", words).column(wish)
 
 
 def as_option(name: str) -> str:
@@ -176,21 +172,15 @@ def marks_hint(text: str) -> str:
     return ""
 
 
-def means_levels(survey: ColumnSurvey) -> tuple[Level, ...]:
-    """The categories of a column whose means are to be fitted, in order."""
-    return _in_order(list(survey.counts))
-
-
 @dataclass(frozen=True)
 class _Finder:
     """The rules, for one column."""
 
     survey: ColumnSurvey
     where: str
-    has_target: bool
     words: Words
 
-    def column(self, wish: Asked | None) -> Column | Asked:
+    def column(self, wish: Asked | None) -> Column:
         survey, kind = self.survey, self._kind()
         if wish is not None:
             return self._asked(wish, kind)
@@ -205,7 +195,7 @@ class _Finder:
             return Number(survey.name) if kind == NUMBER else Boolean(survey.name)
         return self._category()
 
-    def _asked(self, wish: Asked, kind: str) -> Column | Asked:
+    def _asked(self, wish: Asked, kind: str) -> Column:
         if wish.kind == DATE:
             if kind != DATE and not (kind == TEXT and self.survey.all_dates):
                 held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))
@@ -220,8 +210,8 @@ class _Finder:
                 f"{self.where} was to be categories, but it holds dates such as {self.survey.kinds[kind]!r};"
                 " do not name it as such, or write it as text"
             )
-        if wish.encoding == MEANS:
-            return self._means(asked=True)
+        if wish.encoding == TARGET:
+            return self._target_codes(asked=True)
         return self._codes() if wish.encoding == CODES else self._category()
 
     def _kind(self) -> str:
@@ -240,8 +230,8 @@ class _Finder:
         parts = DATE_PARTS if self.survey.timed else tuple(p for p in DATE_PARTS if p != SECOND)
         return Date(self.survey.name, parts)
 
-    def _category(self) -> Column | Asked:
-        """Codes of few categories, means of many."""
+    def _category(self) -> Column:
+        """Codes of few categories, and of many those that training replaces by means of the target."""
         survey = self.survey
         if not (survey.too_many or survey.too_long):
             kept = self._kept()
@@ -249,7 +239,7 @@ class _Finder:
             covered = rows >= (1 - MOST_LEFT_OUT) * survey.n_values
             if len(survey.counts) <= MOST_CODES or (len(kept) <= MOST_CODES and covered):
                 return self._codes()
-        return self._means()
+        return self._target_codes()
 
     def _codes(self) -> Codes:
         """The categories that are not rare, in order; where they are more than can be, the most frequent."""
@@ -263,8 +253,8 @@ class _Finder:
         kept = [level for level, n in counts.items() if n >= least]
         return sorted(kept, key=lambda level: (-counts[level], str(level)))
 
-    def _means(self, *, asked: bool = False) -> Asked:
-        survey, name, words = self.survey, self.survey.name, self.words
+    def _target_codes(self, *, asked: bool = False) -> TargetCodes:
+        survey, words = self.survey, self.words
         self._check_countable()
         n = len(survey.counts)
         if not asked and n > MOST_DIFFERENT * survey.n_values:
@@ -272,13 +262,7 @@ class _Finder:
                 f"{self.where} holds {n:,} different values in {survey.n_values:,} rows, which tell nothing"
                 f" of other rows; {self._do(self._keep + words.drop)}, or {self._do(words.code)}"
             )
-        if not self.has_target:
-            raise DataError(
-                f"{self.where} holds {n:,} different categories, more than the {MOST_CODES} that become"
-                " codes by themselves, and means of the target would take their place;"
-                f" {self._do(words.target + words.drop)}, or {self._do(words.code)}"
-            )
-        return Asked(name, Codes.kind, MEANS)
+        return TargetCodes(survey.name, _in_order(list(survey.counts)))
 
     def _check_countable(self) -> None:
         survey = self.survey

@@ -16,6 +16,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.column import (
     DATE_PARTS,
     Boolean,
+    Category,
     Codes,
     Column,
     Date,
@@ -25,6 +26,7 @@ from dcpred_tasks.schema.column import (
     Means,
     Number,
     Target,
+    TargetCodes,
 )
 
 VERSION = 1
@@ -38,14 +40,15 @@ MOST_GAP_TEXTS = 100
 DECIMALS, THOUSANDS = (".", ","), (".", ",", "'", "’", " ", "\u00a0", "\u202f")
 LISTED = 3
 PLAIN: dict[str, type[Column]] = {one.kind: one for one in (Number, Boolean, Id, Target, Dropped) if one.kind}
-CODES, MEANS = "codes", "means"
+CODES, TARGET, MEANS = "codes", "target", "means"
+ENCODINGS: dict[str, type[Category]] = {CODES: Codes, TARGET: TargetCodes, MEANS: Means}
 
 
 @dataclass(frozen=True)
 class Asked:
     """A column of which only the kind was said: an import finds the rest.
 
-    encoding  CODES or MEANS for a category, empty where an import is to choose
+    encoding  CODES or TARGET for a category, empty where an import is to choose
     """
 
     name: str
@@ -122,6 +125,16 @@ class Schema:
         """The numbers of the features that are codes."""
         return [span.start for column, span in self.spans if isinstance(column, Codes)]
 
+    @property
+    def target_coded(self) -> list[int]:
+        """The numbers of the features whose codes training replaces by means of the target."""
+        return [span.start for column, span in self.spans if isinstance(column, TargetCodes)]
+
+    @property
+    def with_means(self) -> list[str]:
+        """The columns of which features are means that an earlier version fitted at import."""
+        return [column.name for column in self.sources if isinstance(column, Means)]
+
     def says(self, feature: int, value: float | None) -> str | None:
         """What a value of a feature is in the table: a category or a date; None for numbers."""
         for column, span in self.spans:
@@ -185,14 +198,18 @@ def first_difference(one: Schema, other: Schema) -> str | None:
 def _how(a: Column, b: Column) -> str:
     if type(a) is not type(b):
         return f"column {a.name!r} is a {a.kind}{_encoding(a)} and not a {b.kind}{_encoding(b)}"
-    if isinstance(a, Codes) and isinstance(b, Codes):
+    if isinstance(a, Codes | TargetCodes) and isinstance(b, Codes | TargetCodes):
         others = [c for c in a.categories if c not in set(b.categories)] or list(a.categories)
         return f"column {a.name!r} has other categories, as {str(others[0]) if others else 'none'!r}"
     return f"column {a.name!r} has another {'mean' if isinstance(a, Means) else 'form'}"
 
 
 def _encoding(column: Column) -> str:
-    return f" as {CODES if isinstance(column, Codes) else MEANS}" if column.kind == "category" else ""
+    return f" as {_encoding_of(column)}" if isinstance(column, Category) else ""
+
+
+def _encoding_of(column: Category) -> str:
+    return next(name for name, kind in ENCODINGS.items() if type(column) is kind)
 
 
 # -- JSON ----------------------------------------------------------------------------------------------------
@@ -200,10 +217,9 @@ def _encoding(column: Column) -> str:
 
 def _document(column: Column) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "kind": column.kind}
-    if isinstance(column, Codes):
-        told |= {"encoding": CODES, "categories": list(column.categories)}
-    elif isinstance(column, Means):
-        told |= {"encoding": MEANS, "categories": list(column.categories)}
+    if isinstance(column, Category):
+        told |= {"encoding": _encoding_of(column), "categories": list(column.categories)}
+    if isinstance(column, Means):
         told |= {"means": [list(row) for row in column.means]}
         told |= {"outputs": list(column.outputs)} if column.outputs else {}
     elif isinstance(column, Date):
@@ -283,19 +299,19 @@ def _date(name: str, told: dict[str, Any]) -> Column | Asked:
 
 def _category(name: str, told: dict[str, Any]) -> Column | Asked:
     encoding = told.get("encoding", "")
-    if encoding not in ("", CODES, MEANS):
-        raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {MEANS}")
+    if encoding and encoding not in ENCODINGS:
+        raise ValueError(f"the encoding of column {_shown(name)} is neither {CODES} nor {TARGET}")
     if not set(told) - {"name", "kind", "encoding"}:
-        return Asked(name, Codes.kind, encoding)
+        return Asked(name, Codes.kind, TARGET if encoding == MEANS else encoding)
     further = {"means"} if encoding == MEANS else set()
     _object(told, {"name", "kind", "encoding", "categories"} | further, {"outputs"} if further else set())
-    most = MOST_LEVELS if encoding == MEANS else MOST_CATEGORIES
+    most = MOST_CATEGORIES if encoding == CODES else MOST_LEVELS
     categories = tuple(_level(level, name) for level in _list(told["categories"], most, "categories"))
     _unique(categories, f"category of column {name[:40]!r}")
     if len({isinstance(level, str) for level in categories}) > 1:
         raise ValueError(f"categories of column {_shown(name)} are text and numbers")
-    if encoding == CODES:
-        return Codes(name, categories)
+    if encoding != MEANS:
+        return Codes(name, categories) if encoding == CODES else TargetCodes(name, categories)
     outputs = tuple(_text(output, "an output") for output in _list(told.get("outputs", []), MOST_NUMBERS, ""))
     means = tuple(
         tuple(_finite(number) for number in _list(row, max(len(outputs), 1), "means"))

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from subprocess import DEVNULL, Popen
 from typing import Any
@@ -15,16 +16,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import LeafNumbers
+from dcpred_tasks.dtypes import STATUS_DTYPE, LeafNumbers
 from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.target_encoding import TargetEncoding
 from dcpred_tasks.process import process_name
 
 ENGINE = "dcpred_tasks.engine.engine", "rows are scored by NumPy, which is 5 to 20 times slower"
 _engines: "WeakKeyDictionary[Model, Any]" = WeakKeyDictionary()
 _one_thread = threading.RLock()
+STRIP_ROWS = 2**15  # rows that are encoded, and go to the engine, at once
 
 
 def score_rows(
@@ -112,6 +115,39 @@ def _engine(model: Model) -> Any:
 
 
 def _made(model: Model) -> Any:
+    if model.scaling.targets is not None:
+        return _OfCodes(model, model.scaling.targets)
     if model.machines is not None:
         return import_module("dcpred_tasks.scoring.machine_scorer").MachineScorer(model)
     return with_compiler(*ENGINE, lambda engine: engine.Engine(model))
+
+
+class _OfCodes:
+    """Scores rows with codes of many categories: encoded strip by strip, they go to the engine of a model of
+    encoded rows. Any number of threads may use it at once.
+    """
+
+    def __init__(self, model: Model, targets: TargetEncoding) -> None:
+        self.model, self.targets = replace(model, scaling=model.scaling.of_encoded), targets
+        self._kept = threading.local()
+
+    def score(
+        self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
+    ) -> tuple[Scores, NDArray[np.uint8]]:
+        """As score_rows."""
+        compact_model.check_rows(X, self.targets.n_features)
+        decision = np.empty((len(X), self.model.n_outputs), self.model.score_dtype)
+        status = np.empty(len(X), STATUS_DTYPE)
+        for start in range(0, max(len(X), 1), STRIP_ROWS):  # No rows load the engine, too.
+            strip = slice(start, start + STRIP_ROWS)
+            own = None if leaves is None else leaves[strip]
+            decision[strip], status[strip] = score_rows(self.model, self._encoded(X[strip]), leaves=own)
+        return decision, status
+
+    def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
+        """Rows encoded, in memory that is kept: new pages would take longer than the copy."""
+        targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
+        kept: dict[Any, NDArray[Any]] = self._kept.__dict__
+        if len(X) > len(kept.get(dtype.__name__, ())):
+            kept[dtype.__name__] = np.empty((len(X), targets.n_columns), dtype)
+        return targets.encoded(X, targets.table, out=kept[dtype.__name__][: len(X)])

@@ -110,7 +110,12 @@ def _candidates(model: Model) -> FloatArray:
 
 
 def _nudged(model: Model, rows: FloatArray, factor: float) -> tuple[Model, FloatArray]:
-    """Rows a little further out, and what stands for gaps as well; next to a code lies no row."""
+    """Rows a little further out, and what stands for gaps as well; next to a code lies no row, but next to a
+    mean that takes its place.
+    """
+    if model.scaling.targets is not None:
+        rows = model.scaling.targets(rows).astype(ACC_DTYPE)
+        model = replace(model, scaling=model.scaling.of_encoded)
     coding = model.scaling.coding
     if coding is None:
         return model, rows * factor

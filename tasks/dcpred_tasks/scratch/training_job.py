@@ -3,6 +3,7 @@
 SCRATCH/
   job.json             the run that the directory belongs to, and the code that writes there
   survey/000000-N.npz  what one block holds, and its part of a sample of N rows
+  targets.npz          means of the target that replace codes of categories
   division.npz         scaling, first tree, kernels
   tree.npz             the final tree (with overlap)
   rows-0/000000.zarr   the rows of one block, sorted by leaf: X, side; counts.npy beside them
@@ -38,8 +39,16 @@ from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.target_means import (
+    NOT_CODED,
+    CodedFeatures,
+    CrossFitted,
+    TargetSums,
+    cross_fitted_of,
+)
 
 HELD = "held_"  # begins the names of arrays of rows that were held out
+SUMS = "sums_"  # begins the names of sums of targets by category
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class TrainJob:
     settings: Settings
     n_rows: int
     piece_rows: int  # rows that a task may hold at once
+    coded: CodedFeatures = NOT_CODED  # features whose codes means of the target replace
 
     @property
     def root(self) -> Path:
@@ -68,6 +78,10 @@ class TrainJob:
 
     def survey_file(self, block: int, sample_rows: int) -> Path:
         return self.root / "survey" / f"{block:06d}-{sample_rows}.npz"
+
+    @property
+    def targets_file(self) -> Path:
+        return self.root / "targets.npz"
 
     @property
     def division_file(self) -> Path:
@@ -226,6 +240,21 @@ def _division(stamp: tuple[str, int, int]) -> StoredDivision:
     )
 
 
+def write_targets(job: TrainJob, fitted: CrossFitted) -> None:
+    if not is_done(job.targets_file):
+        write_arrays(job.targets_file, fitted.arrays())
+
+
+def read_targets(job: TrainJob) -> CrossFitted:
+    """The means of the target, read once per process."""
+    return _targets(file_stamp(job.targets_file))
+
+
+@lru_cache(maxsize=2)
+def _targets(stamp: tuple[str, int, int]) -> CrossFitted:
+    return cross_fitted_of(read_arrays(Path(stamp[0])))
+
+
 def write_tree(job: TrainJob, tree: Tree) -> None:
     write_arrays(job.tree_file, {"starts": tree.starts, "children": tree.children, "centres": tree.centres})
 
@@ -283,15 +312,23 @@ def read_survey(job: TrainJob, block: int, sample_rows: int) -> tuple[Survey, Sa
 def survey_arrays(survey: Survey) -> dict[str, NDArray[Any]]:
     """The fields of a survey as arrays of a file."""
     return {name: np.asarray(value) for name, value in asdict(survey).items()} | {
-        "rows": np.array(survey.rows, np.uint64)
+        "rows": np.array(survey.rows, np.uint64),
+        "means": np.array(survey.means, np.int64),
     }
 
 
 def survey_of(a: dict[str, Any]) -> tuple[Survey, Sample]:
     """The survey, and the sampled rows, of the arrays of a file; they are taken out of `a`."""
     sample = Sample(*(a.pop(f"sample_{field.name}") for field in fields(Sample)))
-    a |= {name: int(a[name]) for name in ("n_rows", "n_used", "rows")}
-    return Survey(**a), sample
+    own = {field.name: a.pop(field.name) for field in fields(Survey)}
+    own |= {name: int(own[name]) for name in ("n_rows", "n_used", "rows")}
+    return Survey(**own | {"means": tuple(own["means"].tolist())}), sample
+
+
+def read_sums(job: TrainJob, block: int, sample_rows: int) -> TargetSums:
+    """The sums of targets by category that survey_block wrote."""
+    a = read_arrays(job.survey_file(block, sample_rows))
+    return TargetSums(*(a[f"{SUMS}{field.name}"] for field in fields(TargetSums)))
 
 
 def read_split(job: TrainJob, generation: int) -> Split:

@@ -8,7 +8,7 @@ SCRATCH/
   whole-0-c0ffee.npz   losses of one such model, with the scaling of a tree and settings of this digest
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def gather_trial(job: TrainJob, number: int, n_blocks: int) -> Gathered:
         own = np.flatnonzero(leaf == one)
         own = own[np.lexsort((rows.number[own], rows.rank[own]))]
         found = rows.take(own)
-        write_arrays(tried_file(job, number, int(one)), asdict(found))
+        write_arrays(tried_file(job, number, int(one)), found.arrays())
         other = np.flatnonzero(found.target != found.target[0]) if len(own) else own
         mixed_from.append(int(found.rank[other].min()) + 1 if len(other) else np.iinfo(np.int64).max)
         n_rows.append(int((found.rank == 0).sum()))

@@ -1,21 +1,18 @@
-"""What is done with one frame of many while a model learns what its columns are: columns are surveyed, and
-rows encoded to train on. Workers of Dask import this.
+"""What is done with one frame of many while a model learns what its columns are, and with one of many Series
+of labels. Workers of Dask import this.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_missing
-from dcpred_tasks.schema.column import Category
 from dcpred_tasks.schema.frames import frame_cells
-from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.schema.survey import ColumnSurvey
-from dcpred_tasks.training.target_means import Fitted, is_seen
 
 
 def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
@@ -26,19 +23,6 @@ def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> di
     for name, survey in surveys.items():
         survey.add(frame_cells(frame, name))
     return surveys
-
-
-def positions_seen(
-    frame: Any, columns: Sequence[Category], first_row: int, n_rows: int
-) -> tuple[IntArray, list[IntArray]]:
-    """The numbers of the rows that encoders of means see, and where the category of each stands in each of
-    these columns.
-
-    first_row  number of the frame's first row, of n_rows in all
-    """
-    rows = first_row + np.arange(len(frame))
-    seen = is_seen(rows, n_rows)
-    return rows[seen], [column.positions(frame_cells(frame, column.name))[seen] for column in columns]
 
 
 def labels_of(values: Any) -> tuple[tuple[str, ...], int]:
@@ -68,16 +52,3 @@ def part_values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.asarray(
         part.to_numpy(dtype=dtype, na_value=np.nan) if dtype.kind == "f" else part.to_numpy(dtype=dtype)
     )
-
-
-def training_rows(frame: Any, schema: Schema, fitted: Mapping[str, Fitted], first_row: int) -> FloatArray:
-    """Rows of features to train on, float64 (n, n_features): means are those of the other folds."""
-    rows = first_row + np.arange(len(frame))
-    out = np.empty((len(frame), len(schema.features)), ACC_DTYPE)
-    for column, span in schema.spans:
-        cells = frame_cells(frame, column.name)
-        if isinstance(column, Category) and column.name in fitted:
-            out[:, span] = fitted[column.name].encode(column.positions(cells), rows)
-        else:
-            out[:, span] = column.encode(cells)
-    return out

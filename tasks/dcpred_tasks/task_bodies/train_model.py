@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.dtypes import FloatArray, SingleArray
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
+from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
     Rows,
@@ -19,22 +20,25 @@ from dcpred_tasks.scratch.leaf_shards import (
 )
 from dcpred_tasks.scratch.training_job import (
     HELD,
+    SUMS,
     LeafWork,
     Source,
     TrainJob,
     read_division,
+    read_targets,
     read_tree,
     survey_arrays,
 )
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
-from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, fit_and_judge
+from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
 from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.target_means import target_sums
+from dcpred_tasks.training.trial import folds_of
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,17 @@ def receipt(n_rows: int) -> Receipt:
 
 
 def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: int) -> Receipt:
-    """Look at every value of a block; keep its part of a sample of about `sample_rows` of all rows."""
+    """Look at every value of a block as it is stored; keep its part of a sample of about `sample_rows` of all
+    rows, and sums of its targets by category where means of them are to replace codes.
+    """
     X, y, weight = _read_block(job, start, stop)
-    survey = survey_rows(X, y, weight, start, job.settings.task, job.settings.missing)
-    names = names_of_classes(zarr_arrays.open_array(job.y).attrs, y.dtype)
-    if names is not None and job.settings.task == "classification":
+    settings, numbers = job.settings, np.arange(start, stop, dtype=np.int64)
+    survey = survey_rows(X, y, weight, start, settings.task, settings.missing)
+    names = names_of_classes(getattr(job.array("y"), "attrs", {}), y.dtype)
+    if names is not None and settings.task == "classification":
         class_codes(y if weight is None else np.where(weight > 0, y, 0), len(names), "y", start)
-    mine = drawn(np.arange(start, stop, dtype=np.int64), job.n_rows, sample_rows, job.settings.seed)
+    sums = target_sums(X, y, weight, numbers, job.coded, settings.task, settings.seed) if job.coded else None
+    mine = drawn(numbers, job.n_rows, sample_rows, settings.seed)
     if weight is not None:
         mine &= weight > 0
     sample_weight = np.ones(int(mine.sum())) if weight is None else weight[mine]
@@ -68,9 +76,17 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
         job.survey_file(block, sample_rows),
         {"sample_X": X[mine], "sample_target": y[mine], "sample_weight": sample_weight}
         | {"sample_number": start + np.flatnonzero(mine)}
-        | survey_arrays(survey),
+        | survey_arrays(survey)
+        | {f"{SUMS}{k}": v for k, v in (asdict(sums) if sums else {}).items()},
     )
     return receipt(stop - start)
+
+
+def columns_of(job: TrainJob, scaling: Scaling, rows: Rows, held: int | None = None) -> SingleArray:
+    """Stored rows as scaled columns. Codes of categories become means of the target that do not know the row,
+    nor the rows of the fold `held`, which are held out.
+    """
+    return scaling(read_targets(job)(rows.X, rows.number, held) if job.coded else rows.X)
 
 
 def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
@@ -78,7 +94,7 @@ def route_block(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     division = read_division(job)
     rows = block_rows(job, division.classes, division.class_factors, start, stop)
     with one_thread():
-        leaf = division.tree.descend(division.scaling(rows.X))
+        leaf = division.tree.descend(columns_of(job, division.scaling, rows))
     write_piece(job.piece(0, block), rows, leaf)
     return receipt(len(rows.X))
 
@@ -102,11 +118,12 @@ def split_leaf(job: TrainJob, source: Source, n_rows: int, generation: int) -> R
         mine = drawn(part.number, n_rows, SPLIT_SAMPLE_ROWS, settings.seed)
         sampled.append(part.take(np.flatnonzero(mine)))
     with one_thread():
-        sample = division.scaling(join_rows(sampled).X)
+        sample = columns_of(job, division.scaling, join_rows(sampled))
         centres = split_centres(sample, n_rows, settings.own_leaf_rows, settings.seed)
         pieces = 0
         for part in _grouped(job, [source]):
-            write_piece(job.piece(generation, pieces), part, split_rows(division.scaling(part.X), centres))
+            child = split_rows(columns_of(job, division.scaling, part), centres)
+            write_piece(job.piece(generation, pieces), part, child)
             pieces += 1
     counts = write_index(job, generation, range(pieces), max(len(centres), 1))
     write_arrays(job.split_file(generation), {"centres": centres, "counts": counts})
@@ -121,7 +138,7 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
     number = first
     for rows in _grouped(job, [source for work in group for source in work.sources]):
         with one_thread():
-            near = near_leaves(tree, division.scaling(rows.X), len(generations))
+            near = near_leaves(tree, columns_of(job, division.scaling, rows), len(generations))
         for generation, leaf in zip(generations, near.T, strict=True):
             some = np.flatnonzero(leaf >= 0)
             write_piece(job.piece(generation, number), rows.take(some), leaf[some])
@@ -177,8 +194,12 @@ def _fit_leaf(job: TrainJob, own: Rows, halo: Rows | None, work: LeafWork) -> tu
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
     is_halo = np.arange(len(rows.number)) >= len(own.number)
     outputs = n_outputs(len(division.classes))
+    recoded = None
+    if job.coded:
+        fold = folds_of(rows.number, settings.seed)
+        recoded = Recoded(fold, lambda held: columns_of(job, division.scaling, rows, held))
     with one_thread():
-        scaled = LeafRowsToFit(division.scaling(rows.X), target, rows.weight, is_halo)
+        scaled = LeafRowsToFit(columns_of(job, division.scaling, rows), target, rows.weight, is_halo, recoded)
         return fit_and_judge(scaled, outputs, division.kernels, settings, work.leaf, work.folds)
 
 

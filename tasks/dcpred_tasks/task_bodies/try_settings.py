@@ -3,12 +3,11 @@ whole models tried on sampled rows.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import TrainJob
+from dcpred_tasks.scratch.training_job import TrainJob, read_targets
 from dcpred_tasks.scratch.trial_files import (
     losses_file,
     probe_file,
@@ -17,11 +16,11 @@ from dcpred_tasks.scratch.trial_files import (
     tried_file,
 )
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
-from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, receipt
+from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, columns_of, receipt
 from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import TrialRows, Verdict, folds_of, try_leaf
+from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, folds_of, try_leaf
 from dcpred_tasks.training.whole_trial import model_losses
 
 
@@ -33,7 +32,7 @@ def probe_block(
     first = trials[trees[0]]
     rows = block_rows(job, first.classes, first.class_factors, start, stop)
     for number, trial in trials.items():
-        X = trial.scaling(rows.X)
+        X = columns_of(job, trial.scaling, rows)
         with one_thread():
             leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])
         kept = np.zeros(trial.tree.n_leaves + 1)  # the last element stands for "no leaf", −1
@@ -42,16 +41,24 @@ def probe_block(
         row, rank = np.nonzero(chance[:, None] < kept[leaves])
         used = trial.scaling.factor != 0
         used[0] |= not used.any()  # solvers need a feature, even one of zeros
+        columns, recoded = np.flatnonzero(used), None
+        if job.coded:
+            means = np.isin(trial.scaling.source[columns], read_targets(job).columns)
+            columns = np.concatenate([columns[~means], columns[means]])
+            kept_rows, last = rows.take(row), columns[len(columns) - means.sum() :]
+            each = [columns_of(job, trial.scaling, kept_rows, held)[:, last] for held in range(FOLDS)]
+            recoded = np.stack(each, axis=1)
         fold = folds_of(rows.number, job.settings.seed, trial.rare)
         found = TrialRows(
-            X[row][:, used],
+            X[row][:, columns],
             rows.target[row],
             rows.weight[row],
             rows.number[row],
             rank.astype(np.int64),
             fold[row],
+            recoded,
         )
-        write_arrays(probe_file(job, number, block), asdict(found) | {"leaf": leaves[row, rank]})
+        write_arrays(probe_file(job, number, block), found.arrays() | {"leaf": leaves[row, rank]})
     return receipt(stop - start)
 
 

@@ -176,10 +176,12 @@ def choose_codes(
     weight: FloatArray,
     settings: Settings,
     gap: FloatArray | None = None,
+    means: Collection[int] = (),
 ) -> dict[int, NDArray[np.generic]]:
     """The features that settings have coded, and the values of each that have a column. The arguments are
     those of `learn_metric`; NaN is a gap, for which `gap` (n_features,) stands in a feature that is not
-    coded. With "auto" and a scaling that does not look at targets no feature is.
+    coded. Features that hold means of the target (`means`) are amounts. With "auto" and a scaling that does
+    not look at targets no feature is.
 
     Raises SettingsError for a feature that cannot be coded.
     """
@@ -190,7 +192,7 @@ def choose_codes(
     named = _named(sample, features, alone=not of_others)
     if not of_others or settings.scaling not in LEARNED:
         return named
-    codes = _candidates(sample, set(features))
+    codes = _candidates(sample, {*features, *means})
     if codes:
         found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap, named)
         named |= {f: codes[f] for f in found}

@@ -47,10 +47,10 @@ def _coded_or_with_gaps(
     settings: Settings,
 ) -> Coding | None:
     if not knows_gaps(survey, settings):
-        codes = choose_codes(sample, target, weight, settings)
+        codes = choose_codes(sample, target, weight, settings, means=survey.means)
         return coded_columns(sample.shape[1], codes)
     gap = middle_values(sample, weight, survey)
-    codes = choose_codes(sample, target, weight, settings, gap)
+    codes = choose_codes(sample, target, weight, settings, gap, survey.means)
     for f in codes:
         gap[f] = most_frequent(sample[:, f])
     coding = coded_columns(sample.shape[1], codes, gap)
@@ -66,19 +66,26 @@ def _coded_or_with_gaps(
     return coded_columns(sample.shape[1], codes, gap, indicated)
 
 
-def as_chosen(settings: Settings, coding: Coding | None) -> Settings:
+def as_chosen(settings: Settings, coding: Coding | None, n_features: int) -> Settings:
     """Settings that ask for the coded features, the indicators and the logarithmic scales of this coding, and
     for no others: what was found at a cost would cost more with them. None is of features as they are.
+
+    n_features  of a stored row: settings name no others
     """
     codes, scale = ([], None) if coding is None else (coding.features, coding.symlog)
     if scale is not None or settings.symlog == AUTO:
-        settings = replace(settings, symlog=NONE if scale is None else as_text(scale.features))
+        settings = replace(settings, symlog=_listed(scale.features if scale else [], n_features, NONE))
     if codes or settings.categorical == AUTO:
         settings = replace(settings, categorical=as_text(codes) if codes else NONE)
     if coding is not None and coding.gap is not None:
-        of = coding.indicated
-        settings = replace(settings, missing=as_text(of.tolist()) if len(of) else "impute")
+        missing = _listed(coding.indicated.tolist(), n_features, "impute")
+        settings = replace(settings, missing=missing)
     return settings
+
+
+def _listed(features: list[int], n_features: int, none: str) -> str:
+    own = [f for f in features if f < n_features]
+    return as_text(own) if own else none
 
 
 def knows_gaps(survey: Survey, settings: Settings) -> bool:

@@ -7,10 +7,10 @@ quarters in turn.
 
 From rows that were held out come the probabilities of classes (calibration.py) and intervals of numbers.
 Which they are depends on the number of the leaf and on the place of a row in it alone, so that every driver
-holds the same rows out.
+holds the same rows out; where columns know targets, on the number of the row, by which they leave these out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,6 +62,18 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
+class Recoded:
+    """Rows whose columns know the targets of others (target_means.py).
+
+    fold  int64 (n,), the fold that each is in
+    X     gives the scaled columns (n, n_columns) that know nothing of the targets of a fold
+    """
+
+    fold: IntArray
+    X: Callable[[int], SingleArray]
+
+
+@dataclass(frozen=True)
 class LeafRowsToFit:
     """What fit_leaf takes, row by row: rows of the leaf first, then those of its halo."""
 
@@ -69,9 +81,14 @@ class LeafRowsToFit:
     target: NDArray[np.generic]
     weight: FloatArray
     halo: NDArray[np.bool_]
+    recoded: Recoded | None = None
 
     def take(self, index: NDArray[np.generic]) -> "LeafRowsToFit":
         return LeafRowsToFit(self.X[index], self.target[index], self.weight[index], self.halo[index])
+
+    def without(self, fold: int) -> "LeafRowsToFit":
+        """These rows as they are where a fold is held out."""
+        return self if self.recoded is None else replace(self, X=self.recoded.X(fold))
 
 
 def folds_of_leaves(leaf_rows: IntArray, n_outputs: int, settings: Settings) -> IntArray:
@@ -111,7 +128,12 @@ def fit_and_judge(
     part = row_hash(np.arange(len(own.X)) + (leaf + 1) * 2**32, settings.seed + 5).astype(ACC_DTYPE) / 2.0**64
     fold = np.full(len(rows.X), FOLDS)
     fold[: len(own.X)] = np.minimum((part * FOLDS).astype(np.int64), FOLDS - 1)
-    judged = [_judged(rows, fold == number, n_outputs, kernels, settings, leaf) for number in range(folds)]
+    if rows.recoded is not None:
+        fold[: len(own.X)] = rows.recoded.fold[: len(own.X)]
+    judged = [
+        _judged(rows.without(number), fold == number, n_outputs, kernels, settings, leaf)
+        for number in range(folds)
+    ]
     return fitted, joined([HeldOut.none(n_outputs), *judged])
 
 

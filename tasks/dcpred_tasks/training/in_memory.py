@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from dcpred_tasks.training.division import Division, divide, learn_scaling, n_ou
 from dcpred_tasks.training.held_out import (
     HeldOut,
     LeafRowsToFit,
+    Recoded,
     fit_and_judge,
     folds_of_leaves,
     joined,
@@ -29,7 +31,14 @@ from dcpred_tasks.training.overlap import near_leaves
 from dcpred_tasks.training.sampling import drawn, sampled_rows, thinned
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.target_means import (
+    NOT_CODED,
+    CodedFeatures,
+    CrossFitted,
+    fit_to_rows,
+)
 from dcpred_tasks.training.tree_fitting import flatten
+from dcpred_tasks.training.trial import folds_of
 
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
 # gives a function that is called with each amount that is done.
@@ -53,6 +62,7 @@ def train_rows(
     n_jobs: int | None = None,
     watch: Watch = unwatched,
     scaling: Scaling | None = None,
+    coded: CodedFeatures = NOT_CODED,
 ) -> Model:
     """Train on rows in memory, in two steps.
 
@@ -61,10 +71,15 @@ def train_rows(
     weight         float64 (n,), > 0, sample weights
     class_factors  float64 (n_classes,), or empty
     scaling        in place of one that the settings would learn
+    coded          features whose codes means of the target replace
     """
     with one_thread():  # With more threads BLAS sums in another order.
         numbers = np.arange(len(X), dtype=INDEX_DTYPE)
         seen = drawn(numbers, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
+        stored, fitted = X, None
+        if coded:
+            fitted = fit_to_rows(X, target, weight, coded, survey, settings)
+            X, survey = fitted(stored, numbers), fitted.survey(survey)
         with watch("learning the scaling and the tree", None, ""):
             sample = X[seen]
             scaling = scaling or learn_scaling(sample, target[seen], weight[seen], survey, settings)
@@ -79,7 +94,9 @@ def train_rows(
         def fit(number: int) -> tuple[LeafModel, HeldOut]:
             first, second = chosen(own[number], halo[number], settings)
             both = np.concatenate([first, second])
-            of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], np.arange(len(both)) >= len(first))
+            recoded = None if fitted is None else _recoded(fitted, division.scaling, stored[both], both)
+            is_halo = np.arange(len(both)) >= len(first)
+            of_leaf = LeafRowsToFit(rows[both], target[both], costs[both], is_halo, recoded)
             with one_thread("openmp"):  # The limit is that of the thread which sets it.
                 return fit_and_judge(of_leaf, outputs, division.kernels, settings, number, int(folds[number]))
 
@@ -92,18 +109,22 @@ def train_rows(
                 advance(len(own[len(leaves)]))
                 leaves.append(leaf)
                 held.append(out)
-        fitted, sureness = measured(leaves, counts, joined(held), len(classes), settings)
+        calibrated, sureness = measured(leaves, counts, joined(held), len(classes), settings)
     return assemble(
-        fitted,
+        calibrated,
         counts,
         tree,
-        division.scaling,
+        replace(division.scaling, targets=None if fitted is None else fitted.encoding),
         division.kernels,
         classes,
         settings,
         division.reference,
         sureness,
     )
+
+
+def _recoded(fitted: CrossFitted, scaling: Scaling, stored: NDArray[np.generic], rows: IntArray) -> Recoded:
+    return Recoded(folds_of(rows, fitted.seed), lambda held: scaling(fitted(stored, rows, held)))
 
 
 def chosen(own: IntArray, halo: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:

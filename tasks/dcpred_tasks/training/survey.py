@@ -31,6 +31,7 @@ class Survey:
     classes: NDArray[np.generic]  # (n_classes,), ascending; empty for a regression
     class_weights: FloatArray  # (n_classes,), sums of row weights
     rows: int = 0  # fold_rows of the numbers of the rows that are used
+    means: tuple[int, ...] = ()  # features that hold means of the target in place of codes
 
     @property
     def mean_weight(self) -> float:

@@ -1,127 +1,316 @@
-"""Mean targets of categories, cross-fitted: scikit-learn's TargetEncoder, with its own smoothing.
+"""Means of the target by category, fitted to rows that train (model/target_encoding.py says what becomes of
+them): those of scikit-learn's TargetEncoder, with its own smoothing (Micci-Barreca 2001).
 
-A row that trains must not be told its own target. Rows fall into folds by the hash of their number; a row is
-encoded by an encoder that saw the other folds alone, and a new row by one that saw all of them. Encoders see
-a sample of the rows, drawn by the same hash, so that memory is bounded.
+A row that trains must not know its own target. Rows fall into parts by the hash of their number. A row that
+trains is encoded by the means of all other parts, and a row that is scored by those of all rows. Where rows
+are held out to judge by, theirs are left out, too: a held-out row is encoded by the means of the rows that
+train, and a row that trains by those of the rows that train in other parts. A part is an eighth, and two make
+a quarter that is held out (trial.py): sums by part and category are all that has to be known.
+
+Sums of blocks add up: no row is left out where there are many. A row counts by its weight, in units of the
+mean weight.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import TargetEncoder
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.schema.column import Level, Means
-from dcpred_tasks.schema.schema import MOST_NUMBERS
-from dcpred_tasks.training.sampling import drawn, row_hash
+from dcpred_tasks.model.target_encoding import TargetEncoding
+from dcpred_tasks.schema.column import TargetCodes
+from dcpred_tasks.schema.schema import MOST_NUMBERS, Schema
+from dcpred_tasks.training.feature_list import numbers
+from dcpred_tasks.training.sampling import row_hash
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.survey import Survey
 
-FOLDS = 5
-MOST_ROWS = 10**6  # rows that encoders see
-MOST_CLASSES = 32  # classes that each get a feature
-MOST_NUMBERED = 10  # different whole numbers of a target, up to which they are taken as classes
-SEED = 1_967  # The hash has its own: other draws of rows, for trials and samples, are independent of it.
-
-
-def fold_of(rows: IntArray) -> IntArray:
-    """int64 (n,), the fold of each row by its number."""
-    return (row_hash(rows, SEED) % np.uint64(FOLDS)).astype(np.int64)
-
-
-def is_seen(rows: IntArray, n_rows: int) -> NDArray[np.bool_]:
-    """Which rows encoders see."""
-    return drawn(rows, n_rows, MOST_ROWS, SEED + 1)
+HELD_FOLDS = 4  # quarters that are held out in turn
+PARTS = 2 * HELD_FOLDS
+LARGEST_ROUNDING = 1e-3  # of a mean by single precision, in standard deviations of the target
+NAMED = 3  # most features that a message names
+MOST_CLASSES = 32  # classes that each get a mean
+REMEDY = (
+    "import the data again and leave it out with --drop, or code its frequent values with --categorical (of a"
+    " frame: name it in `categorical`)"
+)
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What is averaged: one number a row, or one for each class.
+class CodedFeatures:
+    """The features of X that hold codes which means of the target replace.
 
-    values   (n,), class numbers or numbers
-    outputs  names of more classes than two; empty for one number
+    feature  their numbers, ascending
+    size     positions of each: its categories, all others, and a missing value
     """
 
-    values: NDArray[np.generic]
-    outputs: tuple[str, ...] = ()
+    feature: tuple[int, ...] = ()
+    size: tuple[int, ...] = ()
 
-    def columns(self) -> list[FloatArray]:
-        if not self.outputs:
-            return [self.values.astype(ACC_DTYPE)]
-        return [(self.values == i).astype(ACC_DTYPE) for i in range(len(self.outputs))]
+    def __bool__(self) -> bool:
+        return bool(self.feature)
+
+    def encoding(self, n_features: int, table: FloatArray) -> TargetEncoding:
+        at = np.append(0, np.cumsum(self.size)).astype(INDEX_DTYPE)
+        return TargetEncoding(n_features, np.array(self.feature, INDEX_DTYPE), at, table)
+
+    def empty(self, n_features: int) -> TargetEncoding:
+        """The encoding before anything is fitted."""
+        return self.encoding(n_features, np.zeros((sum(self.size), 1)))
 
 
-def averaged(values: NDArray[np.generic], labels: Sequence[object] | None, name: str) -> Goal:
-    """What to average of a target.
+NOT_CODED = CodedFeatures()
 
-    labels  names of its classes, of which `values` are numbers; None for a target of numbers, whose few
-            different whole numbers are classes
-    Raises DataError for more than MOST_CLASSES classes.
+
+def target_coded(schema: Schema | None, settings: Settings) -> CodedFeatures:
+    """The features whose codes means replace: those that a schema says, without those that settings, which
+    are numbered, have one-hot encoded.
     """
-    if labels is None:
-        known = np.unique(values)
-        if not 2 < len(known) <= MOST_NUMBERED or (known != np.rint(known)).any():
-            return Goal(values)
-        labels, values = [int(one) for one in known], np.searchsorted(known, values)
-    if len(labels) > MOST_CLASSES:
+    if schema is None:
+        return NOT_CODED
+    named = set(numbers(settings.categorical))
+    own = {f: one for f, one in ((s.start, c) for c, s in schema.spans) if isinstance(one, TargetCodes)}
+    kept = sorted(set(own) - named)
+    return CodedFeatures(tuple(kept), tuple(own[f].gap + 1 for f in kept))
+
+
+def part_of(rows: IntArray, seed: int) -> IntArray:
+    """int64 (n,), the part of each row by its number: parts 2k and 2k + 1 make fold k of `trial.folds_of`."""
+    share = row_hash(rows, seed + 1).astype(ACC_DTYPE) / 2.0**64
+    return np.minimum((share * PARTS).astype(INDEX_DTYPE), PARTS - 1)
+
+
+@dataclass(frozen=True)
+class TargetSums:
+    """Sums over some rows by part and position.
+
+    cell     int64 (m,), ascending: part × positions + position, of those that rows have
+    value    float64 (m, k): of classes the weight of each class, in the order of `classes`; of numbers the
+             weight, and sums of weight × (y − centre) and of weight × (y − centre)²
+    classes  (k,), ascending; empty for numbers
+    centre   float64 (), near the middle of these targets
+    """
+
+    cell: IntArray
+    value: FloatArray
+    classes: NDArray[np.generic]
+    centre: FloatArray
+
+
+def target_sums(
+    X: NDArray[np.generic],
+    y: NDArray[np.generic],
+    weight: FloatArray | None,
+    rows: IntArray,
+    coded: CodedFeatures,
+    task: str,
+    seed: int,
+) -> TargetSums:
+    """Those of rows with their numbers. Rows of weight 0 do not count; of more classes than can be encoded
+    nothing is summed, for they are refused later.
+    """
+    w = np.ones(len(X)) if weight is None else weight.astype(ACC_DTYPE)
+    used = np.flatnonzero(w > 0)
+    X, y, w, part = X[used], y[used], w[used], part_of(rows[used], seed)
+    classes, centre = y[:0], np.zeros(())
+    if task == "regression":
+        numbers_of = y.astype(ACC_DTYPE)
+        centre = np.array(numbers_of.mean() if len(y) else 0.0)
+        off = numbers_of - float(centre)
+        each = np.stack([w, w * off, w * off**2], axis=1)
+    else:
+        classes, number = np.unique(y, return_inverse=True)
+        each = w[:, None] * (number[:, None] == np.arange(min(len(classes), MOST_CLASSES)))
+    if len(classes) > MOST_CLASSES or not len(y):
+        return TargetSums(np.empty(0, INDEX_DTYPE), np.empty((0, each.shape[1])), classes, centre)
+    encoding = coded.empty(X.shape[1])
+    places = [encoding.places(number, X[:, feature]) for number, feature in enumerate(coded.feature)]
+    cells = np.concatenate([part * len(encoding.table) + place for place in places])
+    cell, at = np.unique(cells, return_inverse=True)
+    value = [np.bincount(at, np.tile(column, len(places)), len(cell)) for column in each.T]
+    return TargetSums(cell, np.stack(value, axis=1), classes, centre)
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """Means of the target, fitted to rows that train.
+
+    encoding  by all of them: what a model keeps
+    tables    float64 (1 + HELD_FOLDS, PARTS, n_positions, n_means): without the rows of each part; first by
+              all other rows, then by those that are not held out in each fold either
+    limits    float64 (2, n_encoded features), least and largest values in rows that train, encoded without
+              their own part
+    seed      of the parts
+    """
+
+    encoding: TargetEncoding
+    tables: FloatArray
+    limits: FloatArray
+    seed: int
+
+    def __call__(
+        self, X: NDArray[np.generic], rows: IntArray, held: int | None = None
+    ) -> FloatArray | SingleArray:
+        """Rows that train encoded, (n, n_columns), by their numbers.
+
+        held  the fold that is held out, if one is: its rows are encoded without all of it
+        """
+        table = self.tables[0 if held is None else 1 + held]
+        first = part_of(rows, self.seed) * table.shape[1]
+        return self.encoding.encoded(X, table.reshape(-1, table.shape[2]), first)
+
+    @property
+    def columns(self) -> IntArray:
+        """The encoded features that differ with the fold that is held out."""
+        count = range(len(self.encoding.feature))
+        return np.sort(np.concatenate([self.encoding.columns(number) for number in count]))
+
+    def survey(self, survey: Survey) -> Survey:
+        """A survey of stored rows as one of encoded ones. Gaps of a code are those of its means."""
+        source, own = self.encoding.source, self.columns
+        minimum, maximum = survey.minimum[source], survey.maximum[source]
+        minimum[own], maximum[own] = self.limits[:, own]
+        gaps = survey.gaps[source]
+        return replace(survey, minimum=minimum, maximum=maximum, gaps=gaps, means=tuple(own.tolist()))
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Its arrays by name, for `cross_fitted_of`."""
+        own = {"n_features": np.array(self.encoding.n_features), "tables": self.tables}
+        return {**self.encoding.arrays(), **own, "limits": self.limits, "seed": np.array(self.seed)}
+
+
+def cross_fitted_of(arrays: Mapping[str, NDArray[Any]]) -> CrossFitted:
+    """What `arrays` gave."""
+    names = ("target_feature", "target_at", "target_table")
+    encoding = TargetEncoding(int(arrays["n_features"]), *(arrays[name] for name in names))
+    return CrossFitted(encoding, arrays["tables"], arrays["limits"], int(arrays["seed"]))
+
+
+def fit_target_means(
+    parts: Sequence[TargetSums],
+    coded: CodedFeatures,
+    survey: Survey,
+    seed: int,
+    names: Sequence[str] | None = None,
+) -> CrossFitted:
+    """Means from the sums of all rows.
+
+    survey  of all rows, as they are stored
+    names   of features, for messages
+    Raises DataError for more classes than can be encoded, and where the table would be too large.
+    """
+    n_classes, n_positions = len(survey.classes), sum(coded.size)
+    _check_size(coded, n_classes, n_positions, names)
+    middle = float(np.mean([float(one.centre) for one in parts if len(one.cell)] or [0.0]))
+    sums = (
+        _of_numbers(parts, middle, n_positions)
+        if not n_classes
+        else _of_classes(parts, survey.classes, n_positions)
+    )
+    total = float(sums[:, : coded.size[0], 0].sum())  # A row has one position of each feature.
+    sums *= survey.n_used / total if total else 1.0  # The mean weight is 1.
+
+    deviation = np.sqrt(_moments(sums.sum(axis=0), coded.size[0])[1].max())
+    single = abs(middle) * np.finfo(MODEL_DTYPE).eps < LARGEST_ROUNDING * deviation
+
+    def table(used: NDArray[np.bool_]) -> FloatArray:
+        means = middle + _means(sums[used].sum(axis=0), coded.size[0])
+        return means.astype(MODEL_DTYPE).astype(ACC_DTYPE) if single else means
+
+    part = np.arange(PARTS)
+    held = [np.zeros(PARTS, bool), *(part // 2 == fold for fold in range(HELD_FOLDS))]
+    tables = np.stack([[table(~(out | (part == own))) for own in part] for out in held])
+    encoding = coded.encoding(len(survey.minimum), table(np.ones(PARTS, bool)))
+    limits, there = np.full((2, encoding.n_columns), np.nan), sums[:, :, 0] > 0
+    for number in range(len(coded.feature)):
+        own = slice(encoding.at[number], encoding.at[number + 1])
+        if (some := there[:, own]).any():
+            means = tables[0][:, own][some]
+            limits[:, encoding.columns(number)] = means.min(axis=0), means.max(axis=0)
+    return CrossFitted(encoding, tables, limits, seed)
+
+
+def fit_to_rows(
+    X: NDArray[np.generic],
+    target: NDArray[np.generic],
+    weight: FloatArray,
+    coded: CodedFeatures,
+    survey: Survey,
+    settings: Settings,
+    names: Sequence[str] | None = None,
+) -> CrossFitted:
+    """The same from rows in memory, which are numbered from 0 on."""
+    rows = np.arange(len(X), dtype=INDEX_DTYPE)
+    sums = target_sums(X, target, weight, rows, coded, settings.task, settings.seed)
+    return fit_target_means([sums], coded, survey, settings.seed, names)
+
+
+def _of_classes(parts: Sequence[TargetSums], classes: NDArray[np.generic], n_positions: int) -> FloatArray:
+    """float64 (PARTS, n_positions, 1 + 2 n_means), weights, then sums of weight × y and of weight × y² for
+    each mean: y is 1 for its class and else 0. Two classes have one mean, of the second.
+    """
+    counts = np.zeros((PARTS * n_positions, len(classes)))
+    for one in parts:
+        counts[one.cell[:, None], np.searchsorted(classes, one.classes)] += one.value
+    own = counts if len(classes) > 2 else counts[:, 1:]
+    sums = np.concatenate([counts.sum(axis=1, keepdims=True), own, own], axis=1)
+    return sums.reshape(PARTS, n_positions, -1)
+
+
+def _of_numbers(parts: Sequence[TargetSums], middle: float, n_positions: int) -> FloatArray:
+    """The same of numbers, (PARTS, n_positions, 3), counted from `middle`."""
+    sums = np.zeros((PARTS * n_positions, 3))
+    for one in parts:
+        weight, total, square = one.value.T
+        off = float(one.centre) - middle
+        moved: list[FloatArray] = [
+            weight,
+            total + off * weight,
+            square + 2 * off * total + off * off * weight,
+        ]
+        sums[one.cell] += np.stack(moved, axis=1)
+    return sums.reshape(PARTS, n_positions, 3)
+
+
+def _means(sums: FloatArray, first: int) -> FloatArray:
+    """The means of each position (n_positions, n_means), drawn to the mean of all rows the more, the fewer
+    and the more different rows it has. A position without rows has the mean of all.
+
+    sums   (n_positions, 1 + 2 n_means), as `_of_classes` gives them
+    first  positions of the first feature: each row has one of them
+    """
+    weight, (total, square) = sums[:, :1], np.split(sums[:, 1:], 2, axis=1)
+    mean, variance = _moments(sums, first)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        own = total / weight
+        spread = np.maximum(square / weight - own**2, 0.0)
+        share = variance * weight / (variance * weight + spread)
+        found = share * own + (1.0 - share) * mean
+    return np.asarray(np.where(np.isfinite(found), found, mean))
+
+
+def _moments(sums: FloatArray, first: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of all rows, each (n_means,)."""
+    every = sums[:first].sum(axis=0)
+    mean, square = np.split(every[1:] / (every[0] or 1.0), 2)
+    return mean, np.maximum(square - mean**2, 0.0)
+
+
+def _check_size(coded: CodedFeatures, n_classes: int, n_positions: int, names: Sequence[str] | None) -> None:
+    """Raise DataError where more means would be kept than a model may hold."""
+    named = ", ".join(repr(str(names[f])) if names else str(f) for f in coded.feature[:NAMED])
+    columns = f"column{'s' if len(coded.feature) > 1 else ''} {named}"
+    if n_classes > MOST_CLASSES:
         raise DataError(
-            f"a column of many categories would become means of {name}, one for each class, but there are"
-            f" {len(labels):,} classes, and at most {MOST_CLASSES} features are made; leave it out, or name"
-            " it as categorical, so that its frequent values get codes"
+            f"the many categories of {columns} become means of the target, one for each class, but y has"
+            f" {n_classes:,} classes, and at most {MOST_CLASSES} can have one; {REMEDY}"
         )
-    return Goal(values, tuple(map(str, labels)) if len(labels) > 2 else ())
-
-
-@dataclass
-class Fitted:
-    """Means of one column: as the schema keeps them, and as rows of the folds are encoded.
-
-    folds  float64 (FOLDS, n_positions, n_outputs)
-    """
-
-    column: Means
-    folds: FloatArray
-
-    def encode(self, positions: IntArray, rows: IntArray) -> FloatArray:
-        """Features of rows that encoders may have seen, float64 (n, n_features)."""
-        return np.asarray(self.folds[fold_of(rows), positions])
-
-
-def fit_means(
-    name: str, levels: tuple[Level, ...], positions: IntArray, rows: IntArray, goal: Goal
-) -> Fitted:
-    """Fit encoders on the rows that they see, and whose target is finite.
-
-    positions  int64 (n,), of each row's category in `levels`; len(levels) + 1 is a gap
-    rows       int64 (n,), their numbers
-    Raises DataError where the table would be too large.
-    """
-    n_positions, outputs = len(levels) + 2, goal.columns()
-    if n_positions * len(outputs) > MOST_NUMBERS:
+    n_means = n_classes if n_classes > 2 else 1
+    if n_positions * n_means > MOST_NUMBERS:
         raise DataError(
-            f"column {name!r} would become means of {len(outputs)} classes for {len(levels):,} categories,"
-            f" more than the {MOST_NUMBERS:,} numbers that a schema holds; leave it out, or name it as"
-            " categorical, so that its frequent values get codes"
+            f"the {n_positions:,} categories of {columns} become means of the target for {n_means} classes,"
+            f" more than the {MOST_NUMBERS:,} numbers that a model holds; {REMEDY}"
         )
-    folds, finite = fold_of(rows), np.isfinite(outputs[0])
-    tables = [
-        np.stack(
-            [_table(positions[used], output[used], n_positions, output[finite]) for output in outputs], axis=1
-        )
-        for used in [finite, *(finite & (folds != fold) for fold in range(FOLDS))]
-    ]
-    whole = tuple(tuple(float(mean) for mean in row) for row in tables[0])
-    return Fitted(Means(name, levels, whole, goal.outputs), np.stack(tables[1:]))
-
-
-def _table(positions: IntArray, target: FloatArray, n_positions: int, of_all: FloatArray) -> FloatArray:
-    """The mean of each position, float64 (n_positions,), as single precision holds it: X then may, too. A
-    position that no row has gets the mean of all rows.
-    """
-    table = np.full(n_positions, of_all.mean() if len(of_all) else 0.0)
-    if len(target):
-        encoder = TargetEncoder(target_type="continuous").fit(positions[:, None], target)
-        table[:] = encoder.target_mean_
-        table[encoder.categories_[0]] = encoder.encodings_[0]
-    return table.astype(MODEL_DTYPE).astype(ACC_DTYPE)

@@ -36,6 +36,8 @@ class TrialRows:
     number  int64 (n,), row numbers in the input
     rank    (n,), 0 for rows of the leaf, 1 for rows whose nearest other leaf it is, and so on
     fold    (n,), below FOLDS: in which choice of held-out rows each is held out (`folds_of`)
+    recoded float32 (n, FOLDS, m), the last m features as they are where the rows of a fold are held out, if
+            they are means of the target (target_means.py); else None
     """
 
     X: SingleArray
@@ -44,9 +46,22 @@ class TrialRows:
     number: IntArray
     rank: IntArray
     fold: IntArray
+    recoded: SingleArray | None = None
 
     def take(self, index: NDArray[np.generic]) -> "TrialRows":
-        return TrialRows(**{one.name: getattr(self, one.name)[index] for one in fields(self)})
+        return TrialRows(**{name: array[index] for name, array in self.arrays().items()})
+
+    def arrays(self) -> dict[str, Any]:
+        """Its arrays by name."""
+        every = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: array for name, array in every.items() if array is not None}
+
+    def without(self, fold: int) -> "TrialRows":
+        """These rows as they are where a fold is held out."""
+        if self.recoded is None:
+            return self
+        n_plain = self.X.shape[1] - self.recoded.shape[2]
+        return replace(self, X=np.hstack([self.X[:, :n_plain], self.recoded[:, fold]]), recoded=None)
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ def try_leaf(
     fold   which rows are held out, below FOLDS: no row is in two of them
     share  of the other rows that train
     """
+    rows = rows.without(fold)
     held = (rows.rank == 0) & (rows.fold == fold)
     if np.count_nonzero(rows.rank == 0) < FEWEST_ROWS or not held.any():
         return [Verdict(np.nan, np.nan)] * len(tries)

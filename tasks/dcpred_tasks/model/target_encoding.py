@@ -1,0 +1,169 @@
+"""Target encoding: codes of categories become means of the target, before anything else is done with a row.
+
+**A data set keeps codes.** A column of many categories is stored as the position of each row's category among
+those of the schema; one position more stands for all others, and a last one for a missing value. What a
+category says of the target is learned in training (training/target_means.py), from rows that train. No row
+that judges a model has a part in it.
+
+**A model holds the fitted means** as a table, which is looked up when rows are scored: at first, by NumPy.
+The first mean of a feature takes the place of its code, so that features keep their numbers. With three
+classes or more each has a mean; those of the second class and so on are appended to the row. All that follows
+(codes, missing values, logarithmic scales, engines) sees encoded rows, as if they had been stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+
+PREFIX = "target_"  # begins the names of its arrays
+FEWEST_POSITIONS = 2  # of a column without a known category: all others, and a missing value
+MOST_POSITIONS = 2**16 + 2
+
+
+@dataclass(frozen=True)
+class TargetEncoding:
+    """Which features of stored rows hold codes, and the means that take their place.
+
+    n_features  features of a stored row
+    feature     int64 (n_encoded,), those that hold codes, ascending
+    at          int64 (n_encoded + 1,), where the positions of each begin in `table`
+    table       float64 (n_positions, n_means), the means of every position: a number, or one for each class
+
+    Raises ValueError where they are not so.
+    """
+
+    n_features: int
+    feature: IntArray
+    at: IntArray
+    table: FloatArray
+
+    def __post_init__(self) -> None:
+        feature, at, table = self.feature, self.at, self.table
+        if feature.ndim != 1 or not len(feature) or at.shape != (len(feature) + 1,) or table.ndim != 2:
+            raise ValueError("arrays of the target encoding have other shapes than its features")
+        if (np.diff(feature, prepend=-1) <= 0).any() or feature[-1] >= self.n_features:
+            raise ValueError("the target encoding names a feature that a row does not have, or one twice")
+        size = np.diff(at)
+        if at[0] != 0 or at[-1] != len(table) or not table.shape[1]:
+            raise ValueError("the target encoding does not hold a mean for every position")
+        if (size < FEWEST_POSITIONS).any() or (size > MOST_POSITIONS).any():
+            raise ValueError(f"a feature has not {FEWEST_POSITIONS} to {MOST_POSITIONS:,} positions")
+        if not np.isfinite(table).all():
+            raise ValueError("the target encoding holds a mean that is not finite")
+
+    @property
+    def n_means(self) -> int:
+        """Means of a position."""
+        return int(self.table.shape[1])
+
+    @property
+    def n_columns(self) -> int:
+        """Features of an encoded row."""
+        return self.n_features + len(self.feature) * (self.n_means - 1)
+
+    @cached_property
+    def source(self) -> IntArray:
+        """int64 (n_columns,), the stored feature of each encoded one."""
+        return np.append(np.arange(self.n_features), np.repeat(self.feature, self.n_means - 1))
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether single precision holds every mean."""
+        with np.errstate(over="ignore"):
+            return bool((self.table == self.table.astype(MODEL_DTYPE)).all())
+
+    def columns(self, number: int) -> IntArray:
+        """The encoded features of the feature of this number in `feature`."""
+        more = self.n_means - 1
+        return np.append(self.feature[number], self.n_features + number * more + np.arange(more))
+
+    def places(self, number: int, codes: NDArray[np.generic]) -> IntArray:
+        """Where codes (n,) of the feature of this number stand in `table`. What is no code stands where
+        categories do that are not known.
+        """
+        first, size = int(self.at[number]), int(self.at[number + 1] - self.at[number])
+        with np.errstate(invalid="ignore"):
+            place = codes.astype(INDEX_DTYPE)
+        unknown = place != codes
+        unknown |= place.view(np.uint64) >= size  # A negative number is a large one.
+        if unknown.any():
+            place[unknown] = size - FEWEST_POSITIONS
+        place += first
+        return place
+
+    def __call__(self, X: NDArray[np.generic]) -> FloatArray | SingleArray:
+        """Stored rows (n, n_features) encoded, (n, n_columns). A code that is not finite stays as it is."""
+        return self.encoded(X, self.table)
+
+    def dtype_for(self, dtype: np.dtype[Any]) -> type[np.floating]:
+        """The precision of encoded rows: single where that holds all values of this dtype, and all means."""
+        return MODEL_DTYPE if self.is_single and np.can_cast(dtype, MODEL_DTYPE) else ACC_DTYPE
+
+    def encoded(
+        self,
+        X: NDArray[np.generic],
+        table: FloatArray,
+        first: IntArray | int = 0,
+        out: NDArray[Any] | None = None,
+    ) -> FloatArray | SingleArray:
+        """The same by another table, in which the positions of each row begin at `first`, (n,) or one; into
+        `out` where given.
+        """
+        if out is None:
+            out = np.empty((len(X), self.n_columns), self.dtype_for(X.dtype))
+        with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
+            out[:, : self.n_features] = X
+        for number, feature in enumerate(self.feature):
+            codes = np.ascontiguousarray(out[:, feature])
+            place = self.places(number, codes)
+            place += first
+            lost = np.flatnonzero(~np.isfinite(codes))
+            for column, means in zip(self.columns(number), table.T, strict=True):
+                out[:, column] = means[place]
+                if len(lost):
+                    out[lost, column] = codes[lost]
+        return out
+
+    def raw(self, rows: FloatArray) -> FloatArray:
+        """Stored rows of encoded ones (n, n_columns): codes are those with the nearest means."""
+        out = np.array(rows[:, : self.n_features], ACC_DTYPE)
+        for number, feature in enumerate(self.feature):
+            table = self.table[self.at[number] : self.at[number + 1]]
+            for row, means in zip(out, rows[:, self.columns(number)], strict=True):
+                if np.isfinite(means).all():
+                    row[feature] = np.abs(table - means).sum(axis=1).argmin()
+        return out
+
+    def first_means(self) -> "TargetEncoding":
+        """The encoding with the first mean of each position alone: rows keep their length."""
+        return replace(self, table=self.table[:, :1])
+
+    def names(self, names: Sequence[str] | None) -> list[str] | None:
+        """Names of encoded features, where stored ones have names."""
+        if names is None:
+            return None
+        more = range(1, self.n_means)
+        return [*names, *(f"{names[f]}, mean {k + 1} of {self.n_means}" for f in self.feature for k in more)]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Its arrays by name; `encoding_of` takes them."""
+        own: dict[str, NDArray[np.generic]] = {"feature": self.feature, "at": self.at, "table": self.table}
+        return {f"{PREFIX}{name}": array for name, array in own.items()}
+
+
+def encoding_of(arrays: Mapping[str, Any], n_columns: int) -> TargetEncoding | None:
+    """The encoding that `arrays` gave, among other things, of rows with so many encoded features; None where
+    there is none. Raises ValueError where it is damaged.
+    """
+    if f"{PREFIX}table" not in arrays:
+        return None
+    feature, at = (np.asarray(arrays[f"{PREFIX}{name}"], INDEX_DTYPE) for name in ("feature", "at"))
+    table = np.asarray(arrays[f"{PREFIX}table"], ACC_DTYPE)
+    more = max(table.shape[1] - 1, 0) if table.ndim == 2 else 0
+    return TargetEncoding(n_columns - len(feature) * more, feature, at, table)
