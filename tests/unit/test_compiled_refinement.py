@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dcpred.plan import BlockPlan
+from dcpred.training.train import training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
-from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.errors import RefusedError, ResourceError
+from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.training import compiled_refinement, lbfgs, refinement
 from dcpred_tasks.training.compiled_refinement import (
     FOLDER,
@@ -283,3 +286,26 @@ def test_machine_code_is_compiled_once_for_all_leaves() -> None:
     assert machine_code.own_code(REFINEMENT) is machine_code.own_code(REFINEMENT)
     assert machine_code.own_code(REFINEMENT) is not machine_code.own_code()
     assert machine_code.own_code(REFINEMENT).is_there()
+
+
+@pytest.mark.parametrize(("planned", "here"), [(None, "numpy"), ("numpy", None)])
+def test_a_worker_does_not_refine_otherwise_than_planned(
+    planned: str | None, here: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refinement, "arithmetic", lambda: here)
+    with pytest.raises(ResourceError, match=r"which gives other last bits\. Give all workers"):
+        refinement.check_arithmetic(planned)
+    refinement.check_arithmetic(here)
+
+
+def test_what_refines_is_part_of_a_training(no_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its job, and so of each task, and of its hash."""
+    plan = BlockPlan(100, 100, 100, 1)
+    with pytest.warns(RuntimeWarning, match="DCPRED_NO_COMPILER"):
+        by_numpy = TrainJob("x", "y", None, "scratch", Settings(), 100, 100)
+    assert by_numpy.refined_by == "numpy"
+    hashed = training_hashes({}, Settings(), plan)
+    monkeypatch.setenv("DCPRED_NO_COMPILER", "0")
+    monkeypatch.setattr(compiler, "_without", set())
+    assert TrainJob("x", "y", None, "scratch", Settings(), 100, 100).refined_by is None
+    assert training_hashes({}, Settings(), plan)[0] != hashed[0]

@@ -190,6 +190,8 @@ class Training:
             driver_peak_memory_bytes=peak_memory_bytes(),
         )
         provenance = {"run": run, "versions": versions(), "report": {**vars(report), "model": path.name}}
+        if self.job.refined_by is not None:
+            provenance["arithmetic"] = self.job.refined_by
         seen = self.stored_sample(survey).X
         provenance[TRAINED_ROWS] = sketch(seen, min(len(seen) / survey.n_used, 1.0))
         features = self._stored_names()

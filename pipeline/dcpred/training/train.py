@@ -42,6 +42,7 @@ from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
+from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures, target_coded
 
@@ -251,11 +252,12 @@ def training_hashes(
     coded: CodedFeatures = NOT_CODED,
 ) -> tuple[str, ...]:
     """What identifies a training: the fingerprints of its data, its settings, how it is cut, a scaling that
-    is not learned in it, and the features whose codes means of the target replace. The first is the hash of
-    today, the others are those that earlier versions gave the same training.
+    is not learned in it, features whose codes means of the target replace, and what refines leaves. The first
+    is the hash of today, the others are those that earlier versions gave the same training.
     """
     given: dict[str, Any] = {} if scaling is None else {"scaling": list(scaling.as_lists().values())}
     given |= {"target_coded": [list(coded.feature), list(coded.size)]} if coded else {}
+    given |= {"arithmetic": refined_by} if (refined_by := arithmetic()) else {}
     identity = {
         **contents,
         **given,

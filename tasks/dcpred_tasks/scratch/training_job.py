@@ -37,6 +37,7 @@ from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.training.held_out import HeldOut
 from dcpred_tasks.training.leaf import Kernels, LeafModel
 from dcpred_tasks.training.leaf_balance import Split
+from dcpred_tasks.training.refinement import arithmetic
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.target_means import (
@@ -63,6 +64,7 @@ class TrainJob:
     n_rows: int
     piece_rows: int  # rows that a task may hold at once
     coded: CodedFeatures = NOT_CODED  # features whose codes means of the target replace
+    refined_by: str | None = field(default_factory=arithmetic)  # what refines, in the process that plans
 
     @property
     def root(self) -> Path:

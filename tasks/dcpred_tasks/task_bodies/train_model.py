@@ -35,6 +35,7 @@ from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
 from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.refinement import check_arithmetic
 from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.target_means import target_sums
@@ -149,6 +150,7 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
 
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
+    check_arithmetic(job.refined_by)
     own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
     halo, _ = _gather(job, {source: work.leaf for work in group for source in _halo(work)})
     for work in group:

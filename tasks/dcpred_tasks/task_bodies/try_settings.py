@@ -18,6 +18,7 @@ from dcpred_tasks.scratch.trial_files import (
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, columns_of, receipt
 from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.refinement import check_arithmetic
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, folds_of, try_leaf
@@ -72,6 +73,7 @@ def try_settings(
     share: float,
 ) -> tuple[Receipt, list[Verdict]]:
     """Judge settings on one leaf."""
+    check_arithmetic(job.refined_by)
     rows = TrialRows(**read_arrays(tried_file(job, number, leaf)))
     with one_thread():
         verdicts = try_leaf(rows, tries, n_outputs, leaf, fold, share)
@@ -80,6 +82,7 @@ def try_settings(
 
 def try_model(job: TrainJob, number: int, settings: Settings, digest: str) -> Receipt:
     """Judge a whole model with these settings and the scaling of a tree."""
+    check_arithmetic(job.refined_by)
     rows, held, survey = read_whole(job)
     scaling = read_trial_tree(job, number).scaling
     given = rows.X, rows.target, rows.weight, held, survey

@@ -171,6 +171,11 @@ class Arguments(NamedTuple):
     room: Room
 
 
+def check() -> None:
+    """Raise CompilerError where no leaf can be refined, as far as that is known without compiling."""
+    own_code(REFINEMENT).check()
+
+
 def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
     """As lbfgs.minimise from objective.origin, for a basis with an rbf kernel and no triangle points. The
     same bits whatever the number of threads. Raises RefusedError where the bitcode is of other sources.

@@ -57,7 +57,9 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.engine.compiler import with_compiler
+from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model.basis import LeafBasis, Weighted
+from dcpred_tasks.process import process_name
 from dcpred_tasks.training.expansion import Expansion, error_and_slopes
 from dcpred_tasks.training.lbfgs import minimise
 from dcpred_tasks.training.settings import Settings
@@ -284,6 +286,27 @@ def refine(
         factor=factor,
     )
     return moved, beta.astype(ACC_DTYPE), intercept.astype(ACC_DTYPE)
+
+
+def arithmetic() -> str | None:
+    """What refines leaves in this process, since it changes the last bits of a model: None for machine code,
+    "numpy" where there is none.
+    """
+    return (
+        "numpy" if with_compiler(*COMPILED, lambda compiled: compiled.check() or compiled) is None else None
+    )
+
+
+def check_arithmetic(planned: str | None) -> None:
+    """Raise ResourceError where this process refines otherwise than a job states: another worker may not."""
+    here = arithmetic()
+    if here != planned:
+        names = {None: "machine code", "numpy": "NumPy"}
+        raise ResourceError(
+            f"{process_name()} refines leaves by {names[here]}, but the training began with"
+            f" {names.get(planned, planned)}, which gives other last bits. Give all workers the same llvmlite"
+            " and DCPRED_NO_COMPILER as the driver, or remove the model's scratch and train anew."
+        )
 
 
 def _lowest(objective: Objective, steps: int) -> FloatArray:
