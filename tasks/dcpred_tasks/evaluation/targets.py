@@ -15,7 +15,7 @@ from dcpred_tasks.storage import zarr_arrays
 def is_unlabelled(raw: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows have no target: NaN, or an empty text (n,)."""
     if raw.dtype.kind == "f":
-        return np.isnan(raw)
+        return np.asarray(np.isnan(raw))
     if raw.dtype.kind in "OTSU":
         return np.array([value is None or len(value) == 0 for value in raw.tolist()], bool)
     return np.zeros(len(raw), bool)
