@@ -37,8 +37,8 @@ def known_targets(
         if not drop_unlabelled:
             raise DataError(
                 f"row {start + int(np.flatnonzero(lacking)[0]):,} of {address} has no target, and no"
-                " prediction can be compared with that; remove such rows, or leave them out with"
-                " --drop-unlabelled"
+                " prediction can be compared with that; remove such rows, or leave them out by"
+                " `dcpred evaluate --drop-unlabelled`"
             )
         if lacking.all():
             return np.zeros(len(raw), np.int64 if model.task == "classification" else np.float64), ~lacking
