@@ -64,7 +64,7 @@ def run_demo(out: Path, n_workers: int | None, say: Reporter) -> dict[str, Any]:
         "early_accuracy": quality["early_accuracy"],
         "linear_accuracy": rivals["linear"][0],
         "svm_accuracy": rivals["svm"][0],
-        "cost_ratio": quality["cost_ratio"],
+        "cost_ratio": quality["predicted_cost_ratio"],
         "us_per_row": quality["us_per_row"],
         "linear_us_per_row": quality["linear_us_per_row"],
         "svm_us_per_row": rivals["svm"][1],

@@ -148,11 +148,26 @@ def test_the_whole_job(place: Path, scored: dict[str, Any], brief: None) -> None
 def test_evaluate_without_the_cost(place: Path) -> None:
     quality = as_json("evaluate", place / "model", place / "trees.zarr", "--no-cost")
     assert {"model", "data", "n_samples", "n_bad", "accuracy"} < set(quality)
-    assert not {name for name in quality if "cost" in name or "us_per_row" in name}
+    assert {name for name in quality if "cost" in name or "us_per_row" in name} == {"predicted_cost_ratio"}
     shown = dcpred("evaluate", place / "model", place / "trees.zarr", "--no-cost")
     facts = shown.stdout.partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in facts[:3]] == ["rows", "accuracy", "balanced_accuracy"]
     assert "cost" not in shown.stderr
+    assert quality == as_json(
+        "evaluate", place / "model", place / "trees.zarr", "--no-cost", "--workers", "1"
+    ), "a worker finds what this process finds"
+
+
+def test_one_model_has_one_cost(place: Path) -> None:
+    """Commands show the predicted one; -v adds what was measured."""
+    said = dcpred("evaluate", place / "model", place / "trees.zarr").stdout
+    costs = [line.split()[1] for line in said.splitlines() if "cost" in line]
+    shown = as_json("inspect", place / "model", run=dcpred)["predicted_cost"]["cost_ratio"]
+    assert costs == [f"{shown:.1f}"]
+    more = dcpred("-v", "evaluate", place / "model", place / "trees.zarr").stdout
+    assert "measured_cost" in more
+    assert "in cache" in more
+    assert "in cache" not in said
 
 
 def test_inspect(place: Path, scored: dict[str, Any]) -> None:

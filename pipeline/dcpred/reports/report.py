@@ -26,7 +26,7 @@ from dcpred.runs.ledger import PLAN
 from dcpred.serving import ServedModel
 from dcpred.tuning.frontier_plot import with_cost
 from dcpred.tuning.kept import checked_search
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
@@ -128,7 +128,11 @@ def _of_file(path: Path) -> Page:
         found = checked_search(told["found"])
         if found is None:
             raise _other(path, "a search")
-        return search_page(path.name.removesuffix(TUNED), found)
+        name = path.name.removesuffix(TUNED)
+        model = path.with_name(name)
+        if (model / MODEL_FILE).exists():
+            found = _of_this_model(found, open_artifact(model))
+        return search_page(name, found)
     raise DataError(
         f"a report of {path} was asked for, but it is neither what `dcpred evaluate --json` writes nor what"
         " a search keeps; name one of these"
@@ -172,9 +176,16 @@ def _search_of(address: str) -> list[Section]:
     artifact = open_artifact(address)
     if found is None or artifact.body["settings"] != found["settings"]:
         return []
+    return search_sections(_of_this_model(found, artifact))
+
+
+def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
+    """What a search found with the cost of the model that it made, if that still stands there."""
+    if artifact.body["settings"] != found["settings"]:
+        return found
     cost = predict_cost(artifact.model()).cost_ratio
-    found["frontier"], found["chosen"] = with_cost(found["frontier"], found["chosen"], cost)
-    return search_sections(found)
+    points, chosen = with_cost(found["frontier"], found["chosen"], cost)
+    return found | {"frontier": points, "chosen": chosen}
 
 
 def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:

@@ -15,7 +15,7 @@ from dcpred_tasks.storage import zarr_arrays
 def is_unlabelled(raw: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows have no target: NaN, or an empty text (n,)."""
     if raw.dtype.kind == "f":
-        return np.asarray(np.isnan(raw), bool)
+        return np.asarray(np.isnan(raw))
     if raw.dtype.kind in "OTSU":
         return np.array([value is None or len(value) == 0 for value in raw.tolist()], bool)
     return np.zeros(len(raw), bool)
@@ -37,8 +37,8 @@ def known_targets(
         if not drop_unlabelled:
             raise DataError(
                 f"row {start + int(np.flatnonzero(lacking)[0]):,} of {address} has no target, and no"
-                " prediction can be compared with that; remove such rows, or leave them out with"
-                " --drop-unlabelled"
+                " prediction can be compared with that; remove such rows, or leave them out by"
+                " `dcpred evaluate --drop-unlabelled`"
             )
         if lacking.all():
             return np.zeros(len(raw), np.int64 if model.task == "classification" else np.float64), ~lacking
