@@ -14,7 +14,7 @@ from tests.support.pools import inline
 from tests.support.reporters import Recorder
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dcpred import DCPredClassifier, import_data, storage_options
+from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation.evaluate import evaluate
@@ -81,6 +81,11 @@ def test_text_of_every_kind_is_a_target_of_estimators(words: Path) -> None:
     fitted = DCPredClassifier(**FEW, random_state=0).fit(group["X"], group["y"])
     assert fitted.classes_.tolist() == ["ja", "nö"]
     assert (np.asarray(fitted.predict(X)) == WORDS).mean() > 0.9
+    if group["y"].dtype.kind == "T":
+        in_memory = DCPredClassifier(**FEW, random_state=0).fit(X, group["y"])
+        assert in_memory.classes_.tolist() == ["ja", "nö"]
+        assert in_memory.score(X, group["y"]) > 0.9
+        assert fitted.score(group["X"], group["y"][:]) > 0.9
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "split"])
@@ -264,6 +269,7 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
         "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
         "predict": lambda: fitted.predict(group["X"]),
+        "serve": lambda: load_model(model).predict(group["X"]),
         "split": lambda: split_data(str(path)),
         "import": lambda: import_data(path, tmp_path / "new.zarr"),
     }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.storage.array_attributes import class_labels
+from dcpred_tasks.storage.zarr_arrays import plain_text
 
 Names = tuple[str, ...]
 
@@ -27,11 +28,12 @@ def class_names(y: Any) -> Names | None:
 
 
 def named(y: Any, names: Names | None) -> Any:
-    """A target in memory with names of classes in place of numbers; y itself where there are no names. Raises
-    DataError for a number without a name.
+    """A target in memory with names of classes in place of numbers; y itself where there are no names, its
+    text as scikit-learn takes it. Raises DataError for a number without a name.
     """
     if names is None:
-        return y
+        is_array = is_a(y, "zarr.Array") or isinstance(y, np.ndarray)
+        return plain_text(np.asarray(y), "y") if is_array and y.dtype.kind == "T" else y
     numbers: NDArray[Any] = np.asarray(y)
     check_known(numbers)
     wrong = numbers[(numbers < 0) | (numbers >= len(names)) | (numbers % 1 != 0)]
