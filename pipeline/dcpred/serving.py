@@ -22,6 +22,7 @@ from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.addresses import check_options
 from dcpred_tasks.storage.addresses import storage_options as given_options
+from dcpred_tasks.storage.stored_chunks import check_given
 from dcpred_tasks.task_bodies.predict_block import (
     check_scored,
     decision_block,
@@ -161,6 +162,7 @@ class ServedModel:
                 " score`, or pass X.compute()"
             )
         check_one_table(X, "X")
+        check_given(X, "X")
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
             return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))

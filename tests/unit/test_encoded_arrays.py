@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 from scipy.io import netcdf_file
 
-from dcpred import DCPredClassifier, import_data
+from dcpred import DCPredClassifier, explain, import_data, load_model
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.explanation import explain_stored
@@ -258,6 +258,8 @@ def test_every_direct_reader_refuses_packed_rows(packed: Path, model: Path, tmp_
         "split": lambda: split_data(str(packed)),
         "fit": lambda: DCPredClassifier(n_leaves=1, landmarks=4).fit(group["X"], group["y"]),
         "predict": lambda: fitted.predict(group["X"]),
+        "serve": lambda: load_model(model).predict(group["X"]),
+        "explain in memory": lambda: explain(load_model(model), group["X"], [5]),
     }
     before = sorted(tmp_path.rglob("*"))
     for name, read in readers.items():

@@ -2,6 +2,7 @@
 target, names of classes, arrays that were opened by a relative path.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from obstore.store import MemoryStore
 from tests.support.pools import inline
 from tests.support.reporters import Recorder
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from dcpred import DCPredClassifier, import_data, storage_options
+from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.comparison.rows import draw_rows
 from dcpred.datasets.splitting import split_data
 from dcpred.evaluation.evaluate import evaluate
@@ -22,8 +24,18 @@ from dcpred.explanation import explain_stored
 from dcpred.scoring.score import plan_run, score
 from dcpred.training.train import check_training_data, train
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.storage.zarr_arrays import address_of, find_array
+from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
+from dcpred_tasks.storage import bucket
+from dcpred_tasks.storage.input_chunks import open_input
+from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.zarr_arrays import (
+    address_of,
+    create_array,
+    create_group,
+    find_array,
+    open_array,
+    read_rows,
+)
 from dcpred_tasks.training.settings import make_settings
 
 # Zarr warns that other tools may not know text of one length.
@@ -81,6 +93,11 @@ def test_text_of_every_kind_is_a_target_of_estimators(words: Path) -> None:
     fitted = DCPredClassifier(**FEW, random_state=0).fit(group["X"], group["y"])
     assert fitted.classes_.tolist() == ["ja", "nö"]
     assert (np.asarray(fitted.predict(X)) == WORDS).mean() > 0.9
+    if group["y"].dtype.kind == "T":
+        in_memory = DCPredClassifier(**FEW, random_state=0).fit(X, group["y"])
+        assert in_memory.classes_.tolist() == ["ja", "nö"]
+        assert in_memory.score(X, group["y"]) > 0.9
+        assert fitted.score(group["X"], group["y"][:]) > 0.9
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "split"])
@@ -264,6 +281,7 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
         "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
         "predict": lambda: fitted.predict(group["X"]),
+        "serve": lambda: load_model(model).predict(group["X"]),
         "split": lambda: split_data(str(path)),
         "import": lambda: import_data(path, tmp_path / "new.zarr"),
     }
@@ -289,3 +307,20 @@ def test_an_option_of_missing_chunks_has_one_value() -> None:
         storage_options(missing_chunks="zero"),
     ):
         pass
+
+
+def test_chunks_that_a_store_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bucket.IN_MEMORY, "fills", MemoryStore())
+    where = "memory://fills/d.zarr"
+    array = create_array(create_group(where), "X", (20, 3), np.float32, 5, fill_value=7)
+    array[...] = 1
+    open_place(f"{where}/X").remove("c/1/0")
+    with pytest.raises(MissingChunkError, match=r"chunk .*c/1/0 was to be read, but it is missing"):
+        read_rows(open_array(f"{where}/X"), 0, 20)
+    now = time.time()
+    states = [open_input(f"{where}/X", now)]
+    with storage_options(missing_chunks="fill"):
+        found = read_rows(open_array(f"{where}/X"), 0, 20)
+        states.append(open_input(f"{where}/X", now))
+    np.testing.assert_array_equal(found[:, 0], np.repeat([1, 7, 1, 1], 5))
+    assert not states[0].unchanged(states[1], 0, 5), "what is left out means something else"

@@ -16,6 +16,7 @@ from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import is_a, is_lazy, is_missing
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.compact_model import class_array
+from dcpred_tasks.storage.zarr_arrays import plain_text
 
 Names = tuple[str, ...]
 
@@ -28,11 +29,12 @@ def class_names(y: Any) -> Names | None:
 
 
 def named(y: Any, names: Names | None) -> Any:
-    """A target in memory with names of classes in place of numbers; y itself where there are no names. Raises
-    DataError for a number without a name.
+    """A target in memory with names of classes in place of numbers; y itself where there are no names, its
+    text as scikit-learn takes it. Raises DataError for a number without a name.
     """
     if names is None:
-        return y
+        is_array = is_a(y, "zarr.Array") or isinstance(y, np.ndarray)
+        return plain_text(np.asarray(y), "y") if is_array and y.dtype.kind == "T" else y
     numbers: NDArray[Any] = np.asarray(y)
     check_known(y)
     return np.array(names)[class_codes(numbers.ravel(), len(names), "y").reshape(numbers.shape)]

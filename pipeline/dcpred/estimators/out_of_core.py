@@ -29,7 +29,6 @@ from dcpred_tasks.model.sureness import Calibration
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.array_attributes import encoding_of, names_of_encoding
 from dcpred_tasks.task_bodies.frame_rows import part_values
 from dcpred_tasks.task_bodies.predict_block import (
     decision_block,
@@ -86,16 +85,7 @@ def rows_to_score(X: Any, trained: Sequence[str] | None) -> Any:
 def check_kind(data: Any, name: str) -> None:
     """Raise DataError for what is not one table, and for Dask collections that are no arrays."""
     check_one_table(data, name)
-    if isinstance(data, zarr.Array):
-        zarr_arrays.check_plain(data)
-        if (address := zarr_arrays.array_address(data)) is not None:
-            check = stored_chunks.check_labels if name == "y" else stored_chunks.check_complete
-            check(address, data)
-    elif is_a(data, "xarray.DataArray") and not encoding_of(data.attrs, data.dtype, name).is_plain:
-        raise DataError(
-            f"{name} holds encoded values ({names_of_encoding(data.attrs)}). Open it with"
-            " mask_and_scale=True, the default of xarray."
-        )
+    stored_chunks.check_given(data, name)
     kinds = ("xarray.DataArray", "dask.dataframe.DataFrame", "dask.dataframe.Series")
     if is_lazy(data) and not isinstance(data, da.Array) and not any(is_a(data, kind) for kind in kinds):
         raise DataError(

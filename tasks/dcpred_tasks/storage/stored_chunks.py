@@ -17,9 +17,10 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import LABELS
+from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import fills_missing_chunks
+from dcpred_tasks.storage.array_attributes import encoding_of, names_of_encoding
 from dcpred_tasks.storage.digests import digest
 from dcpred_tasks.storage.object_arrays import METADATA, BucketArrays, lists_nothing
 from dcpred_tasks.storage.place import Entry
@@ -111,6 +112,21 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
     missing = next(missing_chunks(array), None)
     if missing is not None:
         raise DataError(f"chunk {missing} of {address} is missing, and would read as fill values; {REMEDY}")
+
+
+def check_given(data: Any, name: str) -> None:
+    """Raise DataError for an array of Zarr or xarray that a caller hands in, where its values are not those
+    that are stored or some of its chunks are missing.
+    """
+    if isinstance(data, zarr.Array):
+        zarr_arrays.check_plain(data)
+        if (address := zarr_arrays.array_address(data)) is not None:
+            (check_labels if name == "y" else check_complete)(address, data)
+    elif is_a(data, "xarray.DataArray") and not encoding_of(data.attrs, data.dtype, name).is_plain:
+        raise DataError(
+            f"{name} holds encoded values ({names_of_encoding(data.attrs)}). Open it with"
+            " mask_and_scale=True, the default of xarray."
+        )
 
 
 def check_labels(address: str, array: zarr.Array[Any]) -> str:
