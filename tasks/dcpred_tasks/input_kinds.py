@@ -160,7 +160,7 @@ def check_one_table(data: Any, name: str) -> None:
             f"{name} is {str(data)[:60]!r}, a path and not its rows; read it, as pandas.read_csv does, or use"
             " `dcpred import`"
         )
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not is_sparse(data):  # a DOK array is a dict, too
         raise DataError(f"{name} is a dict; pass pandas.DataFrame({name}), or one array of it")
     if is_a(data, "polars.LazyFrame"):
         raise DataError(
