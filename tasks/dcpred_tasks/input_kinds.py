@@ -115,7 +115,13 @@ def plain_numbers(X: Any) -> Any:
             raise DataError(
                 "X is a list of records (dicts); pass pandas.DataFrame(X), whose columns have names"
             )
-        return X if np.asarray(X).dtype.kind in NUMBERS else _as_floats(np.asarray(X))
+        try:
+            array = np.asarray(X)
+        except ValueError:
+            raise DataError("the rows of X have different lengths; pass as many values in each") from None
+        return X if array.dtype.kind in NUMBERS else _as_floats(array)
+    if is_a(X, "pyarrow.RecordBatch"):
+        return sys.modules["pyarrow"].Table.from_batches([X])
     if isinstance(X, np.ndarray):
         return _as_floats(unmasked(X))
     if is_a(X, "pandas.DataFrame") and X.shape[1] and all(hasattr(dtype, "fill_value") for dtype in X.dtypes):
@@ -150,6 +156,13 @@ def check_one_table(data: Any, name: str) -> None:
             f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as"
             f" {name}['features']"
         )
+    if isinstance(data, str | bytes | os.PathLike):
+        raise DataError(
+            f"{name} is {str(data)[:60]!r}, a path and not its rows; read it, as pandas.read_csv does, or use"
+            " `dcpred import`"
+        )
+    if isinstance(data, Mapping) and not is_sparse(data):  # a DOK array is a dict, too
+        raise DataError(f"{name} is a dict; pass pandas.DataFrame({name}), or one array of it")
     if is_a(data, "polars.LazyFrame"):
         raise DataError(
             f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()"

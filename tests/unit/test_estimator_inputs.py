@@ -331,3 +331,50 @@ def test_an_asynchronous_client_is_refused() -> None:
                     call()
 
     asyncio.run(fit())
+
+
+OTHERS: dict[str, tuple[Any, str]] = {
+    "weights": (
+        lambda: small().fit(X, Y, np.full(200, np.inf)),
+        "^sample_weight holds inf in row 0, which is",
+    ),
+    "words": (lambda: small().fit(X, Y, ["heavy"] * 200), "^sample_weight holds other values than numbers"),
+    "fewer": (lambda: numbers().fit(X, Y, np.ones(3)), "^X has 200 rows, but sample_weight has shape"),
+    "bytes": (lambda: small().fit(X, np.where(Y, b"a", b"b")), "^y holds bytes; make them text"),
+    "amounts": (lambda: small().fit(X, X[:, 0]), "^y holds no classes .*; train a DCPredRegressor"),
+    "text": (lambda: numbers().fit(X, pl.Series(["a"] * 200)), "^regression was asked for, but y holds text"),
+    "infinity": (lambda: numbers().fit(X, np.full(200, np.inf)), "^y holds an infinite value in row 0"),
+    "ragged": (lambda: small().fit([[1, 2], [3]] * 100, Y), "^the rows of X have different lengths"),
+    "dict": (lambda: small().fit({"a": X[:, 0]}, Y), r"^X is a dict; pass pandas\.DataFrame\(X\)"),
+    "path": (lambda: small().fit("rows.csv", Y), r"^X is 'rows\.csv', a path and not its rows; read it"),
+    "a score": (
+        lambda: small().fit(X, Y).score(X, np.ma.masked_array(Y, mask=Y > 0)),
+        "^y has missing values; remove the rows",
+    ),
+    "dates": (
+        lambda: small().fit(X, np.where(Y, "2020", "2021").astype("M8[D]")).save("nowhere"),
+        "^Cannot save the model: its classes are no text or numbers",
+    ),
+    "a row of a frame": (
+        lambda: (
+            small()
+            .fit(FRAME, Y)
+            .predict(dd.from_pandas(FRAME.assign(a=GAPS[:, 0]), npartitions=2))
+            .compute(scheduler="sync")
+        ),
+        r"^the row of X with index \d+ cannot be predicted",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_weights_targets_and_rows_of_other_kinds(name: str) -> None:
+    call, words = OTHERS[name]
+    with pytest.raises(DataError, match=words):
+        call()
+
+
+def test_a_record_batch_is_a_frame() -> None:
+    batch = pa.RecordBatch.from_pandas(FRAME)
+    fitted = small().fit(batch, Y)
+    np.testing.assert_array_equal(fitted.predict(batch), small().fit(FRAME, Y).predict(FRAME))

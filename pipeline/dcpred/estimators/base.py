@@ -33,7 +33,15 @@ from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_dense, dense_strips, is_a, is_lazy, is_sparse, plain_numbers
+from dcpred_tasks.input_kinds import (
+    check_dense,
+    check_one_table,
+    dense_strips,
+    is_a,
+    is_lazy,
+    is_sparse,
+    plain_numbers,
+)
 from dcpred_tasks.model.answers import novelty_of
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import Names, feature_names
@@ -174,6 +182,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._of_frame = False
         if hasattr(self, "schema_"):
             del self.schema_
+        check_one_table(X, "X")
         X = plain_numbers(X)
         if is_sparse(X):
             check_dense(X)
@@ -334,7 +343,10 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         an array in memory.
         """
         schema = self._encoding()
-        if is_frame(X) or not self._of_frame:  # an array is no frame, whatever it holds
+        check_one_table(X, "X")
+        if (
+            is_a(X, "pyarrow.RecordBatch") or is_frame(X) or not self._of_frame
+        ):  # an array is no frame, whatever it holds
             X = plain_numbers(X)
         if schema is not None and (self._of_frame or is_frame(X) or is_a(X, DASK_FRAME)):
             return self._encoded_rows(X, schema)
@@ -431,6 +443,12 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         there.
         """
         check_is_fitted(self, "model_")
+        odd = next((one for one in self.model_.classes if not isinstance(one, str | int | float)), None)
+        if odd is not None:
+            raise DataError(
+                f"Cannot save the model: its classes are no text or numbers, such as {odd!r}. Fit it with"
+                " y.astype(str)."
+            )
         provenance: dict[str, Any] = {"versions": versions(), TRAINED_ROWS: self._trained_rows}
         names = self._feature_names()
         if names is not None:

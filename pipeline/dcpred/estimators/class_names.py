@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
 
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import is_a, is_lazy, is_missing
+from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.storage.zarr_arrays import plain_text
@@ -63,6 +64,7 @@ def plain_column(column: Any, name: str = "y") -> Any:
     if is_a(column, "pandas.DataFrame") and column.shape[1] == 1:
         found = plain_column(column.iloc[:, 0], name)
         return found[:, None] if isinstance(found, np.ndarray) else column
+    check_one_table(column, name)
     check_known(column, name)
     if is_a(column, "pandas.Series") and hasattr(column.dtype, "numpy_dtype"):
         return column.to_numpy(dtype=column.dtype.numpy_dtype)
@@ -86,6 +88,8 @@ def _is_of_arrow(column: Any) -> bool:
 def check_one_kind(y: Any) -> None:
     """Raise DataError for classes in memory of which some are text and others are not: they have no order."""
     values = np.asarray(y)
+    if values.dtype.kind == "S":
+        raise DataError("y holds bytes; make them text, as numpy.char.decode(y) does")
     if values.dtype.kind != "O":
         return
     text = next((value for value in values.flat if isinstance(value, str)), None)
@@ -97,6 +101,41 @@ def check_one_kind(y: Any) -> None:
         )
 
 
+def check_classes(y: Any) -> None:
+    """Raise DataError for a target in memory of numbers that are no classes."""
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise DataError(
+            f"y holds no classes ({str(error).partition('.')[0]}); train a DCPredRegressor, or put its values"
+            " together into classes"
+        ) from None
+
+
+def known_weight(weight: Any, n_rows: int) -> Any:
+    """Weights of rows in memory as numbers, None where none are given. Raises DataError for what is no
+    weight.
+    """
+    weight = plain_column(weight, "sample_weight")
+    if weight is None or isinstance(weight, Real):
+        return weight
+    try:
+        values = np.asarray(weight).astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError("sample_weight holds other values than numbers; pass numbers of 0 or more") from None
+    if values.shape != (n_rows,):
+        raise DataError(
+            f"X has {n_rows:,} rows, but sample_weight has shape {values.shape}; pass one weight for each row"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        raise DataError(
+            f"sample_weight holds {values[wrong[0]]} in row {wrong[0]:,}, which is negative or not finite;"
+            " pass numbers of 0 or more"
+        )
+    return values
+
+
 def check_numbers(y: Any) -> None:
     """Raise DataError where regression was asked for and y holds names of classes, text or dates."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
@@ -104,16 +143,30 @@ def check_numbers(y: Any) -> None:
         raise DataError(
             "regression was asked for, but y holds dates or times; pass numbers, such as days from the first"
         )
-    if isinstance(y, list | np.ndarray) and np.asarray(y).dtype.kind in "US" and len(y):
-        raise DataError(
-            f"regression was asked for, but y holds text such as {str(np.asarray(y).ravel()[0])!r}; pass"
-            " numbers, or train a DCPredClassifier"
+    if y is not None and not is_lazy(y) and not is_a(y, "zarr.Array"):
+        values = np.asarray(y)
+        text = (
+            next((v for v in values.flat if isinstance(v, str | bytes)), None) if _of_text(values) else None
         )
+        if text is not None:
+            raise DataError(
+                f"regression was asked for, but y holds text such as {str(text)!r}; pass numbers, or train a"
+                " DCPredClassifier"
+            )
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            raise DataError(
+                f"y holds an infinite value in row {int(np.flatnonzero(np.isinf(values))[0]):,}; remove such"
+                " rows, or correct them"
+            )
     if class_names(y) is not None:
         raise DataError(
             "regression was asked for, but y holds class labels (its attribute `labels` names them); train a"
             " DCPredClassifier"
         )
+
+
+def _of_text(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "OUST"
 
 
 def check_class_weight(given: Any) -> None:

@@ -8,12 +8,19 @@ import zarr
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_class_weight, check_one_kind, class_names, named, plain_column
+from dcpred.estimators.class_names import (
+    check_class_weight,
+    check_classes,
+    check_one_kind,
+    class_names,
+    known_weight,
+    named,
+    plain_column,
+)
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
@@ -309,12 +316,13 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self._keep_names(names)
             self.classes_ = class_array(self.model_.classes)
             return
-        y, sample_weight = plain_column(named(y, labels)), plain_column(sample_weight, "sample_weight")
+        y = plain_column(named(y, labels))
         check_one_kind(y)
         X, y = validate_data(self, X, y, dtype="numeric", ensure_all_finite="allow-nan")
         self._keep_columns()
-        check_classification_targets(y)
+        check_classes(y)
         self.classes_, target = np.unique(y, return_inverse=True)
+        sample_weight = known_weight(sample_weight, len(X))
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
@@ -384,7 +392,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             out_of_core.class_numbers(self._values(X)), y, sample_weight
         )
         check_numbered(numbers)
-        return float(accuracy_score(named(y, labels), self.classes_[numbers], sample_weight=sample_weight))
+        y = plain_column(named(y, labels))
+        check_one_kind(y)
+        sample_weight = known_weight(sample_weight, len(numbers))
+        return float(accuracy_score(y, self.classes_[numbers], sample_weight=sample_weight))
 
     def _predicted(self, X: Any, early: bool) -> Any:
         if is_a(X, DASK_FRAME):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_numbers, plain_column
+from dcpred.estimators.class_names import check_numbers, known_weight, plain_column
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.model.answers import intervals_of
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
@@ -256,10 +256,11 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
             self._fit_on_workers(X, y, sample_weight, self._settings(X.shape[1], names or ()))
             self._keep_names(names)
             return
-        y, sample_weight = plain_column(y), plain_column(sample_weight, "sample_weight")
+        y = plain_column(y)
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite="allow-nan")
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
+        sample_weight = known_weight(sample_weight, len(X))
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
         self._fit_rows(X, target, weight, np.empty(0), ())
 
@@ -299,4 +300,5 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         """
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
+        y, sample_weight = plain_column(y), known_weight(sample_weight, len(decision))
         return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

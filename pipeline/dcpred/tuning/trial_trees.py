@@ -65,7 +65,6 @@ from dcpred_tasks.model.scaling import Scaling, fit_scaling
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import Sample, is_done
 from dcpred_tasks.scratch.trial_files import Gathered, TrialTree, gather_trial, probe_file, write_trial_tree
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.task_bodies.train_model import Receipt
 from dcpred_tasks.task_bodies.try_settings import probe_block
 from dcpred_tasks.training.division import (
@@ -149,7 +148,7 @@ class TrialTrees:
             if coding is not None:
                 self.coding, limits = coding, coding.limits(*limits)
                 self.n_columns = len(coding.source)
-            self.asked = as_chosen(start, coding, zarr_arrays.open_array(self.job.x).shape[1])
+            self.asked = as_chosen(start, coding, self.job.array("x").shape[1])
         found = {"learned": metric} | ({"sharpened": metric.sharpened} if metric.sharpened else {})
         self.learned = {name: Scaling(one.shift, one.factor, coding) for name, one in found.items()}
         for scaling in self.learned.values():

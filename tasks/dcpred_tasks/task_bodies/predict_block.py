@@ -80,7 +80,8 @@ def framed_block(
     Series, or a frame of `columns`. Rows are encoded by the schema, or brought into the order of `names`.
     """
     ordered = frame if schema is not None else in_training_order(frame, names)
-    values = block(as_matrix(ordered) if schema is None else encoded_block(frame, schema, True), *more)
+    rows = as_matrix(ordered) if schema is None else encoded_block(frame, schema, True)
+    values = block(rows, *more, **({"index": frame.index} if block is label_rows else {}))
     found = type(frame)(values[:, None] if columns is None else values, index=frame.index)
     return found[0].rename(None) if columns is None else found.set_axis(list(columns), axis=1)
 
@@ -90,9 +91,11 @@ def value_block(X: NDArray[Any], model: Model, early: bool) -> Scores:
     return decision_block(X, model, early)[:, 0]
 
 
-def label_rows(X: NDArray[Any], model: Model, early: bool, classes: NDArray[Any]) -> NDArray[Any]:
-    """Labels (n_samples,) of raw rows, as `label_block` gives them."""
-    return label_block(decision_block(X, model, early), classes)
+def label_rows(
+    X: NDArray[Any], model: Model, early: bool, classes: NDArray[Any], index: Any = None
+) -> NDArray[Any]:
+    """Labels (n_samples,) of raw rows, as `label_block` gives them. index: of the frame that they are of."""
+    return label_block(decision_block(X, model, early), classes, index=index)
 
 
 def probability_rows(X: NDArray[Any], model: Model, calibration: Calibration) -> FloatArray:
@@ -131,10 +134,13 @@ def number_block(decision: Scores) -> NDArray[np.int64]:
     return numbers
 
 
-def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None) -> NDArray[Any]:
+def label_block(
+    decision: Scores, classes: NDArray[Any], block_info: Any = None, index: Any = None
+) -> NDArray[Any]:
     """Labels (n_samples,), of the dtype of `classes`, of a block of decision values (n_samples, n_outputs).
 
     block_info  where the block lies, as dask.array.map_blocks tells it
+    index       of the frame that is the block
     A row without a score gets the missing value of the dtype. Raises DataError where it has none, as with
     whole numbers.
     """
@@ -149,15 +155,17 @@ def label_block(decision: Scores, classes: NDArray[Any], block_info: Any = None)
         labels[bad] = dtype.na_object
     else:
         raise DataError(
-            f"{_place(int(bad[0]), block_info)} cannot be predicted, because it {WITHOUT_SCORE}, and labels"
-            f" of dtype {dtype} have no missing value; remove it, or use decision_function, which gives NaN"
-            " there"
+            f"{_place(int(bad[0]), block_info, index)} cannot be predicted, because it {WITHOUT_SCORE}, and"
+            f" labels of dtype {dtype} have no missing value; remove it, or use decision_function, which"
+            " gives NaN there"
         )
     return labels
 
 
-def _place(row: int, block_info: Any) -> str:
+def _place(row: int, block_info: Any, index: Any) -> str:
     """The row in words; its number in X where the sizes of the blocks before are known."""
+    if index is not None:
+        return f"the row of X with index {index[row]!r}"
     if not block_info:
         return f"row {row} of X"
     first, block = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
