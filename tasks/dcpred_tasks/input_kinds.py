@@ -2,6 +2,7 @@
 come from.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import date
