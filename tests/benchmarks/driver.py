@@ -3,7 +3,8 @@
     python tests/benchmarks/driver.py [--rows 10_000_000] [--workers 2] [--work DIR] [--quick]
 
 Prints one Markdown table, for few and many leaves, without overlap and with it. Leaves are fitted as cheaply
-as settings allow: the driver does not see how.
+as settings allow: the driver does not see how. The first line is an index alone, of pieces with rows of 300
+leaves each.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from dcpred.plan import plan_routing
 from dcpred.training.leaf_plan import driver_bytes
 from dcpred.training.train import train
 from dcpred_tasks.process import peak_memory_bytes
+from dcpred_tasks.scratch.leaf_shards import write_index
+from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.training.settings import make_settings
 
@@ -51,6 +54,19 @@ def make_rows(path: Path, n_rows: int) -> None:
         y[start : start + n] = of % 2
 
 
+def index_growth(work: Path, n_pieces: int, n_leaves: int) -> tuple[int, int]:
+    """How much the memory of this process grows while it writes an index, and the bytes on disk."""
+    job = TrainJob("", "", None, str(work / "index"), make_settings({}), 0, 0)
+    for piece in range(n_pieces):
+        leaves = np.sort((np.arange(300) + 100 * piece) % n_leaves)
+        job.piece(0, piece).mkdir(parents=True)
+        np.save(job.piece(0, piece) / "counts.npy", np.stack([leaves, np.full(300, 9)]))
+    before = peak_memory_bytes()
+    write_index(job, 0, range(n_pieces), n_leaves)
+    files = [file for file in job.root.rglob("*") if file.is_file()]
+    return peak_memory_bytes() - before, sum(file.stat().st_size for file in files)
+
+
 def in_mib(n_bytes: float) -> str:
     return f"{n_bytes / MIB:,.0f}"
 
@@ -68,6 +84,10 @@ def main() -> None:
     make_rows(data, n_rows)
     planned = [f"planned, {n:.0e} rows" for n in PLANNED]
     table = Table("settings", "leaves", "seconds", "driver before", "driver, MiB", *planned)
+    n_pieces, n_leaves = (60, 6_000) if asked.quick else (600, 60_000)
+    grown, on_disk = index_growth(asked.work, n_pieces, n_leaves)
+    what = f"index of {n_pieces} pieces, {in_mib(on_disk)} MiB on disk"
+    table.add(what, f"{n_leaves:,}", "", "", f"+{in_mib(grown)}", *("" for _ in PLANNED))
     for number, case in enumerate(cases):
         settings, before = make_settings(CHEAP | case), peak_memory_bytes()
         begin = time.perf_counter()
