@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,12 @@ def test_each_machine_has_a_unit_of_its_own_and_older_points_keep_their_costs() 
     assert comparing._cost({"cost_ratio": 3.0, "us_per_row": 8.0}, linear) == 3.0
     assert comparing._cost({"status": "time limit"}, linear) is None
     assert comparing._units(linear)[0].count(" on ") == 2
+
+
+@pytest.mark.parametrize(("system", "stated"), [("group_svm", 1), ("adapt_svm", 1), ("exact", 0)])
+def test_the_table_states_where_groups_of_support_vectors_fail(system: str, stated: int) -> None:
+    told = comparing._lost_in_groups([SimpleNamespace(system=system)])  # type: ignore[list-item]
+    assert [text.startswith("AdaptSVM and GroupSVM approximate") for text in told] == [True] * stated
 
 
 def test_it_goes_on_and_takes_more_systems(data: Path, tmp_path: Path) -> None:

@@ -295,9 +295,14 @@ def _reported(
             *_cut(results),
             *_without_errors(errors),
             *_left_out(rows),
-            *([CANCELLATION] if any(one.system in GROUPED for one in results) else []),
+            *_lost_in_groups(results),
         ],
     )
+
+
+def _lost_in_groups(results: Sequence[Result]) -> list[str]:
+    """Where machines that sum over groups of support vectors fail, if the table has any."""
+    return [CANCELLATION] if any(one.system in GROUPED for one in results) else []
 
 
 def _linear_us(told: Iterable[dict[str, Any]]) -> dict[str, float]:
