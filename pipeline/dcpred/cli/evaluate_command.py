@@ -8,7 +8,7 @@ from dcpred.cli.evaluation_rendering import evaluated
 from dcpred.cli.options import ADDRESS, emit, files, json_option, reports_errors, storage_option
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import reporter
-from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.artifacts.data_schema import find_rows
 
 
 @click.command("evaluate")
@@ -31,7 +31,6 @@ def evaluate_command(
     Of classes recall, precision, AUC and which are taken for which, of numbers the spread of residuals. With
     --json also what is drawn of it: `dcpred report` takes that object as a file.
     """
-    result = evaluate(
-        model, find_array(data, x), find_array(data, y), early=early, cost=not no_cost, say=reporter()
-    )
+    X, target = find_rows(data, x, model), find_rows(data, y, model)
+    result = evaluate(model, X, target, early=early, cost=not no_cost, say=reporter())
     emit(result, as_json, evaluated)

@@ -84,8 +84,8 @@ def split_data(
     _check_asked(test, by_time, by_group, seed)
     names = into or _names(data)
     places = _places(data, names)
-    group = zarr_arrays.open_group(data)
     X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
+    group = zarr_arrays.open_group(data)
     n_rows = X.shape[0]
     if n_rows < 2:
         raise DataError(f"{data} was to be divided, but X has {n_rows:,} rows; pass two or more")
