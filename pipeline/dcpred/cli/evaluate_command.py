@@ -19,7 +19,7 @@ from dcpred.cli.options import (
 from dcpred.evaluation.evaluate import evaluate, is_small
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Pool, Scheduler, connect, this_process
-from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.artifacts.data_schema import find_rows
 
 
 @click.command("evaluate")
@@ -57,14 +57,14 @@ def evaluate_command(
     `dcpred report` draws: it takes that object as a file.
     """
     check_cluster_options(workers, scheduler)
-    X = find_array(data, x)
+    X, target = find_rows(data, x, model), find_rows(data, y, model)
     pool: Pool = partial(connect, workers, scheduler)
     if workers is None and scheduler is None and is_small(X):
         pool = this_process
     result = evaluate(
         model,
         X,
-        find_array(data, y),
+        target,
         pool,
         early=early,
         cost=not no_cost,

@@ -10,7 +10,7 @@ import click
 from dcpred.cli.explain_rendering import explained
 from dcpred.cli.options import ADDRESS, emit, json_option, reports_errors, storage_option
 from dcpred.explanation import MOST_ROWS, explain_stored
-from dcpred_tasks.storage.zarr_arrays import find_array
+from dcpred_tasks.artifacts.data_schema import find_rows
 
 SPAN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
@@ -47,5 +47,5 @@ def explain_command(model: str | Path, data: str, rows: tuple[int, ...], x: str,
     """Say why rows get what they get: the leaf, the landmarks that the decision value is summed of, the
     features that the distance to the nearest of them is made of, and how new the row is.
     """
-    found = explain_stored(model, find_array(data, x), rows)
+    found = explain_stored(model, find_rows(data, x, model), rows)
     emit({"rows": [asdict(one) for one in found]}, as_json, lambda _: explained(found))

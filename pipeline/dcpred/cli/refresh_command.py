@@ -32,8 +32,8 @@ from dcpred.refresh.refresh import check_published, publish, refresh
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.score import store_threads
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError
-from dcpred_tasks.storage.zarr_arrays import find_array
 
 NOTIFY_SECONDS = 60.0  # time of a command that is told the result
 
@@ -107,7 +107,7 @@ def refresh_command(
     model, data, root = _places(places, 3)
     with _notified(notify) as told:
         limits = Limits(bad_rows, max_drift, max_shift)
-        X = str(data) if is_pattern(str(data)) else find_array(data, x)
+        X = str(data) if is_pattern(str(data)) else find_rows(data, x, model)
         asked_for = workers is not None or scheduler is not None
         pool = partial(connect, workers, scheduler, **store_threads(X, root)) if asked_for else None
         report = refresh(

@@ -30,8 +30,8 @@ from dcpred.scoring.blocks import Tolerance
 from dcpred.scoring.repair import LEVELS, repair
 from dcpred.scoring.score import check_rows_scored, score, store_threads
 from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.storage.zarr_arrays import find_array
 
 
 class ShardType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -123,7 +123,7 @@ def score_command(
         )
     tolerance = Tolerance(quarantine, max_failures, bad_rows)
     asked_for = workers is not None or scheduler is not None
-    X = find_array(data, x)
+    X = find_rows(data, x, model)
     pool = partial(connect, workers, scheduler, **store_threads(X, output)) if asked_for else None
     if shard is not None:
         part = score_shard(

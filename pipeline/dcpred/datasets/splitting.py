@@ -88,8 +88,8 @@ def split_data(
     _check_asked(test, by_time, by_group, seed)
     names = into or _names(data)
     places = _places(data, names)
-    group = zarr_arrays.open_group(data)
     X = zarr_arrays.open_array(zarr_arrays.find_array(data, x))
+    group = zarr_arrays.open_group(data)
     n_rows = X.shape[0]
     _check_no_means(data, zarr_arrays.address_of(X))
     if n_rows < 2:

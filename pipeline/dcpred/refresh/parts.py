@@ -22,8 +22,8 @@ from dcpred.refresh.renewal import Job, Renewal
 from dcpred.refresh.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import NO_LINKS, PARTS, RUNS
 from dcpred.runs.ledger import MANIFEST
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
-from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, below
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Folder, open_place, write_document
@@ -48,7 +48,7 @@ def is_pattern(data: str) -> bool:
     return any(sign in data for sign in WILD)
 
 
-def find_parts(pattern: str, x: str) -> list[Part]:
+def find_parts(pattern: str, x: str, model: str | Path) -> list[Part]:
     """The inputs that a pattern stands for, by name: `*` is any part of a name, `?` one letter.
 
     x  name of the array in each of them
@@ -80,7 +80,7 @@ def find_parts(pattern: str, x: str) -> list[Part]:
                 " that tells them apart"
             )
     return sorted(
-        (Part(name, absolute(zarr_arrays.find_array(address, x))) for address, name in found),
+        (Part(name, absolute(find_rows(address, x, model))) for address, name in found),
         key=lambda part: part.name,
     )
 

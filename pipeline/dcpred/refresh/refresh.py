@@ -117,7 +117,7 @@ def refresh(
     if keep is not None and keep < 1:
         raise SettingsError(f"keep was set to {keep}, but the latest run always stays; use 1 or more")
     artifact, place = open_artifact(model), open_place(root)
-    inputs = find_parts(x, array) if is_pattern(x) else []
+    inputs = find_parts(x, array, model) if is_pattern(x) else []
     given = Settings(absolute(x), outputs, alpha)
     if not is_root(place):
         open_root(place, given)

@@ -26,6 +26,7 @@ from dcpred.runs.ledger import PLAN
 from dcpred.serving import ServedModel
 from dcpred.tuning.frontier_plot import with_cost
 from dcpred.tuning.kept import checked_search
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
@@ -33,7 +34,6 @@ from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.plain_files import read_plain
-from dcpred_tasks.storage.zarr_arrays import find_array
 
 TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
 MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
@@ -158,7 +158,7 @@ def _comparison(folder: Path) -> CompareReport:
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     evaluated = None
     if data is not None:
-        evaluated = evaluate(address, find_array(data, x), find_array(data, y), say=say)
+        evaluated = evaluate(address, find_rows(data, x, address), find_rows(data, y, address), say=say)
     return model_page(address, evaluated, _search_of(address))
 
 
@@ -190,7 +190,10 @@ def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
 
 def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     run = open_run(address)
-    evaluated = None if data is None else evaluate_run(run, find_array(data, x), find_array(data, y), say)
+    evaluated = None
+    if data is not None:
+        X, target = find_rows(data, x, run.run.model), find_rows(data, y, run.run.model)
+        evaluated = evaluate_run(run, X, target, say)
     return run_page(run, evaluated)
 
 

@@ -1,5 +1,6 @@
 """The schema that a data set or a model holds, and whether data are encoded as a model's were."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,26 @@ def counted_features(address: str | Path) -> dict[str, int]:
         base = None
     found = {"n_features": int(zarr_arrays.open_array(x).shape[1])}
     return found | ({"index_base": int(base)} if base in (0, 1) else {})
+
+
+def find_rows(address: str | Path, name: str, model: str | Path) -> str:
+    """The address of array `name` of the data that a model scores. Raises DataError for a table, with the
+    command that imports it as the model needs it.
+    """
+    try:
+        return zarr_arrays.find_array(address, name)
+    except zarr_arrays.TableGivenError as error:
+        follows = error.has_names and _can_be_followed(model)
+        like = f"--like {shlex.quote(str(model))}" if follows else ""
+        raise DataError(zarr_arrays.import_first(error.path, like)) from None
+
+
+def _can_be_followed(model: str | Path) -> bool:
+    try:
+        schema_to_follow(model)
+    except DataError:
+        return False
+    return True
 
 
 def check_same_encoding(x: str, artifact: Artifact) -> None:

@@ -37,6 +37,7 @@ from dcpred_tasks.schema.cells import (
     is_number,
     number_level,
     plain_level,
+    refuse_rounded,
 )
 
 Level = str | int | float
@@ -117,6 +118,8 @@ class Number(Column):
     def _encode(self, cells: Cells) -> FloatArray:
         if cells.kind not in (NUMBER, BOOLEAN):
             raise mismatch(self, cells)
+        if cells.values.dtype.kind in "iu":
+            refuse_rounded(cells.values[~cells.gap], self.name)
         return _column(np.where(cells.gap, np.nan, cells.values.astype(ACC_DTYPE)))
 
     def encodes_as(self, other: Column) -> bool:

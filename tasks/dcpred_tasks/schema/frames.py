@@ -31,6 +31,7 @@ from dcpred_tasks.schema.cells import (
     dates,
     levelled,
     numbers,
+    refuse_rounded,
     without,
 )
 from dcpred_tasks.schema.column import Category
@@ -96,6 +97,8 @@ def series_cells(series: Any, name: str) -> Cells:
         gap = series.isna().to_numpy(dtype=bool)
         if kind == "b":
             return booleans(series.to_numpy(dtype=bool, na_value=False), gap)
+        if kind != "f":
+            refuse_rounded(series.dropna().to_numpy(), name)
         return numbers(series.to_numpy(dtype=ACC_DTYPE, na_value=np.nan), gap)
     if kind == "M" and of_numpy:
         return dates(series.to_numpy())
@@ -123,6 +126,7 @@ def _polars_cells(series: Any, name: str) -> Cells:
         gap = series.is_null().to_numpy()
         return booleans(series.fill_null(False).to_numpy(), gap)
     if kind == "Decimal":
+        refuse_rounded(series.drop_nulls().to_list(), name)
         return numbers(series.cast(float).to_numpy())
     if series.dtype.is_numeric():
         return numbers(np.asarray(series.to_numpy()))
@@ -192,6 +196,7 @@ def _of_levels(positions: NDArray[Any], levels: list[Any], name: str) -> Cells:
         table = np.array([_instant(level) for level in levels] + [np.datetime64("NaT")], "datetime64[us]")
         return dates(table[positions])
     if kind == NUMBER:
+        refuse_rounded((level for level in levels if isinstance(level, int | Decimal)), name)
         return numbers(np.array([*map(float, levels), np.nan], ACC_DTYPE)[positions], gap)
     return booleans(np.array([*map(bool, levels), False])[positions], gap)
 

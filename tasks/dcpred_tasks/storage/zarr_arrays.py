@@ -9,6 +9,7 @@ it may be. Here such a copy is written and not read.
 import json
 import logging
 import os
+import re
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ MISSING_INNER_CHUNK = np.uint64(2**64 - 1)
 NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_METADATA = (ImportError, LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 READ_ERRORS = (BaseZarrError, *NO_FILE, *NO_METADATA)
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".feather", ".arrow", ".arrows", ".ipc")
+MATRICES = (".npy", ".npz", ".svm", ".libsvm", ".svmlight", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf")
 LONGEST_REASON = 120  # letters of what Zarr says of metadata
 SPARSE_PARTS = ("data", "indices", "indptr")
 DIMENSIONS_2 = "_ARRAY_DIMENSIONS"  # attribute in which xarray keeps the names of dimensions in format 2
@@ -267,9 +270,58 @@ def is_sparse(group: zarr.Group) -> bool:
     return all(isinstance(group.get(part), zarr.Array) for part in SPARSE_PARTS)
 
 
+class TableGivenError(DataError):
+    """A file that `dcpred import` reads was given in place of a data set.
+
+    path       where it is
+    has_names  whether its columns have names
+    """
+
+    path, has_names = "", True
+
+
+def import_first(path: str, options: str) -> str:
+    """The refusal of a table where a data set is needed, with the command that makes one of it."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    stem = f"{folder}/" * bool(folder) + _ending(name)[0]
+    n, dest = 1, f"{stem}.zarr"
+    while not is_remote(path) and os.path.lexists(dest):
+        n, dest = n + 1, f"{stem}-{n + 1}.zarr"
+    command = f"dcpred import {shlex.quote(path)} {shlex.quote(dest)} {options}".rstrip()
+    return (
+        f"Cannot read {path} as a data set: it is a table. Import it first with `{command}`, then pass {dest}"
+    )
+
+
+def _ending(name: str) -> tuple[str, str]:
+    """The name of a file without the ending that names its format, and that."""
+    stem = re.sub(r"(?i)\.(gz|bz2)$", "", name)
+    return os.path.splitext(stem)[0], os.path.splitext(stem)[1].lower()
+
+
+def _refuse_table(path: str) -> None:
+    """Raise TableGivenError where `dcpred import` can read what lies at a path."""
+    ending = _ending(path.rstrip("/").rpartition("/")[2])[1]
+    if not is_remote(path) and os.path.isdir(path):
+        ending = ".parquet" if next(Path(path).rglob("*.parquet"), None) else ""
+    elif not is_remote(path) and not os.path.isfile(path):
+        return
+    if ending in (*TABLES, *MATRICES):
+        error = TableGivenError(import_first(path, "--target COLUMN" if ending in TABLES else ""))
+        error.path, error.has_names = path, ending in TABLES
+        raise error
+
+
 def find_array(address: str | Path, name: str) -> str:
-    """The address of array `name` of a data set. For X, `address` may also be that of the array itself."""
-    path, node = local_path(address), open_any(address)
+    """The address of array `name` of a data set. For X, `address` may also be that of the array itself.
+    Raises TableGivenError for a table that has to be imported first.
+    """
+    path = local_path(address)
+    try:
+        node = open_any(address)
+    except DataError:
+        _refuse_table(path)
+        raise
     if isinstance(node, zarr.Array):
         if name == "X":
             return path
