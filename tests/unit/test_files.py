@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dcpred_tasks.errors import PlanConflictError, ResourceError
+from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError
 from dcpred_tasks.storage import atomic_files
 from dcpred_tasks.storage.atomic_files import (
     is_whole,
@@ -144,6 +144,21 @@ def test_a_directory_appears_when_it_is_full(tmp_path: Path) -> None:
         assert not path.exists()
     assert held(path) == ["x"]
     assert held(path.parent) == ["d"]
+
+
+def test_of_two_directories_that_differ_the_later_one_is_refused(tmp_path: Path) -> None:
+    """What the faster attempt wrote is other data, and stays."""
+
+    def filled_by_both() -> None:
+        with new_directory(tmp_path / "d", alike=False) as slow:
+            (slow / "a").write_text("slow")
+            with new_directory(tmp_path / "d", alike=False) as fast:
+                (fast / "a").write_text("fast")
+
+    with pytest.raises(DataError, match="another process created it meanwhile"):
+        filled_by_both()
+    assert (tmp_path / "d" / "a").read_text() == "fast"
+    assert held(tmp_path) == ["d"]
 
 
 def test_the_first_of_two_attempts_stays(tmp_path: Path) -> None:

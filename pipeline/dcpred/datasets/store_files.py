@@ -59,7 +59,7 @@ def new_data_set(place: Place, attributes: dict[str, Any]) -> Iterator[zarr.Grou
     3. A is killed. The claim stays, and says to whoever comes that what is there is not whole.
     """
     if isinstance(place, Folder):
-        with new_directory(place.path) as partial_folder:
+        with new_directory(place.path, alike=False) as partial_folder:
             yield create_group(partial_folder, attributes)
         return
     if not place.create(CLAIM, secrets.token_bytes(16)):

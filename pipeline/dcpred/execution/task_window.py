@@ -213,6 +213,8 @@ class Window(Generic[T]):
         if isinstance(error, CancelledError) and self.client.status != "running":
             raise InterruptedRunError("the Dask scheduler was lost; run the same command again to go on")
         lost = finished or isinstance(error, (KilledWorker, CancelledError))
+        if finished:  # Its worker died with the result, and no other one with the task.
+            error = KilledWorker(future.key, getattr(error, "last_worker", None), 0)
         ended = bundle if lost else bundle[:1]
         n = _deaths(Failure(error)) if lost else 0
         return [(number, Failure(error, self.deaths[number] + n)) for number in ended], lost

@@ -144,7 +144,7 @@ def publish_new(partial: Path, path: Path) -> None:
         try:
             partial.rename(path)
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
             raise
         return
@@ -370,15 +370,17 @@ def check_new_name(path: Path, longest: str = "") -> None:
 
 
 @contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
+def new_directory(path: Path, *, alike: bool = True) -> Iterator[Path]:
     """A directory to fill, which gets its name only when everything in it is written.
+
+    alike  whether whoever else writes there writes the same. Else raises DataError where somebody did
 
     Guarded against:
 
     1. Attempts A and B each fill a directory under a name of its own.
     2. A renames its directory to `path`.
     3. B's rename fails, since a directory that holds files is not replaced. What A wrote stays, and B's is
-       removed: both hold the same.
+       removed.
     """
     partial = partial_name(path)
     with resource_errors(path):
@@ -386,9 +388,11 @@ def new_directory(path: Path) -> Iterator[Path]:
         try:
             yield partial
             try:
-                partial.rename(path)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+                publish_new(partial, path)
+            except FileExistsError:
+                if not alike:
+                    raise DataError(
+                        f"Cannot write to {path}: another process created it meanwhile. Choose another path."
+                    ) from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
