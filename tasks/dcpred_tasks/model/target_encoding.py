@@ -120,7 +120,7 @@ class TargetEncoding:
         with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
             out[:, : self.n_features] = X
         for number, feature in enumerate(self.feature):
-            codes = np.ascontiguousarray(out[:, feature])
+            codes = out[:, feature].copy()
             place = self.places(number, codes)
             place += first
             lost = np.flatnonzero(~np.isfinite(codes))
