@@ -287,7 +287,7 @@ def test_rows_are_scored_by_the_means_of_all_that_train(
 
 
 def test_no_rows_have_no_scores(model: Model) -> None:
-    assert score_rows(model, X[:0])[0].shape == (0, model.n_outputs)
+    assert score_rows(replace(model), X[:0])[0].shape == (0, model.n_outputs), "nor has a new process any"
 
 
 def test_importances_are_of_features_and_reference_of_means(model: Model) -> None:
@@ -456,6 +456,32 @@ def test_data_whose_means_were_fitted_at_import_are_not_divided(tmp_path: Path, 
     group.create_array("y", data=TARGETS["continuous"])
     with pytest.raises(DataError, match=r"earlier version .* of 'shop', .* Import the source again"):
         split_data(str(tmp_path / "old.zarr"), **how)
+
+
+def test_a_model_of_an_earlier_version_scores_old_and_new_rows(tmp_path: Path) -> None:
+    """Its schema holds the means that an import fitted: `--like` follows it, and other codes are refused."""
+    names = tuple(f"shop {i:03d}" for i in range(SHOPS))
+    table_of = tuple((float(np.float32(i / 7)),) for i in range(SHOPS + 2))
+    schema = Schema((Number("a"), Means("shop", names, table_of)))
+    assert Schema((TargetCodes("shop", names),)).document() != Schema((schema.columns[1],)).document()
+    y = TARGETS["binary"]
+    rows = np.stack([X[:, 0], np.array(table_of)[SHOP, 0]], axis=1).astype(np.float32)
+    survey = survey_rows(rows, y, None, 0, "classification")
+    model = train_rows(rows, y, np.ones(N), np.ones(2), survey, make_settings(SMALL), (0, 1))
+    write_model(tmp_path / "old", model, {}, {}, schema)
+    frame = table()[["a", "shop"]]
+    import_data(frame, tmp_path / "new.zarr", like=tmp_path / "old")
+    check_same_encoding(f"{tmp_path}/new.zarr/X", open_artifact(tmp_path / "old"))
+    found = zarr.open_group(tmp_path / "new.zarr", mode="r")["X"][:]
+    np.testing.assert_array_equal(score_rows(model, found)[0], score_rows(model, rows)[0])
+    import_data(frame, tmp_path / "codes.zarr")
+    with pytest.raises(DataError, match=r"as target and not a category as means.*--like"):
+        check_same_encoding(f"{tmp_path}/codes.zarr/X", open_artifact(tmp_path / "old"))
+    train_data = zarr.open_group(tmp_path / "new.zarr", mode="r+")
+    train_data.create_array("y", data=y)
+    settings = make_settings({"task": "classification", **SMALL})
+    train(f"{tmp_path}/new.zarr/X", f"{tmp_path}/new.zarr/y", tmp_path / "again", settings, inline)
+    assert read_model(tmp_path / "again").scaling.targets is None
 
 
 def test_systems_are_compared_on_means_of_the_training_rows(tmp_path: Path) -> None:

@@ -137,8 +137,10 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     if not shown:
         return None
 
+    labels = model.scaling.labels(names)
+
     def called(feature: int) -> str:
-        return plain(names[feature]) if names else f"feature {feature}"
+        return plain(labels[feature]) if labels else f"feature {feature}"
 
     def paint(axes: Any) -> None:
         values = [100 * float(shares[j]) for j in shown]

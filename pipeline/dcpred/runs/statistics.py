@@ -47,7 +47,10 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord]) -> dict[str, An
             **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
             "leaf_rows": gathered.leaf_rows.tolist(),
         },
-        "drift": _named(drift(trained, scored, model.leaf_rows, gathered.leaf_rows), artifact.feature_names),
+        "drift": _named(
+            drift(trained, scored, model.leaf_rows, gathered.leaf_rows),
+            model.scaling.labels(artifact.feature_names),
+        ),
     }
 
 

@@ -85,6 +85,14 @@ class Scaling:
         """Whether NaN is a value, and not a bad one."""
         return self.coding is not None and self.coding.gap is not None
 
+    def labels(self, names: Sequence[str] | None) -> list[str] | None:
+        """Names of the raw features where their mean and deviation stand beside: of categories, those are of
+        means of the target.
+        """
+        encoded = set() if self.targets is None else set(self.targets.feature.tolist())
+        marked = (f"{name} (target-encoded)" if f in encoded else name for f, name in enumerate(names or ()))
+        return None if names is None else list(marked)
+
     def __call__(self, X: NDArray[np.generic]) -> SingleArray:
         """float32 C-ordered (n_samples, n_columns); the difference is taken in double precision, since a
         feature far from zero (a timestamp) would lose its digits in single precision."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 
 PREFIX = "target_"  # begins the names of its arrays
-FEWEST_POSITIONS = 2  # of a column without a known category: all others, and a missing value
+FEWEST_POSITIONS = 2  # positions without a known category: all others, and a missing value
 MOST_POSITIONS = 2**16 + 2
 
 
@@ -120,7 +120,7 @@ class TargetEncoding:
         with np.errstate(over="ignore"):  # A long double may overflow; its row then gets a status.
             out[:, : self.n_features] = X
         for number, feature in enumerate(self.feature):
-            codes = np.ascontiguousarray(out[:, feature])
+            codes = out[:, feature].copy()
             place = self.places(number, codes)
             place += first
             lost = np.flatnonzero(~np.isfinite(codes))

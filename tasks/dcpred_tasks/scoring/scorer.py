@@ -147,7 +147,8 @@ class _OfCodes:
     def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
         """Rows encoded, in memory that is kept: new pages would take longer than the copy."""
         targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
-        kept: dict[Any, NDArray[Any]] = self._kept.__dict__
-        if len(X) > len(kept.get(dtype.__name__, ())):
-            kept[dtype.__name__] = np.empty((len(X), targets.n_columns), dtype)
-        return targets.encoded(X, targets.table, out=kept[dtype.__name__][: len(X)])
+        kept: NDArray[Any] | None = getattr(self._kept, dtype.__name__, None)
+        if kept is None or len(X) > len(kept):
+            kept = np.empty((len(X), targets.n_columns), dtype)
+            setattr(self._kept, dtype.__name__, kept)
+        return targets.encoded(X, targets.table, out=kept[: len(X)])

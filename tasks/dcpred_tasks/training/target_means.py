@@ -30,7 +30,7 @@ from dcpred_tasks.training.survey import Survey
 
 HELD_FOLDS = 4  # quarters that are held out in turn
 PARTS = 2 * HELD_FOLDS
-LARGEST_ROUNDING = 1e-3  # of a mean by single precision, in standard deviations of the target
+LARGEST_ROUNDING = 1e-3  # rounding of a mean by single precision, in standard deviations of the target
 NAMED = 3  # most features that a message names
 MOST_CLASSES = 32  # classes that each get a mean
 REMEDY = (
