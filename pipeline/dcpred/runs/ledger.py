@@ -14,7 +14,7 @@ OUTPUT/
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -317,9 +317,8 @@ def open_ledger(output: str | Path) -> Ledger:
             f"an output of `dcpred score` was asked for at {output}, but it holds no {PLAN}; {other}"
         )
     try:
-        # Plans of earlier versions name no stride, and those without intervals no alpha.
-        optional = ("stride", "alpha")
-        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.name not in optional}
+        # Plans of earlier versions lack fields that have a default, and no plan names those that are None.
+        values = {f.name: plan[f.name] for f in fields(ScoreRun) if f.name in plan or f.default is MISSING}
         run = ScoreRun(**{**values, "outputs": tuple(values["outputs"]), "output": place.address})
         if not _possible(run):
             raise ValueError
@@ -343,7 +342,7 @@ def _possible(run: ScoreRun) -> bool:
     """Whether a plan can be one that was written."""
     texts = (run.run, run.x, run.model, run.model_hash)
     numbers = (run.n_rows, run.chunk_rows, run.block_rows)
-    if type(run.stride) is not int or run.stride < 0:
+    if type(run.stride) is not int or run.stride < 0 or run.arithmetic not in (None, "numpy", "tiles"):
         return False
     if not all(type(t) is str for t in texts) or not all(type(n) is int and n > 0 for n in numbers):
         return False
