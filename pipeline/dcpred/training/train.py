@@ -278,8 +278,8 @@ def _finished(model: Path, runs: Collection[str]) -> TrainReport | None:
     trained = open_artifact(model)
     if trained.provenance.get("run") not in runs:
         raise PlanConflictError(
-            f"a model was to be written to {model}, but a model of other data or settings is there; remove it"
-            " or name another place"
+            f"Cannot write a model to {model}: a model of other data or settings is there. Data count as"
+            " other when their files have other times or sizes. Remove the model or choose another path."
         )
     return TrainReport(
         **{

@@ -322,8 +322,9 @@ def _check_no_other(model: Path) -> None:
     for there in (model, unfinished):
         if there.exists():
             raise PlanConflictError(
-                f"a model was to be tuned and written to {model}, but {there} is there already, of other"
-                " data, settings or budget; remove it or name another place"
+                f"Cannot write a model to {model}: {there} is there already, of other data, settings or"
+                " budget. Data count as other when their files have other times or sizes. Remove it or choose"
+                " another path."
             )
 
 
