@@ -10,7 +10,6 @@ from click.shell_completion import CompletionItem
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.setting_descriptions import Description, describe_settings
-from dcpred_tasks.training.settings import Settings, make_settings
 
 
 class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -34,15 +33,10 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
         return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
 
 
-def read_settings(config: Path | None, assignments: Sequence[str], task: str | None = None) -> Settings:
-    """The later wins: config file, assignments, task. Raises SettingsError."""
-    return make_settings(read_values(config, assignments, task))
-
-
 def read_values(
     config: Path | None, assignments: Sequence[str], task: str | None = None
 ) -> dict[str, object]:
-    """The same, as what was given."""
+    """Settings as they were given. The later wins: config file, assignments, task. Raises SettingsError."""
     values: dict[str, object] = {}
     if config is not None:
         values |= _read_toml(config)

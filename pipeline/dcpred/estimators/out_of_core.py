@@ -13,7 +13,6 @@ import zarr
 from distributed import default_client
 from numpy.typing import NDArray
 
-from dcpred.estimators.class_names import plain_column
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
@@ -137,13 +136,6 @@ def _parts(data: Any, dtype: np.dtype[Any]) -> da.Array:
         for part, n in zip(parts, lengths, strict=True)
     ]
     return da.concatenate([block for block in blocks if block.shape[0]] or blocks)
-
-
-def target_column(y: Any) -> Any:
-    """A target whose rows can be taken by their numbers: in memory, or a Dask array."""
-    return (
-        _array(y, "y", lengths=True) if is_lazy(y) else np.asarray(plain_column(y)).reshape(len(y), -1)[:, 0]
-    )
 
 
 def _chunked(data: Any) -> Any:

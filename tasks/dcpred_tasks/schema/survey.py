@@ -23,8 +23,6 @@ from dcpred_tasks.schema.cells import (
 )
 from dcpred_tasks.schema.schema import MOST_LETTERS, MOST_LEVELS
 
-MICROSECOND = np.timedelta64(1, "us")
-
 
 class ColumnSurvey:
     """The values of one column, as far as they decide what it is.

@@ -243,15 +243,10 @@ def decoded(data: bytes, name: object) -> dict[str, Any]:
     return value
 
 
-def read_exact_json(path: Path) -> dict[str, Any]:
-    """A file of write_json. Raises ValueError where a byte of it is another than write_json would write, even
-    one that does not change what is read (a digit that is rounded away, e and E).
-    """
-    return exactly_decoded(read_plain(path)[0], path)
-
-
 def exactly_decoded(data: bytes, name: object) -> dict[str, Any]:
-    """The same of a file's bytes."""
+    """The value of a file of write_json. Raises ValueError where a byte differs from what write_json would
+    write, even one that does not change what is read (a digit that is rounded away, e and E).
+    """
     value = decoded(data, name)
     if data != encoded(value):
         raise ValueError(f"{name} holds other bytes than were written")
