@@ -1,12 +1,13 @@
 """`python -m dcpred`: the command `dcpred` of this very interpreter."""
 
+import os
 import sys
-from pathlib import Path
-
-from dcpred.cli import run
 
 if __name__ == "__main__":
-    # Python puts the current directory first, and workers get the path of this process.
-    if not sys.flags.safe_path and not Path(sys.path[0], "dcpred").is_dir():
+    # Python searches the current directory first, and workers get the path of this process: no file signal.py
+    # there is to run in place of Python's own.
+    if not sys.flags.safe_path and not os.path.isdir(os.path.join(sys.path[0], "dcpred")):
         sys.path.pop(0)
+    from dcpred.cli import run
+
     run()

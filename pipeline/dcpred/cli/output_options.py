@@ -8,6 +8,7 @@ import click
 
 from dcpred.cli.options import F
 from dcpred.runs.bad_rows import BadRowLimit
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OUTPUTS
 
@@ -75,7 +76,11 @@ def bad_row_options(effect: str) -> Callable[[F], F]:
         )
         @wraps(command)
         def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
-            command(*args, bad_rows=BadRowLimit(max_bad_rows, max_bad_fraction), **kwargs)
+            try:
+                limit = BadRowLimit(max_bad_rows, max_bad_fraction)
+            except SettingsError as error:  # as for NaN, which is in no range
+                raise click.UsageError(str(error)) from None
+            command(*args, bad_rows=limit, **kwargs)
 
         return run  # type: ignore[return-value]
 

@@ -12,6 +12,8 @@ MIB = 2**20
 SHARDS_SHOWN = 8
 NAMED = 5  # most rows, and most features, that are named where data are not finite
 
+LIMITED = ", with a higher limit if it ended at --max-bad-rows or --max-bad-fraction"
+
 
 def rows(pairs: list[tuple[str, str]]) -> str:
     """Two columns. On a terminal values are wrapped, and long paths lose their middle; in a file or a pipe
@@ -195,7 +197,7 @@ def run_state(r: dict[str, Any]) -> str:
     state = {
         "finished": "finished",
         "scoring": f"scoring, driven by {r['driver']}",
-        "stopped": "stopped; run the same `dcpred score` again to go on",
+        "stopped": f"stopped; run the same `dcpred score` again to go on{LIMITED}",
     }[r["state"]]
     pairs = [
         ("output", r["output"]),
@@ -259,7 +261,7 @@ def verified(r: dict[str, Any]) -> str:
         ),
     ]
     if not r["finished"] and not r["left_blocks"]:
-        pairs.append(("manifest", "not written yet; run `dcpred score` again"))
+        pairs.append(("manifest", f"not written yet; run `dcpred score` again{LIMITED}"))
     lines = sentences([f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]])
     more = len(r["findings"]) - len(lines)
     return "\n".join(

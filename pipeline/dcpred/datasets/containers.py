@@ -20,6 +20,7 @@ from scipy.io import netcdf_file
 
 from dcpred.datasets.table import damaged
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import LABELS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.array_attributes import MARKERS
 
@@ -104,20 +105,24 @@ class ZarrGroup:
             arrays = [("X", node)]
         else:
             arrays = [*zarr_arrays.arrays_of(node), *zarr_arrays.sparse_parts(node)]
-        yield {name: _ZarrArray(array, *_zarr_dimensions(array, name)) for name, array in arrays}
+        yield {name: _ZarrArray(name, array, *_zarr_dimensions(array, name)) for name, array in arrays}
 
     def attributes(self) -> dict[str, Any]:
         return dict(zarr_arrays.open_any(self.address).attrs)
 
 
 class _ZarrArray(_Array):
-    def __init__(self, array: zarr.Array[Any], attributes: Mapping[str, Any], is_index: bool) -> None:
+    def __init__(
+        self, name: str, array: zarr.Array[Any], attributes: Mapping[str, Any], is_index: bool
+    ) -> None:
+        self.may_hold_classes = name == "y" or LABELS in attributes
         rows = zarr_arrays.chunk_rows(array) if array.ndim else None
         super().__init__(array, array.shape, np.dtype(array.dtype), attributes, is_index, rows)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         if rows.start == 0:  # once for each pass
-            stored_chunks.check_complete(zarr_arrays.address_of(self.of), self.of)
+            check = stored_chunks.check_labels if self.may_hold_classes else stored_chunks.check_complete
+            check(zarr_arrays.address_of(self.of), self.of)
         return zarr_arrays.read_rows(self.of, rows.start, min(rows.stop, self.shape[0]))
 
 

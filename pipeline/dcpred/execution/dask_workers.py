@@ -222,7 +222,8 @@ def _local_cluster(
                 raise ResourceError(
                     f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
                     " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
-                    " valid Dask configuration. Check these, or name a running Dask cluster by --scheduler."
+                    " valid Dask configuration (files and DASK_ variables). Check these, or name a running"
+                    " Dask cluster by --scheduler."
                 ) from error
         if asked.is_set():
             raise KeyboardInterrupt
@@ -251,7 +252,7 @@ def _first_cause(error: BaseException) -> str:
     """What the error states that a chain of errors began with."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
-    return one_line(str(error)) or type(error).__name__
+    return one_line(str(error)) or f"one ended while it started ({type(error).__name__})"
 
 
 @contextmanager

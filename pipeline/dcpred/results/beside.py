@@ -171,10 +171,13 @@ def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any
     recorded = ledger.recorded_input()
     changed += [name for name, a in arrays.items() if same_rows(recorded, a, run.n_rows, name) is False]
     if changed:
+        again = "Score the data again"
+        if "X" not in changed:  # A run whose rows are the same has nothing to do.
+            again = "Score the data into a new directory (`dcpred refresh --full` for a run of a refresh)"
         raise OtherRowsError(
             f"Cannot write columns of {where} beside the scores of {run.output}: {' and '.join(changed)}"
-            " changed since the rows were scored, and may be of other rows. Score the data again, or export"
-            " the scores alone by naming their --columns, such as row,status"
+            f" changed since the rows were scored, and may be of other rows. {again}, or export the scores"
+            " alone by naming their --columns, such as row,status"
         )
 
 
