@@ -259,11 +259,6 @@ CASES: dict[str, tuple[Case, int, str]] = {
         3,
         "--drop b",
     ),
-    "importing: many categories and no target": (
-        table("a,b\n" + "".join(f"{i},city {i % 70}\n" for i in range(700))),
-        3,
-        "--target",
-    ),
     "importing: dates that may be read in two ways": (
         table("a,b\n" + "".join(f"1,{i % 12 + 1}/{i % 28 + 1}/2020\n" for i in range(700))),
         3,
