@@ -323,7 +323,7 @@ def test_refusals(
     refused("did you mean 'landmarks'", "train", data, new, "--set", "landmark=3")
     refused("must be a whole number", "train", data, new, "--set", "landmarks=many")
     refused("does not exist", "train", tmp_path / "nothing.zarr", new)
-    refused("is a file", "train", place / "trees.csv", new)
+    refused("it is a table. Import it first", "train", place / "trees.csv", new)
     refused("only one class", "train", other, new, "--workers", 1)
     refused("array z was asked for", "train", data, new, "--y", "z")
     refused("7 features, but the model was trained with 4", "score", model, other, new)

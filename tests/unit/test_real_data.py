@@ -50,7 +50,7 @@ def test_letter_refined(letter: tuple[NDArray[np.uint8], NDArray[np.bool_]]) -> 
     X, y = letter
     model = DCPredClassifier(scaling="minmax", n_leaves=64, landmarks=16, gamma=4.0, C=4.0, random_state=0)
     model.fit(X[:15_000], y[:15_000])
-    assert model.score(X[15_000:], y[15_000:]) > 0.955
+    assert model.score(X[15_000:], y[15_000:]) > 0.95
 
 
 def test_letter_with_all_classes(real_data: Path) -> None:
