@@ -4,20 +4,23 @@ values that were given, or a sentence that says what to do.
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+import zarr
 from distributed import Client
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, load_model, report
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, import_data, load_model, report
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 
 RNG = np.random.default_rng(0)
@@ -378,3 +381,68 @@ def test_a_record_batch_is_a_frame() -> None:
     batch = pa.RecordBatch.from_pandas(FRAME)
     fitted = small().fit(batch, Y)
     np.testing.assert_array_equal(fitted.predict(batch), small().fit(FRAME, Y).predict(FRAME))
+
+
+@pytest.fixture(scope="module")
+def towns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a data set with codes of categories, and a data set with other codes."""
+    folder = tmp_path_factory.mktemp("towns")
+    town = np.repeat(["u", "v", "v"], 20)
+    for name, codes in {"one": {"u": "u", "v": "v"}, "other": {"u": "x", "v": "u"}}.items():
+        rows = [f"{codes[value]},{i % 7},{value}" for i, value in enumerate(town)]
+        (folder / f"{name}.csv").write_text("\n".join(["town,a,y", *rows]))
+        import_data(str(folder / f"{name}.csv"), str(folder / f"{name}.zarr"), target="y")
+    group = zarr.open_group(folder / "one.zarr", mode="r")
+    small(keep_support_vectors=True).fit(group["X"], group["y"]).save(folder / "m")
+    return folder
+
+
+ANSWERS: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: lambda model, rows, name=name: getattr(model, name)(rows)
+        for name in ("decision_function", "predict", "predict_proba", "novelty", "predict_early")
+    },
+    "explain": lambda model, rows: explain(model, rows, [0]),
+}
+
+
+@pytest.mark.parametrize("estimator", [False, True])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_rows_of_another_encoding_are_refused(name: str, estimator: bool, towns: Path) -> None:
+    """They gave the answers of other categories."""
+    model = load_model(towns / "m", estimator=estimator)
+    words = r"^the features of X are not encoded as those that the model was trained on .*--like "
+    other = zarr.open_group(towns / "other.zarr", mode="r")["X"]
+    copied = zarr.group(
+        store=zarr.storage.MemoryStore(), attributes=dict(zarr.open(towns / "other.zarr").attrs)
+    )
+    copied.create_array("X", data=other[:])
+    for rows in (other, zarr.open_array(towns / "other.zarr/X", mode="r"), copied["X"]):
+        with pytest.raises(DataError, match=words):
+            ANSWERS[name](model, rows)
+    if name == "predict":
+        rows = zarr.open_group(towns / "one.zarr", mode="r")["X"]
+        own = load_model(towns / "m").predict(rows[:])
+        np.testing.assert_array_equal(np.asarray(model.predict(rows)), own)
+
+
+@pytest.mark.parametrize("attribute", [{"scale_factor": 0.1}, {"_FillValue": -9999.0}])
+def test_encoded_values_of_hdf5_are_refused(
+    attribute: dict[str, float], model: DCPredClassifier, served: ServedModel, tmp_path: Path
+) -> None:
+    """They were taken as they are stored."""
+    path = tmp_path / "packed.h5"
+    with h5py.File(path, "w") as file:
+        file["rows/X"], file["Y"], file["plain"] = X, Y, X
+        for name in ("rows/X", "Y"):
+            file[name].attrs.update(attribute)
+        for call in (model.predict, served.predict, lambda rows: small().fit(rows, Y)):
+            command = f"dcpred import {path} NEW.zarr --x rows/X"
+            with pytest.raises(
+                DataError, match=f"it stores encoded values .{next(iter(attribute))}.*{command}"
+            ):
+                call(file["rows/X"])
+        with pytest.raises(DataError, match="--y Y`"):
+            numbers().fit(X, file["Y"])
+        np.testing.assert_array_equal(model.predict(file["plain"]), served.predict(file["plain"]))
+    import_data(str(path), str(tmp_path / "new.zarr"), x="rows/X")
