@@ -83,9 +83,9 @@ def check_dense(X: Any) -> None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas.NA, which is neither true nor false."""
+    """Whether a value is None, NaN, masked, or pandas.NA, which is neither true nor false."""
     try:
-        return value is None or bool(value != value)
+        return value is None or value is np.ma.masked or bool(value != value)
     except (TypeError, ValueError):
         return type(value).__name__ == "NAType"
 
@@ -99,6 +99,13 @@ def unmasked(data: Any) -> Any:
     if not np.ma.is_masked(data):
         return np.asarray(data)
     return np.ma.filled(data if data.dtype.kind in "fcO" else data.astype(np.float64), np.nan)
+
+
+def unmasked_list(values: Any) -> Any:
+    """A list with NaN for its masked cells; anything else as it is."""
+    if isinstance(values, list | tuple) and any(value is np.ma.masked for value in values):
+        return [np.nan if value is np.ma.masked else value for value in values]
+    return values
 
 
 def plain_block(block: Any) -> NDArray[Any]:
@@ -116,6 +123,7 @@ def plain_numbers(X: Any) -> Any:
             raise DataError(
                 "X is a list of records (dicts); pass pandas.DataFrame(X), whose columns have names"
             )
+        X = [unmasked_list(unmasked(row)) for row in X]
         try:
             array = np.asarray(X)
         except ValueError:

@@ -58,6 +58,8 @@ WITH_GAPS: dict[str, Any] = {
     "objects": np.where(np.isnan(GAPS), None, GAPS),
     "pandas.NA": np.where(np.isnan(GAPS), pd.NA, GAPS.astype(object)),
     "lists": np.where(np.isnan(GAPS), None, GAPS).tolist(),
+    "list of masked rows": list(UNDER),
+    "lists with masked cells": [[np.ma.masked if v != v else v for v in row] for row in GAPS.tolist()],
     "pandas": pd.DataFrame(GAPS).astype("Float64"),
     "polars": pl.DataFrame(GAPS, schema=list("abc")).fill_nan(None),
     "pyarrow": pa.table({name: pa.array(GAPS[:, i], from_pandas=True) for i, name in enumerate("abc")}),
@@ -100,6 +102,9 @@ COLUMNS_WITH_A_GAP: dict[str, Any] = {
     "polars": lambda v: pl.Series(np.where(TARGET_GAP, None, v).tolist()),
     "pyarrow": lambda v: pa.chunked_array([np.where(TARGET_GAP, None, v).tolist()]),
     "list": lambda v: np.where(TARGET_GAP, None, v).tolist(),
+    "list of masked cells": lambda v: [
+        np.ma.masked if gap else n for gap, n in zip(TARGET_GAP, v, strict=True)
+    ],
     "objects": lambda v: np.where(TARGET_GAP, pd.NA, v.astype(object)),
 }
 
