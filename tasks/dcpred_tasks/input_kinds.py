@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import date
-from numbers import Real
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from dcpred_tasks.process import memory_bytes
 GIB = 2**30
 STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
 LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
+WIDE = 8  # bytes of integers that float64 may not hold
+EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
@@ -108,6 +111,56 @@ def unmasked_list(values: Any) -> Any:
     return values
 
 
+def refuse_rounded(values: Any, column: Any, remedy: str = "make it text, or leave it out") -> None:
+    """Raise DataError for a whole number among the values of a column that float64 does not hold."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        values = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)].tolist()
+    for value in values:
+        if abs(value) > EXACT_LIMIT and value == (whole := int(value)) and int(float(whole)) != whole:
+            raise DataError(
+                f"column {column!r} holds the whole number {whole}, which float64 would round; {remedy}"
+            )
+
+
+def check_exact(X: Any) -> None:
+    """Raise DataError for a whole number in a matrix or frame of numbers that float64 does not hold. Only
+    columns of 64 bits, and of objects, are read.
+    """
+    if is_a(X, "pandas.DataFrame"):
+        for at, dtype in enumerate(X.dtypes):
+            if getattr(dtype, "kind", "O") in "iu" and getattr(dtype, "itemsize", WIDE) == WIDE:
+                refuse_rounded(X.iloc[:, at].dropna().to_numpy(), X.columns[at])
+    elif is_a(X, "polars.DataFrame"):
+        for series in X:
+            if series.dtype.is_integer():
+                refuse_rounded(series.drop_nulls().to_numpy(), series.name)
+    elif is_a(X, "pyarrow.Table"):
+        for name, column in zip(X.column_names, X.columns, strict=True):
+            if str(column.type) in ("int64", "uint64"):
+                refuse_rounded(column.drop_null().to_numpy(), name)
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "iuO" and X.dtype.itemsize == WIDE:
+        for at in range(X.shape[1]):
+            _refuse_rounded_in_matrix(X[:, at], at)
+
+
+def _refuse_rounded_in_matrix(values: NDArray[Any], at: int) -> None:
+    whole = values if values.dtype.kind != "O" else [v for v in values if isinstance(v, Integral | Decimal)]
+    refuse_rounded(whole, at, "subtract a constant from the column, or leave it out")
+
+
+def exact_block(block: Any) -> NDArray[Any]:
+    """A block of rows as `plain_block` gives it. Raises DataError as `check_exact` does."""
+    rows = plain_block(block)
+    check_exact(rows)
+    return rows
+
+
+def exact_part(part: Any) -> Any:
+    """One of the frames that make a table, unchanged. Raises DataError as `check_exact` does."""
+    check_exact(part)
+    return part
+
+
 def plain_block(block: Any) -> NDArray[Any]:
     """A block of a Dask array as a plain array: blocks may be masked or sparse."""
     return block.toarray() if is_sparse(block) else np.asarray(unmasked(block))
@@ -128,6 +181,9 @@ def plain_numbers(X: Any) -> Any:
             array = np.asarray(X)
         except ValueError:
             raise DataError("the rows of X have different lengths; pass as many values in each") from None
+        if array.dtype.kind == "f" and array.ndim == 2 and (np.abs(array) >= EXACT_LIMIT).any():
+            check_exact(np.array(X, object))  # NumPy has rounded them.
+        check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
     if is_a(X, "pyarrow.RecordBatch"):
         return sys.modules["pyarrow"].Table.from_batches([X])
@@ -152,6 +208,7 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
                 f" {str(value)[:60]!r} in row {at[0]:,}, column {at[1]}; pass numbers, or a frame, whose"
                 " columns of text and dates are encoded"
             )
+    check_exact(array)
     missing = np.array([is_missing(value) for value in array.flat], bool).reshape(array.shape)
     return np.where(missing, np.nan, array).astype(np.float64)
 
@@ -193,7 +250,9 @@ def as_matrix(X: Any) -> NDArray[Any]:
             raise DataError(
                 f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first"
             )
+    check_exact(X)
     array = np.asarray(X)
+    check_exact(array)
     if array.dtype.kind in NUMBERS or array.ndim != 2 or not of_pandas:
         return _as_floats(array)
     return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -4,7 +4,9 @@ values that were given, or a sentence that says what to do.
 
 import asyncio
 import tempfile
+import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+import xarray as xr
 import zarr
 from distributed import Client
 
@@ -451,3 +454,52 @@ def test_encoded_values_of_hdf5_are_refused(
             numbers().fit(X, file["Y"])
         np.testing.assert_array_equal(model.predict(file["plain"]), served.predict(file["plain"]))
     import_data(str(path), str(tmp_path / "new.zarr"), x="rows/X")
+
+
+@pytest.mark.parametrize("kind", [uuid.UUID, Decimal, int])
+def test_classes_of_other_types_become_text_by_the_remedy(kind: Any) -> None:
+    values = [kind(int=int(n)) if kind is uuid.UUID else kind(2**70 + int(n)) for n in Y]
+    words = rf"^y holds {kind.__name__} such as .*; make all classes text, as \[str\(v\) for v in y\] does$"
+    for y in (values, np.array(values, object), pd.Series(values, dtype=object)):
+        with pytest.raises(DataError, match=words):
+            small().fit(X, y)
+    assert set(small().fit(X, [str(v) for v in values]).classes_) == set(map(str, values))
+
+
+WHOLE = np.arange(600).reshape(200, 3) % 11
+WIDE = WHOLE.copy()
+WIDE[7, 1] = 2**53 + 1
+WIDE_ROWS: dict[str, Any] = {
+    "int64": WIDE,
+    "uint64": WIDE.astype(np.uint64),
+    "objects": np.where(np.arange(3) == 1, WIDE.astype(object), None),
+    "lists": WIDE.tolist(),
+    "lists beside fractions": [[a + 0.5, int(b), c] for a, b, c in WIDE.tolist()],
+    "pandas": pd.DataFrame(WIDE, columns=list("abc")).assign(a=0.5),
+    "Int64": pd.DataFrame(WIDE, columns=list("abc")).astype("Int64"),
+    "arrow in pandas": pd.DataFrame(WIDE, columns=list("abc")).astype("int64[pyarrow]"),
+    "polars": pl.DataFrame(WIDE, schema=list("abc")),
+    "pyarrow": pa.table({name: WIDE[:, i] for i, name in enumerate("abc")}),
+    "sparse": scipy.sparse.csr_array(WIDE),
+    "xarray": xr.DataArray(WIDE),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE_ROWS)
+def test_whole_numbers_that_float64_rounds_are_refused(
+    kind: str, model: DCPredClassifier, served: ServedModel
+) -> None:
+    """They were rounded without a word."""
+    given = WIDE_ROWS[kind]
+    words = r"^column ('b'|1) holds the whole number 9007199254740993, which float64 would round"
+    fitted = small().fit(FRAME, Y) if hasattr(given, "columns") else model
+    for call in (lambda rows: small().fit(rows, Y), fitted.predict, served.predict):
+        with pytest.raises(DataError, match=words):
+            call(given)
+
+
+def test_large_numbers_that_float64_holds_are_taken(served: ServedModel) -> None:
+    exact = np.where(WIDE > 2**53, 2**60, WIDE)
+    np.testing.assert_array_equal(
+        served.decision_function(exact), served.decision_function(exact.astype(np.float64))
+    )

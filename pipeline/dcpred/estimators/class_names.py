@@ -106,6 +106,12 @@ def check_classes(y: Any) -> None:
     try:
         check_classification_targets(y)
     except ValueError as error:
+        values = np.asarray(y)
+        if values.dtype.kind == "O" and values.ndim == 1 and len(values):
+            raise DataError(
+                f"y holds {type(values[0]).__name__} such as {str(values[0])[:60]!r}, which cannot be a"
+                " class; make all classes text, as [str(v) for v in y] does"
+            ) from None
         raise DataError(
             f"y holds no classes ({str(error).partition('.')[0]}); train a DCPredRegressor, or put its values"
             " together into classes"
