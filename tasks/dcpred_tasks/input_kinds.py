@@ -4,7 +4,7 @@ come from.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from numbers import Integral, Real
@@ -127,9 +127,7 @@ def check_exact(X: Any) -> None:
     columns of 64 bits, and of objects, are read.
     """
     if is_a(X, "pandas.DataFrame"):
-        for at, dtype in enumerate(X.dtypes):
-            if getattr(dtype, "kind", "O") in "iu" and getattr(dtype, "itemsize", WIDE) == WIDE:
-                refuse_rounded(X.iloc[:, at].dropna().to_numpy(), X.columns[at])
+        _check_pandas(X)
     elif is_a(X, "polars.DataFrame"):
         for series in X:
             if series.dtype.is_integer():
@@ -138,14 +136,36 @@ def check_exact(X: Any) -> None:
         for name, column in zip(X.column_names, X.columns, strict=True):
             if str(column.type) in ("int64", "uint64"):
                 refuse_rounded(column.drop_null().to_numpy(), name)
-    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "iuO" and X.dtype.itemsize == WIDE:
-        for at in range(X.shape[1]):
-            _refuse_rounded_in_matrix(X[:, at], at)
+    elif isinstance(X, np.ndarray) and X.ndim == 2:
+        _check_matrix(X, range(X.shape[1]), "subtract a constant from the column, or leave it out")
 
 
-def _refuse_rounded_in_matrix(values: NDArray[Any], at: int) -> None:
-    whole = values if values.dtype.kind != "O" else [v for v in values if isinstance(v, Integral | Decimal)]
-    refuse_rounded(whole, at, "subtract a constant from the column, or leave it out")
+def _check_pandas(X: Any) -> None:
+    places: dict[Any, list[int]] = {}
+    for at, dtype in enumerate(X.dtypes):
+        if _is_wide(dtype):
+            places.setdefault(dtype, []).append(at)
+    for dtype, same in places.items():
+        if isinstance(dtype, np.dtype):
+            some = X if len(same) == X.shape[1] else X.iloc[:, same]
+            _check_matrix(some.to_numpy(), some.columns.tolist())
+            continue
+        for at in same:
+            refuse_rounded(X.iloc[:, at].dropna().to_numpy(), X.columns[at])
+
+
+def _check_matrix(rows: NDArray[Any], names: Sequence[Any], *remedy: str) -> None:
+    if rows.dtype.kind == "O":
+        for values, name in zip(rows.T, names, strict=True):
+            refuse_rounded([v for v in values if isinstance(v, Integral | Decimal)], name, *remedy)
+    elif _is_wide(rows.dtype) and rows.size and (rows.max() > EXACT_LIMIT or rows.min() < -EXACT_LIMIT):
+        for values, name in zip(rows.T, names, strict=True):
+            refuse_rounded(values, name, *remedy)
+
+
+def _is_wide(dtype: Any) -> bool:
+    """Whether a dtype is of integers that float64 may not hold."""
+    return getattr(dtype, "kind", "O") in "iu" and getattr(dtype, "itemsize", WIDE) == WIDE
 
 
 def exact_block(block: Any) -> NDArray[Any]:
