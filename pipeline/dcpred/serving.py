@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dcpred_tasks.artifacts.data_schema import check_given_encoding
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError
@@ -163,6 +164,7 @@ class ServedModel:
             )
         check_one_table(X, "X")
         check_given(X, "X")
+        check_given_encoding(X, self.artifact.schema, self.artifact.path)
         if is_frame(X) and (self._encodes or (hasattr(self, "schema_") and not is_numeric(X))):
             return encode_frame(self.schema_, X, warns=True)
         return as_matrix(in_training_order(X, self.artifact.feature_names))

@@ -4,9 +4,10 @@ come from.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from numbers import Real
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from dcpred_tasks.process import memory_bytes
 GIB = 2**30
 STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
 LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
+WIDE = 8  # bytes of integers that float64 may not hold
+EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
@@ -83,9 +86,9 @@ def check_dense(X: Any) -> None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas.NA, which is neither true nor false."""
+    """Whether a value is None, NaN, masked, or pandas.NA, which is neither true nor false."""
     try:
-        return value is None or bool(value != value)
+        return value is None or value is np.ma.masked or bool(value != value)
     except (TypeError, ValueError):
         return type(value).__name__ == "NAType"
 
@@ -99,6 +102,83 @@ def unmasked(data: Any) -> Any:
     if not np.ma.is_masked(data):
         return np.asarray(data)
     return np.ma.filled(data if data.dtype.kind in "fcO" else data.astype(np.float64), np.nan)
+
+
+def unmasked_list(values: Any) -> Any:
+    """A list with NaN for its masked cells; anything else as it is."""
+    if isinstance(values, list | tuple) and any(value is np.ma.masked for value in values):
+        return [np.nan if value is np.ma.masked else value for value in values]
+    return values
+
+
+def refuse_rounded(values: Any, column: Any, remedy: str = "make it text, or leave it out") -> None:
+    """Raise DataError for a whole number among the values of a column that float64 does not hold."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        values = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)].tolist()
+    for value in values:
+        if abs(value) > EXACT_LIMIT and value == (whole := int(value)) and int(float(whole)) != whole:
+            raise DataError(
+                f"column {column!r} holds the whole number {whole}, which float64 would round; {remedy}"
+            )
+
+
+def check_exact(X: Any) -> None:
+    """Raise DataError for a whole number in a matrix or frame of numbers that float64 does not hold. Only
+    columns of 64 bits, and of objects, are read.
+    """
+    if is_a(X, "pandas.DataFrame"):
+        _check_pandas(X)
+    elif is_a(X, "polars.DataFrame"):
+        for series in X:
+            if series.dtype.is_integer():
+                refuse_rounded(series.drop_nulls().to_numpy(), series.name)
+    elif is_a(X, "pyarrow.Table"):
+        for name, column in zip(X.column_names, X.columns, strict=True):
+            if str(column.type) in ("int64", "uint64"):
+                refuse_rounded(column.drop_null().to_numpy(), name)
+    elif isinstance(X, np.ndarray) and X.ndim == 2:
+        _check_matrix(X, range(X.shape[1]), "subtract a constant from the column, or leave it out")
+
+
+def _check_pandas(X: Any) -> None:
+    places: dict[Any, list[int]] = {}
+    for at, dtype in enumerate(X.dtypes):
+        if _is_wide(dtype):
+            places.setdefault(dtype, []).append(at)
+    for dtype, same in places.items():
+        if isinstance(dtype, np.dtype):
+            some = X if len(same) == X.shape[1] else X.iloc[:, same]
+            _check_matrix(some.to_numpy(), some.columns.tolist())
+            continue
+        for at in same:
+            refuse_rounded(X.iloc[:, at].dropna().to_numpy(), X.columns[at])
+
+
+def _check_matrix(rows: NDArray[Any], names: Sequence[Any], *remedy: str) -> None:
+    if rows.dtype.kind == "O":
+        for values, name in zip(rows.T, names, strict=True):
+            refuse_rounded([v for v in values if isinstance(v, Integral | Decimal)], name, *remedy)
+    elif _is_wide(rows.dtype) and rows.size and (rows.max() > EXACT_LIMIT or rows.min() < -EXACT_LIMIT):
+        for values, name in zip(rows.T, names, strict=True):
+            refuse_rounded(values, name, *remedy)
+
+
+def _is_wide(dtype: Any) -> bool:
+    """Whether a dtype is of integers that float64 may not hold."""
+    return getattr(dtype, "kind", "O") in "iu" and getattr(dtype, "itemsize", WIDE) == WIDE
+
+
+def exact_block(block: Any) -> NDArray[Any]:
+    """A block of rows as `plain_block` gives it. Raises DataError as `check_exact` does."""
+    rows = plain_block(block)
+    check_exact(rows)
+    return rows
+
+
+def exact_part(part: Any) -> Any:
+    """One of the frames that make a table, unchanged. Raises DataError as `check_exact` does."""
+    check_exact(part)
+    return part
 
 
 def plain_block(block: Any) -> NDArray[Any]:
@@ -116,10 +196,14 @@ def plain_numbers(X: Any) -> Any:
             raise DataError(
                 "X is a list of records (dicts); pass pandas.DataFrame(X), whose columns have names"
             )
+        X = [unmasked_list(unmasked(row)) for row in X]
         try:
             array = np.asarray(X)
         except ValueError:
             raise DataError("the rows of X have different lengths; pass as many values in each") from None
+        if array.dtype.kind == "f" and array.ndim == 2 and (np.abs(array) >= EXACT_LIMIT).any():
+            check_exact(np.array(X, object))  # NumPy has rounded them.
+        check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
     if is_a(X, "pyarrow.RecordBatch"):
         return sys.modules["pyarrow"].Table.from_batches([X])
@@ -144,6 +228,7 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
                 f" {str(value)[:60]!r} in row {at[0]:,}, column {at[1]}; pass numbers, or a frame, whose"
                 " columns of text and dates are encoded"
             )
+    check_exact(array)
     missing = np.array([is_missing(value) for value in array.flat], bool).reshape(array.shape)
     return np.where(missing, np.nan, array).astype(np.float64)
 
@@ -185,7 +270,9 @@ def as_matrix(X: Any) -> NDArray[Any]:
             raise DataError(
                 f"column {column!r} of X has dtype {dtype}, which is not numbers; encode it as numbers first"
             )
+    check_exact(X)
     array = np.asarray(X)
+    check_exact(array)
     if array.dtype.kind in NUMBERS or array.ndim != 2 or not of_pandas:
         return _as_floats(array)
     return np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))

@@ -154,7 +154,7 @@ def test_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--systems", "fourier,nothing"], 3, "system 'nothing' was asked for, but it is none"),
+        (["--systems", "fourier,nothing"], 3, "system 'nothing' was asked for, but no system has this name"),
         (["--systems", "ldkl", "--task", "regression"], 3, "but it learns classification; leave it out"),
         (["--systems", ","], 3, "no system was named"),
         (["--time-limit", 0], 3, "the time limit was set to 0 s, but it is a number of seconds"),

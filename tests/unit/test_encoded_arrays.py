@@ -21,7 +21,8 @@ from dcpred.explanation import explain_stored
 from dcpred.scoring.score import plan_run
 from dcpred.training.train import check_training_data
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.model.class_codes import class_labels, encoding_of
+from dcpred_tasks.model.class_codes import class_labels
+from dcpred_tasks.storage.array_attributes import encoding_of
 from dcpred_tasks.storage.zarr_arrays import open_array
 from dcpred_tasks.training.settings import Settings
 

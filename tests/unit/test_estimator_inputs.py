@@ -4,20 +4,26 @@ values that were given, or a sentence that says what to do.
 
 import asyncio
 import tempfile
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+import xarray as xr
+import zarr
 from distributed import Client
 
-from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, load_model, report
+from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, import_data, load_model, report
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 
 RNG = np.random.default_rng(0)
@@ -55,6 +61,8 @@ WITH_GAPS: dict[str, Any] = {
     "objects": np.where(np.isnan(GAPS), None, GAPS),
     "pandas.NA": np.where(np.isnan(GAPS), pd.NA, GAPS.astype(object)),
     "lists": np.where(np.isnan(GAPS), None, GAPS).tolist(),
+    "list of masked rows": list(UNDER),
+    "lists with masked cells": [[np.ma.masked if v != v else v for v in row] for row in GAPS.tolist()],
     "pandas": pd.DataFrame(GAPS).astype("Float64"),
     "polars": pl.DataFrame(GAPS, schema=list("abc")).fill_nan(None),
     "pyarrow": pa.table({name: pa.array(GAPS[:, i], from_pandas=True) for i, name in enumerate("abc")}),
@@ -97,6 +105,9 @@ COLUMNS_WITH_A_GAP: dict[str, Any] = {
     "polars": lambda v: pl.Series(np.where(TARGET_GAP, None, v).tolist()),
     "pyarrow": lambda v: pa.chunked_array([np.where(TARGET_GAP, None, v).tolist()]),
     "list": lambda v: np.where(TARGET_GAP, None, v).tolist(),
+    "list of masked cells": lambda v: [
+        np.ma.masked if gap else n for gap, n in zip(TARGET_GAP, v, strict=True)
+    ],
     "objects": lambda v: np.where(TARGET_GAP, pd.NA, v.astype(object)),
 }
 
@@ -378,3 +389,117 @@ def test_a_record_batch_is_a_frame() -> None:
     batch = pa.RecordBatch.from_pandas(FRAME)
     fitted = small().fit(batch, Y)
     np.testing.assert_array_equal(fitted.predict(batch), small().fit(FRAME, Y).predict(FRAME))
+
+
+@pytest.fixture(scope="module")
+def towns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a data set with codes of categories, and a data set with other codes."""
+    folder = tmp_path_factory.mktemp("towns")
+    town = np.repeat(["u", "v", "v"], 20)
+    for name, codes in {"one": {"u": "u", "v": "v"}, "other": {"u": "x", "v": "u"}}.items():
+        rows = [f"{codes[value]},{i % 7},{value}" for i, value in enumerate(town)]
+        (folder / f"{name}.csv").write_text("\n".join(["town,a,y", *rows]))
+        import_data(str(folder / f"{name}.csv"), str(folder / f"{name}.zarr"), target="y")
+    group = zarr.open_group(folder / "one.zarr", mode="r")
+    small(keep_support_vectors=True).fit(group["X"], group["y"]).save(folder / "m")
+    return folder
+
+
+ANSWERS: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: lambda model, rows, name=name: getattr(model, name)(rows)
+        for name in ("decision_function", "predict", "predict_proba", "novelty", "predict_early")
+    },
+    "explain": lambda model, rows: explain(model, rows, [0]),
+}
+
+
+@pytest.mark.parametrize("estimator", [False, True])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_rows_of_another_encoding_are_refused(name: str, estimator: bool, towns: Path) -> None:
+    """They gave the answers of other categories."""
+    model = load_model(towns / "m", estimator=estimator)
+    words = r"^the features of X are not encoded as those that the model was trained on .*--like "
+    other = zarr.open_group(towns / "other.zarr", mode="r")["X"]
+    copied = zarr.group(
+        store=zarr.storage.MemoryStore(), attributes=dict(zarr.open(towns / "other.zarr").attrs)
+    )
+    copied.create_array("X", data=other[:])
+    for rows in (other, zarr.open_array(towns / "other.zarr/X", mode="r"), copied["X"]):
+        with pytest.raises(DataError, match=words):
+            ANSWERS[name](model, rows)
+    if name == "predict":
+        rows = zarr.open_group(towns / "one.zarr", mode="r")["X"]
+        own = load_model(towns / "m").predict(rows[:])
+        np.testing.assert_array_equal(np.asarray(model.predict(rows)), own)
+
+
+@pytest.mark.parametrize("attribute", [{"scale_factor": 0.1}, {"_FillValue": -9999.0}])
+def test_encoded_values_of_hdf5_are_refused(
+    attribute: dict[str, float], model: DCPredClassifier, served: ServedModel, tmp_path: Path
+) -> None:
+    """They were taken as they are stored."""
+    path = tmp_path / "packed.h5"
+    with h5py.File(path, "w") as file:
+        file["rows/X"], file["Y"], file["plain"] = X, Y, X
+        for name in ("rows/X", "Y"):
+            file[name].attrs.update(attribute)
+        for call in (model.predict, served.predict, lambda rows: small().fit(rows, Y)):
+            command = f"dcpred import {path} NEW.zarr --x rows/X"
+            with pytest.raises(
+                DataError, match=f"it stores encoded values .{next(iter(attribute))}.*{command}"
+            ):
+                call(file["rows/X"])
+        with pytest.raises(DataError, match="--y Y`"):
+            numbers().fit(X, file["Y"])
+        np.testing.assert_array_equal(model.predict(file["plain"]), served.predict(file["plain"]))
+    import_data(str(path), str(tmp_path / "new.zarr"), x="rows/X")
+
+
+@pytest.mark.parametrize("kind", [uuid.UUID, Decimal, int])
+def test_classes_of_other_types_become_text_by_the_remedy(kind: Any) -> None:
+    values = [kind(int=int(n)) if kind is uuid.UUID else kind(2**70 + int(n)) for n in Y]
+    words = rf"^y holds {kind.__name__} such as .*; make all classes text, as \[str\(v\) for v in y\] does$"
+    for y in (values, np.array(values, object), pd.Series(values, dtype=object)):
+        with pytest.raises(DataError, match=words):
+            small().fit(X, y)
+    assert set(small().fit(X, [str(v) for v in values]).classes_) == set(map(str, values))
+
+
+WHOLE = np.arange(600).reshape(200, 3) % 11
+WIDE = WHOLE.copy()
+WIDE[7, 1] = 2**53 + 1
+WIDE_ROWS: dict[str, Any] = {
+    "int64": WIDE,
+    "uint64": WIDE.astype(np.uint64),
+    "objects": np.where(np.arange(3) == 1, WIDE.astype(object), None),
+    "lists": WIDE.tolist(),
+    "lists beside fractions": [[a + 0.5, int(b), c] for a, b, c in WIDE.tolist()],
+    "pandas": pd.DataFrame(WIDE, columns=list("abc")).assign(a=0.5),
+    "Int64": pd.DataFrame(WIDE, columns=list("abc")).astype("Int64"),
+    "arrow in pandas": pd.DataFrame(WIDE, columns=list("abc")).astype("int64[pyarrow]"),
+    "polars": pl.DataFrame(WIDE, schema=list("abc")),
+    "pyarrow": pa.table({name: WIDE[:, i] for i, name in enumerate("abc")}),
+    "sparse": scipy.sparse.csr_array(WIDE),
+    "xarray": xr.DataArray(WIDE),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE_ROWS)
+def test_whole_numbers_that_float64_rounds_are_refused(
+    kind: str, model: DCPredClassifier, served: ServedModel
+) -> None:
+    """They were rounded without a word."""
+    given = WIDE_ROWS[kind]
+    words = r"^column ('b'|1) holds the whole number 9007199254740993, which float64 would round"
+    fitted = small().fit(FRAME, Y) if hasattr(given, "columns") else model
+    for call in (lambda rows: small().fit(rows, Y), fitted.predict, served.predict):
+        with pytest.raises(DataError, match=words):
+            call(given)
+
+
+def test_large_numbers_that_float64_holds_are_taken(served: ServedModel) -> None:
+    exact = np.where(WIDE > 2**53, 2**60, WIDE)
+    np.testing.assert_array_equal(
+        served.decision_function(exact), served.decision_function(exact.astype(np.float64))
+    )

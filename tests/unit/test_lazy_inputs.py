@@ -471,3 +471,26 @@ def test_dask_dataframe_is_not_imported_until_somebody_has_one() -> None:
     code = "import sys, dcpred.estimators; sys.exit('imported' if 'dask.dataframe' in sys.modules else 0)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def _wide(kind: str, rows: np.ndarray) -> Any:
+    if kind == "Zarr":
+        stored = zarr.create_array(zarr.storage.MemoryStore(), shape=rows.shape, dtype=rows.dtype)
+        stored[:] = rows
+        return stored
+    return LAZY[kind](rows)
+
+
+@pytest.mark.parametrize("kind", [*LAZY, "Zarr"])
+def test_whole_numbers_that_float64_rounds_are_refused(
+    kind: str, data: Classes, model: DCPredClassifier
+) -> None:
+    rows = np.zeros((400, 4), np.int64)
+    rows[9, 2] = 2**53 + 1
+    words = "column 2 holds the whole number 9007199254740993, which float64 would round"
+    with pytest.raises(DataError, match=words):
+        small().fit(_wide(kind, rows), data.y)
+    with pytest.raises(DataError, match=words):
+        model.predict(_wide(kind, rows)).compute()
+    with pytest.raises(DataError, match=words):
+        model.score(_wide(kind, rows), data.y)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Processor time of the fits of a system together; what does not end in it is told.",
+    help="Processor time of all fits of a system. A system that exceeds it is reported as such.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which rows are drawn.")
 @click.option(

@@ -125,8 +125,8 @@ def cluster_options(command: F) -> F:
         )
         if dashboard and found is not None:
             raise click.UsageError(
-                "--dashboard and a running Dask cluster were both given, but its pages are those that it has;"
-                " leave out --dashboard, and its address is told"
+                "--dashboard and a running Dask cluster were both given, but the cluster serves its own"
+                " pages; leave out --dashboard: the command prints their address"
             )
         with pages_opened() if dashboard else nullcontext():
             command(*args, workers=workers, scheduler=found, **kwargs)

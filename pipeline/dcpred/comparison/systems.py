@@ -90,7 +90,8 @@ def chosen_systems(names: str | None, task: str) -> tuple[str, ...]:
     for name in chosen:
         if name not in every_system():
             raise SettingsError(
-                f"system {name!r} was asked for, but it is none; name some of {', '.join(every_system())}"
+                f"system {name!r} was asked for, but no system has this name; name some of"
+                f" {', '.join(every_system())}"
             )
         if not _learns(name, task):
             raise SettingsError(

@@ -77,9 +77,7 @@ def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]
         )
         shape, _, dtype = read(file)
     except ValueError as error:
-        raise DataError(
-            f"{where} was to be read as a NumPy array, but is none ({error}); save it again"
-        ) from None
+        raise DataError(f"Cannot read {where} as a NumPy array: {error}. Save it again.") from None
     return shape, dtype
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -28,7 +27,7 @@ from dcpred.execution.progress import reporter
 from dcpred.serving import RowsToExplain
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.forecast import watched_training
-from dcpred_tasks.artifacts.data_schema import schema_of_array
+from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
@@ -53,7 +52,6 @@ from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.addresses import check_options, check_writable
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.storage.zarr_arrays import array_address
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
 from dcpred_tasks.training.few_rows import for_few_rows
@@ -187,8 +185,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_sparse(X):
             check_dense(X)
             return X.toarray()
-        address = array_address(X) if isinstance(X, zarr.Array) else None
-        found = None if address is None else schema_of_array(address)
+        found = schema_of_given(X)
         if found is not None:
             self.schema_ = found
         lazy = lazy_tables.needs_schema(X)
@@ -344,6 +341,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """
         schema = self._encoding()
         check_one_table(X, "X")
+        check_given_encoding(X, getattr(self, "schema_", None))
         if (
             is_a(X, "pyarrow.RecordBatch") or is_frame(X) or not self._of_frame
         ):  # an array is no frame, whatever it holds

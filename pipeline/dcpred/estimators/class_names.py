@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing
+from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing, unmasked_list
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.storage.zarr_arrays import plain_text
@@ -43,7 +43,7 @@ def named(y: Any, names: Names | None) -> Any:
 
 def check_known(y: Any, name: str = "y") -> None:
     """Raise DataError for a column in memory, a target or weights, with a missing value."""
-    values = np.asarray(y)
+    values = np.asarray(unmasked_list(y))
     if np.ma.is_masked(y):
         missing = True
     elif values.ndim and values.dtype.kind in "OT":
@@ -106,6 +106,12 @@ def check_classes(y: Any) -> None:
     try:
         check_classification_targets(y)
     except ValueError as error:
+        values = np.asarray(y)
+        if values.dtype.kind == "O" and values.ndim == 1 and len(values):
+            raise DataError(
+                f"y holds {type(values[0]).__name__} such as {str(values[0])[:60]!r}, which cannot be a"
+                " class; make all classes text, as [str(v) for v in y] does"
+            ) from None
         raise DataError(
             f"y holds no classes ({str(error).partition('.')[0]}); train a DCPredRegressor, or put its values"
             " together into classes"
@@ -144,7 +150,7 @@ def check_numbers(y: Any) -> None:
             "regression was asked for, but y holds dates or times; pass numbers, such as days from the first"
         )
     if y is not None and not is_lazy(y) and not is_a(y, "zarr.Array"):
-        values = np.asarray(y)
+        values = np.asarray(unmasked_list(y))
         text = (
             next((v for v in values.flat if isinstance(v, str | bytes)), None) if _of_text(values) else None
         )

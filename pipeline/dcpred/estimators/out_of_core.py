@@ -20,7 +20,17 @@ from dcpred.training.train import train
 from dcpred.tuning.tree_search import QUICK, SHORT
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
-from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_unread, plain_block
+from dcpred_tasks.input_kinds import (
+    WIDE,
+    check_exact,
+    check_one_table,
+    exact_block,
+    exact_part,
+    is_a,
+    is_lazy,
+    is_unread,
+    plain_block,
+)
 from dcpred_tasks.model.compact_model import Model, check_features
 from dcpred_tasks.model.feature_names import Names, feature_names, in_training_order
 from dcpred_tasks.model.scaling import Scaling
@@ -95,27 +105,46 @@ def check_kind(data: Any, name: str) -> None:
 
 def _array(data: Any, name: str, *, lengths: bool) -> Any:
     """Dask DataFrames, Series and xarray.DataArrays as arrays, lazy ones lazily; other data as they are. With
-    `lengths` the rows of frames are counted, which reads them once.
+    `lengths` the rows of frames are counted, which reads them once. Raises DataError for an integer in X that
+    float64 would round, in lazy blocks when they are computed.
     """
     if is_a(data, "xarray.DataArray"):
         if is_lazy(data):
-            return _chunked(data).data
+            return _array(_chunked(data).data, name, lengths=lengths)
         names = feature_names(data) if name == "X" else None
         if names is None or data.shape[1:] != (len(names),):
-            return np.asarray(data)
-        return data.to_pandas().set_axis(list(names), axis=1)
+            data = np.asarray(data)
+        else:
+            data = data.to_pandas().set_axis(list(names), axis=1)
     if is_a(data, "dask.dataframe.DataFrame"):
         dtypes = [(f"column {column!r} of {name}", dtype) for column, dtype in data.dtypes.items()]
         dtype = _common_dtype(dtypes, masked=np.float64)
+        data = data.map_partitions(exact_part, meta=data._meta) if name == "X" else data
     elif is_a(data, "dask.dataframe.Series"):
         dtype = _common_dtype([(name, data.dtype)], masked=getattr(data.dtype, "numpy_dtype", None))
         if lengths and not isinstance(data.dtype, np.dtype) and data.isna().any().compute():
             raise DataError(f"{name} has missing values; remove the rows where it has none, or fill them in")
     elif isinstance(data, da.Array):  # its blocks may be masked or sparse
-        return data.map_blocks(plain_block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
+        block = exact_block if name == "X" else plain_block
+        return data.map_blocks(block, dtype=_unmasked_dtype(data), meta=np.empty((0,) * data.ndim))
     else:
-        return data
+        return _exact(data, lengths=lengths) if name == "X" else data
     return _parts(data, np.dtype(dtype)) if lengths else data.astype(dtype).to_dask_array()
+
+
+def _exact(X: Any, *, lengths: bool) -> Any:
+    """X in memory or a Zarr array, once `check_exact` has seen it; a lazy array of checked blocks where
+    nothing may be computed yet.
+    """
+    if not (isinstance(X, zarr.Array) and X.dtype.kind in "iu" and X.dtype.itemsize == WIDE):
+        check_exact(X)
+        return X
+    blocks = da.from_array(X).rechunk({1: -1} if X.ndim > 1 else {})
+    checked = blocks.map_blocks(exact_block, dtype=X.dtype, meta=np.empty((0,) * X.ndim, X.dtype))
+    if not lengths:
+        return checked
+    checked.any().compute()
+    return X
 
 
 def _unmasked_dtype(data: da.Array) -> np.dtype[Any]:

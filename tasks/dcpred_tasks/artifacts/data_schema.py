@@ -4,6 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import zarr
+
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names
@@ -38,6 +40,23 @@ def schema_of_array(x: str) -> Schema | None:
         return None  # the array lies in no group
     told = attributes.get(ATTRIBUTE)
     return None if told is None else read_schema(told, group)
+
+
+def schema_of_given(X: Any) -> Schema | None:
+    """The schema of the group of a Zarr array that a caller passes, on disk, in a bucket or in memory; None
+    for any other data. Raises DataError where the schema is damaged.
+    """
+    if not isinstance(X, zarr.Array):
+        return None
+    address = zarr_arrays.array_address(X)
+    if address is not None:
+        return schema_of_array(address)
+    group, _, _ = X.store_path.path.rpartition("/")
+    try:
+        attributes = zarr.open_group(X.store_path.store, path=group, mode="r").attrs
+    except (FileNotFoundError, ValueError):  # The array lies in no group.
+        return None
+    return read_schema(attributes[ATTRIBUTE], "X") if ATTRIBUTE in attributes else None
 
 
 def schema_to_follow(address: str | Path) -> Schema:
@@ -98,13 +117,27 @@ def _can_be_followed(model: str | Path) -> bool:
 
 
 def check_same_encoding(x: str, artifact: Artifact) -> None:
-    """Raise DataError where an array and a model both tell how features are encoded, and differently."""
-    data, model = schema_of_array(x), artifact.schema
+    """Raise DataError where an array and a model both have a schema and encode features differently."""
+    _check_encoding(x, schema_of_array(x), artifact.schema, artifact.path)
+
+
+def check_given_encoding(X: Any, schema: Schema | None, path: str | None = None) -> None:
+    """Do what `check_same_encoding` does for data that a caller passes to a model.
+
+    schema  of the model
+    path    of the model, None for one that is only in memory
+    """
+    _check_encoding("X", schema_of_given(X) if schema is not None else None, schema, path)
+
+
+def _check_encoding(x: str, data: Schema | None, model: Schema | None, path: str | None) -> None:
     if data is None or model is None or not (data.encodes or model.encodes):
         return
     difference = first_difference(data, model)
-    if difference is not None:
-        raise DataError(
-            f"the features of {x} are not encoded as those that the model was trained on ({difference});"
-            f" import the rows again with `dcpred import SOURCE DEST --like {artifact.path}`"
-        )
+    if difference is None:
+        return
+    saved = "" if path is not None else "save the model as MODEL, and "
+    raise DataError(
+        f"the features of {x} are not encoded as those that the model was trained on ({difference});"
+        f" {saved}import the rows again with `dcpred import SOURCE DEST --like {path or 'MODEL'}`"
+    )

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import IntArray
-from dcpred_tasks.errors import DataError
 
 NUMBER, BOOLEAN, DATE, TEXT, CATEGORY = "number", "boolean", "date", "text", "category"
 # Kinds of cells as messages call them.
@@ -40,7 +39,6 @@ OTHER_NUMBER = re.compile(
 # A date that does not say which number is the day.
 OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}([ T].*)?")
 BOOLEANS = {"true": 1, "false": 0}
-EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
 REMEMBERED = 2**14  # texts whose dates are known: the same come again in every batch
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DATE_DTYPE = np.dtype("datetime64[us]")  # dates that text says: years 1 to 9999
@@ -119,18 +117,6 @@ def texts(values: Sequence[str | None], *, declared: bool = False) -> Cells:
     found: dict[str, int] = {}
     at = [-1 if value is None else found.setdefault(value, len(found)) for value in values]
     return levelled(np.array(at, np.int64), tuple(found), declared=declared)
-
-
-def refuse_rounded(values: Any, name: str) -> None:
-    """Raise DataError for a whole number among the values that float64 does not hold."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
-        values = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)].tolist()
-    for value in values:
-        if abs(value) > EXACT_LIMIT and value == (whole := int(value)) and int(float(whole)) != whole:
-            raise DataError(
-                f"column {name!r} holds the whole number {whole}, which float64 would round; make it text, or"
-                " leave it out"
-            )
 
 
 def is_number(text: str) -> bool:

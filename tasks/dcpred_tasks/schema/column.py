@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import refuse_rounded
 from dcpred_tasks.schema.cells import (
     BOOLEAN,
     CATEGORY,
@@ -37,7 +38,6 @@ from dcpred_tasks.schema.cells import (
     is_number,
     number_level,
     plain_level,
-    refuse_rounded,
 )
 
 Level = str | int | float

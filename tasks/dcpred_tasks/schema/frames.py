@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.errors import DataError
-from dcpred_tasks.input_kinds import NUMBERS, is_a
+from dcpred_tasks.input_kinds import NUMBERS, is_a, refuse_rounded
 from dcpred_tasks.schema.cells import (
     CATEGORY,
     DATE,
@@ -31,7 +31,6 @@ from dcpred_tasks.schema.cells import (
     dates,
     levelled,
     numbers,
-    refuse_rounded,
     without,
 )
 from dcpred_tasks.schema.column import Category

@@ -200,8 +200,8 @@ class _Finder:
             if kind != DATE and not (kind == TEXT and self.survey.all_dates):
                 held = self.survey.first_undated or (0, self.survey.kinds.get(kind, "nothing"))
                 raise DataError(
-                    f"{self.where} was to be dates, but it holds {held[1][:SHOWN]!r}, which is none of ISO"
-                    " 8601; write dates as 2024-12-31 or 2024-12-31T23:59:59Z, or have the column as"
+                    f"{self.where} was to be dates, but it holds {held[1][:SHOWN]!r}, which is not a date of"
+                    " ISO 8601; write dates as 2024-12-31 or 2024-12-31T23:59:59Z, or have the column as"
                     " something else"
                 )
             return self._date()

@@ -115,13 +115,15 @@ def check_complete(address: str, array: zarr.Array[Any]) -> None:
 
 
 def check_given(data: Any, name: str) -> None:
-    """Raise DataError for an array of Zarr or xarray that a caller hands in, where its values are not those
-    that are stored or some of its chunks are missing.
+    """Raise DataError for an array of Zarr, h5py or xarray that a caller passes, where its values are not
+    those that are stored or some of its chunks are missing.
     """
     if isinstance(data, zarr.Array):
         zarr_arrays.check_plain(data)
         if (address := zarr_arrays.array_address(data)) is not None:
             (check_labels if name == "y" else check_complete)(address, data)
+    elif is_a(data, "h5py.Dataset"):
+        zarr_arrays.check_plain_hdf5(data)
     elif is_a(data, "xarray.DataArray") and not encoding_of(data.attrs, data.dtype, name).is_plain:
         raise DataError(
             f"{name} holds encoded values ({names_of_encoding(data.attrs)}). Open it with"

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -178,13 +178,32 @@ def check_plain(array: zarr.Array[Any]) -> None:
     address = address_of(array)
     above, _, name = address.rpartition("/")
     in_group = is_remote(address) or any((Path(above) / file).exists() for file in ("zarr.json", ".zgroup"))
-    option = f" --{'x' if array.ndim > 1 else 'y'} {shlex.quote(name)}"
-    source, wanted = (above, option) if in_group else (address, "")
+    source, name = (above, name) if in_group else (address, "")
+    raise _encoded_values(address, value_attributes(array), source, name, array.ndim)
+
+
+def check_plain_hdf5(array: Any) -> None:
+    """Do what `check_plain` does for a dataset of h5py."""
+    attributes = dict(array.attrs)
+    if array.dtype.kind not in "iuf" or encoding_of(attributes, array.dtype, array.name).is_plain:
+        return
+    source = os.path.abspath(array.file.filename)
+    raise _encoded_values(f"{source}{array.name}", attributes, source, array.name.lstrip("/"), array.ndim)
+
+
+def _encoded_values(
+    address: str, attributes: Mapping[str, Any], source: str, name: str, ndim: int
+) -> DataError:
+    """The error for an array of encoded values, with the command that imports it.
+
+    source  the file or group of the array, or the array itself, whose name is then ""
+    """
+    wanted = f" --{'x' if ndim > 1 else 'y'} {shlex.quote(name)}" if name else ""
     copy = " on a local copy of it" if is_remote(source) and not source.endswith(".zarr") else ""
-    raise DataError(
-        f"Cannot use {address} directly: it stores encoded values"
-        f" ({names_of_encoding(value_attributes(array))}). Run `dcpred import {as_arguments(source)}"
-        f" NEW.zarr{wanted}`{copy}, which decodes them, and use NEW.zarr."
+    return DataError(
+        f"Cannot use {address} directly: it stores encoded values ({names_of_encoding(attributes)}). Run"
+        f" `dcpred import {as_arguments(source)} NEW.zarr{wanted}`{copy}, which decodes them, and use"
+        " NEW.zarr."
     )
 
 
