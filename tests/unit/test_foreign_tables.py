@@ -331,7 +331,41 @@ def test_decimals(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     for scale in (0, 2):
         for options in ({}, {"target": "d"}):
             message = refused(table([BIG + 1, *range(9)], scale), tmp_path, **options)
-            assert f"column 'd' of the frame holds {BIG + 1}" in message
+            assert f"column 'd' of the frame: it holds {BIG + 1}" in message
+
+
+@pytest.mark.parametrize("of", ["frame", "parquet", "csv"])
+@pytest.mark.parametrize(
+    "values",
+    [["1000000000000000.00", "1000000000000000.01"], ["1152921504606846979.0", "1152921504606846976"]],
+)
+def test_different_numbers_are_not_made_equal(tmp_path: Path, of: str, values: list[str]) -> None:
+    table = pa.table({"a": range(40), "d": [decimal.Decimal(v) for v in values] * 20})
+    source: Any = table
+    if of == "parquet":
+        pq.write_table(table, source := tmp_path / "a.parquet")
+    elif of == "csv":
+        source = text(tmp_path, "a,d\n" + "".join(f"{i},{values[i % 2]}\n" for i in range(40)))
+    for options in ({}, {"target": "d"}):
+        message = refused(source, tmp_path, **options)
+        assert re.search(
+            r"column 'd' of .*1152921504606846979|column 'd' of .*0 in row 0 and .*01 in row 1", message
+        )
+        assert "(counted from 0)" in message
+        assert ("--id d, leave it out with --drop d" in message) == (not options)
+        assert "to text" in message
+    assert bring(source, tmp_path, id="d")["d"].shape == (40,)
+    words = pa.table({"a": table["a"], "d": table["d"].cast(pa.string())})
+    assert bring(words, tmp_path, target="d")["y"].attrs["labels"] == sorted(
+        {str(v) for v in words["d"].to_pylist()}
+    )
+
+
+def test_measured_values_may_be_rounded(tmp_path: Path) -> None:
+    rows = [f"{10**15 + i}.{'1234567' * 3},{i}.{'7' * 30},0.1{'0' * (i % 20)}" for i in range(40)]
+    group = bring(text(tmp_path, "a,b,y\n" + "\n".join(rows) + "\n"), tmp_path, target="y")
+    assert rows_of(group)[7] == [float(f"{10**15 + 7}.1234567"), float("7." + "7" * 30)]
+    assert set(group["y"][:]) == {0.1}
 
 
 def test_files_of_one_folder_whose_types_hold_no_common_values(tmp_path: Path) -> None:

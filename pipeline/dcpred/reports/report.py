@@ -158,7 +158,9 @@ def _comparison(folder: Path) -> CompareReport:
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     evaluated = None
     if data is not None:
-        evaluated = evaluate(address, find_rows(data, x, address), find_rows(data, y, address), say=say)
+        evaluated = evaluate(
+            address, *(find_rows(data, name, address, with_target=True) for name in (x, y)), say=say
+        )
     return model_page(address, evaluated, _search_of(address))
 
 
@@ -192,7 +194,7 @@ def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Pa
     run = open_run(address)
     evaluated = None
     if data is not None:
-        X, target = find_rows(data, x, run.run.model), find_rows(data, y, run.run.model)
+        X, target = (find_rows(data, name, run.run.model, with_target=True) for name in (x, y))
         evaluated = evaluate_run(run, X, target, say)
     return run_page(run, evaluated)
 
