@@ -19,7 +19,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from dcpred import import_data
+from dcpred import DCPredClassifier, import_data
 from dcpred.cli import main
 from dcpred.datasets import csv_reader
 from dcpred_tasks.errors import DataError, DcpredError
@@ -73,6 +73,7 @@ def test_a_quotation_mark_that_joins_rows_is_refused(tmp_path: Path, separator: 
         message = refused(path, tmp_path, target="y", **options)
         assert "row 10 (counted from 0)" in message
         assert "--no-quotes" in message
+        assert ("encloses 1 line break and" in message) == (last == 11)
     assert len(rows_of(bring(path, tmp_path, target="y", quotes=False))) == 90
     if last != 10:
         assert len(rows_of(bring(path, tmp_path, target="y", quotes=True, drop="note"))) < 90
@@ -368,6 +369,23 @@ def test_measured_values_may_be_rounded(tmp_path: Path) -> None:
     assert set(group["y"][:]) == {0.1}
 
 
+def test_integers_of_python_that_are_too_large(tmp_path: Path) -> None:
+    for source in (pd.DataFrame({"a": range(9), "k": [BIG + i for i in range(9)]}), [{"a": 1, "k": BIG}]):
+        message = refused(source, tmp_path)
+        assert f"column 'k' of the frame: it holds {BIG} in row 0" in message
+        assert "too large for an integer of 64 bits; convert the column to text" in message
+    frame = pd.DataFrame({"a": range(9), "k": [str(BIG + i) for i in range(9)]})
+    assert bring(frame, tmp_path, id="k")["k"][3] == str(BIG + 3)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_named(tmp_path: Path, encoding: str) -> None:
+    content = "\ufeff" * (encoding != "utf-16") + "a,y\n" + "1,0\n" * 9
+    path = tmp_path / "a.csv"
+    path.write_bytes(content.encode(encoding))
+    assert "`iconv -f utf-16 -t utf-8 OLD.csv > NEW.csv`" in refused(path, tmp_path, target="y")
+
+
 def test_files_of_one_folder_whose_types_hold_no_common_values(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     pq.write_table(pa.table({"a": [1.5], "b": [1]}), tmp_path / "parts" / "0.parquet")
@@ -483,3 +501,51 @@ def test_a_table_without_a_model_is_imported_with_its_target(
     (tmp_path / "a.zarr").mkdir()
     output = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()]).output
     assert "`dcpred import a.csv a-2.zarr --target COLUMN`" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect D", "report D", "verify D", "status D", "errors D", "export D out.csv"]
+)
+def test_a_table_in_place_of_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    text(tmp_path, "a,y\n1,0\n")
+    done = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()])
+    assert done.exit_code
+    assert "it is a table" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("name", ["new.txt", "new.json", "new.xlsx"])
+def test_a_file_of_another_format_in_place_of_data(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(trained)
+    text(trained, "a,y\n1,0\n", name)
+    done = CliRunner().invoke(main, ["score", "m", name, "out"])
+    assert "save it as .csv or .parquet and import that" in " ".join(done.output.split())
+
+
+def test_test_rows_are_imported_like_the_training_rows(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)
+    done = CliRunner().invoke(main, ["compare", "known.zarr", "--test", "new rows.csv", "--out", "o"])
+    assert "--like known.zarr`" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("command", ["evaluate M D", "report M --data D"])
+def test_a_target_is_named_where_the_model_does_not(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(trained)
+    if not Path("e").exists():
+        X = pd.DataFrame({"a": [float(i % 9) for i in range(80)]})
+        model = DCPredClassifier(n_leaves=1, landmarks=4).fit(X, [i % 2 for i in range(80)])
+        model.save("e")
+    words = [{"M": "e", "D": "new rows.csv"}.get(word, word) for word in command.split()]
+    found = re.search(r"`dcpred (import [^`]+)`", " ".join(CliRunner().invoke(main, words).output.split()))
+    assert found
+    assert re.search(r" --like (\S*/)?e --target COLUMN$", found[1])
+    stated = shlex.split(found[1].replace("COLUMN", "y"))
+    assert CliRunner().invoke(main, stated).exit_code == 0
+    done = CliRunner().invoke(main, ["evaluate", "e", stated[2]])
+    assert done.exit_code == 0, done.output

@@ -303,7 +303,8 @@ class CsvFile:
                     if sum(lines) == n * (len(lines) - 1) or whole >= max(1, len(lines) // 2):
                         raise DataError(
                             f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
-                            f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line breaks and"
+                            f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line"
+                            f" break{'s' if len(lines) > 2 else ''} and"
                             " what looks like whole rows. Pass --no-quotes where quotation marks are text, or"
                             " --quotes where they enclose fields"
                         )

@@ -29,6 +29,7 @@ from dcpred.tuning.kept import checked_search
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
@@ -110,6 +111,10 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
 
 def _of_file(path: Path) -> Page:
     """Of an evaluation or a search."""
+    if zarr_arrays.table_ending(str(path)):
+        raise DataError(
+            f"Cannot make a report of {path}: it is a table. Name a model or an output of `dcpred score`"
+        )
     if path.stat().st_size > MOST_BYTES:
         raise DataError(
             f"a report of {path} was asked for, but it has {path.stat().st_size:,} bytes; check the path"
