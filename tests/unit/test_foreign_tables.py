@@ -205,6 +205,10 @@ def test_a_class_that_is_called_na(tmp_path: Path) -> None:
     followed = bring(new, tmp_path, like=str(group.store_path).removeprefix("file://"))
     assert followed["y"].attrs["labels"] == ["NA"]
     assert rows_of(followed) == rows_of(group)[:1]
+    words = ["import", str(path), str(tmp_path / "rest.zarr"), "--target", "country", "--drop-unlabelled"]
+    assert "pass --not-missing NA if it is a class" in CliRunner().invoke(main, words).stdout
+    message = refused(path, tmp_path, target="country", gap="NA", not_missing="NA")
+    assert "--gap NA and --not-missing NA" in message
 
 
 @pytest.mark.parametrize("of", ["csv", "parquet", "pandas", "records"])
@@ -251,6 +255,8 @@ def test_a_word_or_a_column_that_lacks_on_a_later_night(tmp_path: Path) -> None:
     for source in (lacks, pd.DataFrame({"town": ["A", "B"], "y": [0, 1]}), new):
         group = bring(source, tmp_path, like=tmp_path / "known.zarr", absent="a")
         np.testing.assert_array_equal(group["X"][:], [[np.nan, 0], [np.nan, 1]])
+    assert import_data(new, tmp_path / "n.zarr", like=tmp_path / "known.zarr", absent="a").absent == ("a",)
+    assert import_data(lacks, tmp_path / "l.zarr", like=tmp_path / "known.zarr", absent="a").absent == ()
     assert "'b' was to be absent" in refused(lacks, tmp_path, like=tmp_path / "known.zarr", absent=["a", "b"])
     assert "neither --like nor --schema" in refused(lacks, tmp_path, absent="town")
 

@@ -340,6 +340,15 @@ class CsvFile:
             row -= len(columns[name])
         return ""
 
+    def first_of(self, name: str, texts: Collection[str]) -> str:
+        """The first of some texts that a column holds as it is written; empty where it holds none."""
+        only, wanted = frozenset([name]), pa.array(sorted(texts), pa.string())
+        for columns in replace(self, text=only, verbatim=only).batches([name]):
+            found = columns[name].filter(pc.is_in(columns[name], value_set=wanted))
+            if len(found):
+                return str(found[0].as_py())
+        return ""
+
 
 def csv_file(
     path: Path,

@@ -71,6 +71,7 @@ class Found:
     target_dtype: np.dtype[Any] | None = None
     labels: tuple[str, ...] | None = None
     ids: dict[str, IdColumn] = field(default_factory=dict)
+    unlabelled_text: str = ""
 
 
 def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Found]:
@@ -153,6 +154,9 @@ class _Pass:
                 wide[self.wishes.target] = self._remedy(self.wishes.target)
         if self.file:
             refuse_rounded(self.file, wide)
+            if self.source.left_out[0] and found.labels:
+                free = set(self.file.gaps) - {"", *self.wishes.gap_texts}
+                found.unlabelled_text = self.file.first_of(str(self.wishes.target), free)
         return found
 
     def _remedy(self, name: str) -> str:

@@ -60,6 +60,10 @@ class Table:
     """Columns that the schema to be followed does not know."""
     unlabelled: Sequence[int] = (0,)
     """Rows that were left out for want of a target, as its one item."""
+    unlabelled_text: str = ""
+    """A text that may be a class, but stands for a missing target in some of these rows."""
+    absent: tuple[str, ...] = ()
+    """Columns of the source whose values are not read, because they were declared absent."""
     index_base: int | None = None
     """The number of the first feature, where the source counts features."""
     unknown: dict[str, int] = field(default_factory=dict)

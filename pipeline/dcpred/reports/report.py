@@ -163,9 +163,8 @@ def _comparison(folder: Path) -> CompareReport:
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     evaluated = None
     if data is not None:
-        evaluated = evaluate(
-            address, *(find_rows(data, name, address, with_target=True) for name in (x, y)), say=say
-        )
+        X, target = (find_rows(data, name, address, with_target=True) for name in (x, y))
+        evaluated = evaluate(address, X, target, say=say)
     return model_page(address, evaluated, _search_of(address))
 
 
