@@ -368,6 +368,20 @@ def test_different_numbers_are_not_made_equal(tmp_path: Path, of: str, values: l
     )
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_short_and_a_long_number_are_not_made_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Also where they lie in different batches."""
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
+    values = ["0.1", "0.10000000000000000001"][:: 1 - 2 * first]
+    lines = [values[0], *(f"{i}.5" for i in range(60)), values[1]]
+    path = text(tmp_path, "a,y\n" + "".join(f"{i},{v}\n" for i, v in enumerate(lines)))
+    message = refused(path, tmp_path, target="y")
+    for value, row in zip(values, (0, 61), strict=True):
+        assert f"{value} in row {row}" in message
+
+
 def test_measured_values_may_be_rounded(tmp_path: Path) -> None:
     rows = [f"{10**15 + i}.{'1234567' * 3},{i}.{'7' * 30},0.1{'0' * (i % 20)}" for i in range(40)]
     group = bring(text(tmp_path, "a,b,y\n" + "\n".join(rows) + "\n"), tmp_path, target="y")

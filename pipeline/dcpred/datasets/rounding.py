@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dcpred.datasets.table import MAX_LABELS
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.inference import SHOWN, as_option, can_be_kept
 from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
-WHOLE = re.compile(r"[+-]?\d{1,300}(\.0*)?")  # longer numbers are infinite in float64
+WHOLE = r"^[+-]?\d{1,300}(\.0*)?$"  # longer numbers are infinite in float64
 REMEMBERED = 4 * MAX_LABELS  # different values that are compared with new ones: more are no classes
 # From here on float64 rounds the third decimal: text of such a column is read again.
 LARGE = EXACT_LIMIT / 1024
@@ -61,7 +62,10 @@ class Rounding:
     def __init__(self, where: str, do: str) -> None:
         self.where, self.do = where, do
         self.n_rows = 0
-        self.seen: dict[float, tuple[str, int]] = {}
+        self.plain: dict[float, int] = {}
+        """Numbers in their shortest form, and a row of each."""
+        self.other: dict[float, tuple[str, int]] = {}
+        """Numbers in another form, with that and a row."""
         self.whole: tuple[str, int] | None = None
         """The first whole number that float64 rounds, and its row."""
         self.has_fractions = False
@@ -74,30 +78,47 @@ class Rounding:
         there = np.asarray(coded.indices.is_valid())
         codes = np.asarray(coded.indices.fill_null(0).to_numpy(zero_copy_only=False))[there]
         different, at = np.unique(codes, return_index=True)
-        first = self.n_rows + np.flatnonzero(there)[at]
-        texts = coded.dictionary.take(pa.array(different))
+        rows = self.n_rows + np.flatnonzero(there)[at]
         self.n_rows += len(values)
-        rows = zip(texts.to_pylist(), texts.cast(pa.float64()).to_pylist(), first.tolist(), strict=True)
-        for text, number, row in rows:
-            if abs(number) >= EXACT_LIMIT and (self.whole is None or not self.has_fractions):
-                self._add_large(text, number, row)
-            elif not self.has_fractions:
-                self.has_fractions = WHOLE.fullmatch(text) is None
-            known = self.seen.setdefault(number, (text, row))
-            if known[0] != text and number and np.isfinite(number) and Decimal(known[0]) != Decimal(text):
-                raise DataError(
-                    f"Cannot import {self.where}: it holds {known[0][:SHOWN]} in row {known[1]:,} and"
-                    f" {text[:SHOWN]} in row {row:,} (counted from 0), which are one number in float64;"
-                    f" {self.do}"
-                )
-        if len(self.seen) > REMEMBERED:
-            self.seen.clear()
+        texts = coded.dictionary.take(pa.array(different))
+        held = texts.cast(pa.float64())
+        numbers = held.to_numpy(zero_copy_only=False)
+        if not self.has_fractions:
+            self.has_fractions = not pc.all(pc.match_substring_regex(texts, WHOLE), min_count=0).as_py()
+        shortest = pc.equal(texts, held.cast(pa.string())).to_numpy(zero_copy_only=False).astype(bool)
+        is_plain = shortest & (np.abs(numbers) < EXACT_LIMIT)
+        plain = dict(zip(numbers[is_plain].tolist(), rows[is_plain].tolist(), strict=True))
+        for number in self.other.keys() & plain.keys():
+            self._compare(number, (repr(number), plain[number]), self.other[number])
+        self.plain.update(plain)
+        rest = texts.filter(pa.array(~is_plain)).to_pylist()
+        for text, number, row in zip(
+            rest, numbers[~is_plain].tolist(), rows[~is_plain].tolist(), strict=True
+        ):
+            self._add_other(number, (text, row))
+        if len(self.plain) + len(self.other) > REMEMBERED:
+            self.plain.clear()
+            self.other.clear()
 
-    def _add_large(self, text: str, number: float, row: int) -> None:
-        if WHOLE.fullmatch(text) is None:
-            self.has_fractions = True
-        elif self.whole is None and int(text.partition(".")[0]) != number:
-            self.whole = text, row
+    def _add_other(self, number: float, written: tuple[str, int]) -> None:
+        text = written[0]
+        if self.whole is None and abs(number) >= EXACT_LIMIT and re.match(WHOLE, text):
+            self.whole = None if int(text.partition(".")[0]) == number else written
+        self._compare(number, self.other.setdefault(number, written), written)
+        if number in self.plain:
+            self._compare(number, (repr(number), self.plain[number]), written)
+
+    def _compare(self, number: float, one: tuple[str, int], other: tuple[str, int]) -> None:
+        """Raise DataError where two texts of a number in float64 are different numbers."""
+        if one[0] == other[0] or not number or not np.isfinite(number):
+            return
+        if Decimal(one[0]) == Decimal(other[0]):
+            return
+        raise DataError(
+            f"Cannot import {self.where}: it holds {one[0][:SHOWN]} in row {one[1]:,} and"
+            f" {other[0][:SHOWN]} in row {other[1]:,} (counted from 0), which are one number in float64;"
+            f" {self.do}"
+        )
 
     def refuse_whole(self) -> None:
         """Raise DataError for a whole number that float64 rounds."""
