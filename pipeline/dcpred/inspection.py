@@ -42,7 +42,7 @@ def inspect_path(path: str | Path) -> dict[str, Any]:
         raise DataError(
             f"a data set, a model or an output was asked for at {path}, but it does not exist; check the path"
         )
-    return _data(place)
+    return _data(place, path)
 
 
 def _model(place: Place) -> dict[str, Any]:
@@ -203,10 +203,12 @@ def _scores(place: Place) -> dict[str, Any]:
     }
 
 
-def _data(place: Place) -> dict[str, Any]:
+def _data(place: Place, path: str | Path) -> dict[str, Any]:
     try:
         node = zarr_arrays.open_any(place.address)
     except DataError:
+        if zarr_arrays.table_ending(place.address):
+            zarr_arrays.refuse_table(str(path))
         what = "check the path"
         if place.read(SETTINGS) is not None:
             what = f"a refresh keeps its runs there, of which {below(place.address, LINK)} is the latest"

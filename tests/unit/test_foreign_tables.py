@@ -19,7 +19,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from dcpred import import_data
+from dcpred import DCPredClassifier, import_data
 from dcpred.cli import main
 from dcpred.datasets import csv_reader
 from dcpred_tasks.errors import DataError, DcpredError
@@ -73,6 +73,7 @@ def test_a_quotation_mark_that_joins_rows_is_refused(tmp_path: Path, separator: 
         message = refused(path, tmp_path, target="y", **options)
         assert "row 10 (counted from 0)" in message
         assert "--no-quotes" in message
+        assert ("encloses 1 line break and" in message) == (last == 11)
     assert len(rows_of(bring(path, tmp_path, target="y", quotes=False))) == 90
     if last != 10:
         assert len(rows_of(bring(path, tmp_path, target="y", quotes=True, drop="note"))) < 90
@@ -204,6 +205,10 @@ def test_a_class_that_is_called_na(tmp_path: Path) -> None:
     followed = bring(new, tmp_path, like=str(group.store_path).removeprefix("file://"))
     assert followed["y"].attrs["labels"] == ["NA"]
     assert rows_of(followed) == rows_of(group)[:1]
+    words = ["import", str(path), str(tmp_path / "rest.zarr"), "--target", "country", "--drop-unlabelled"]
+    assert "pass --not-missing NA if it is a class" in CliRunner().invoke(main, words).stdout
+    message = refused(path, tmp_path, target="country", gap="NA", not_missing="NA")
+    assert "--gap NA and --not-missing NA" in message
 
 
 @pytest.mark.parametrize("of", ["csv", "parquet", "pandas", "records"])
@@ -250,6 +255,8 @@ def test_a_word_or_a_column_that_lacks_on_a_later_night(tmp_path: Path) -> None:
     for source in (lacks, pd.DataFrame({"town": ["A", "B"], "y": [0, 1]}), new):
         group = bring(source, tmp_path, like=tmp_path / "known.zarr", absent="a")
         np.testing.assert_array_equal(group["X"][:], [[np.nan, 0], [np.nan, 1]])
+    assert import_data(new, tmp_path / "n.zarr", like=tmp_path / "known.zarr", absent="a").absent == ("a",)
+    assert import_data(lacks, tmp_path / "l.zarr", like=tmp_path / "known.zarr", absent="a").absent == ()
     assert "'b' was to be absent" in refused(lacks, tmp_path, like=tmp_path / "known.zarr", absent=["a", "b"])
     assert "neither --like nor --schema" in refused(lacks, tmp_path, absent="town")
 
@@ -331,7 +338,72 @@ def test_decimals(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     for scale in (0, 2):
         for options in ({}, {"target": "d"}):
             message = refused(table([BIG + 1, *range(9)], scale), tmp_path, **options)
-            assert f"column 'd' of the frame holds {BIG + 1}" in message
+            assert f"column 'd' of the frame: it holds {BIG + 1}" in message
+
+
+@pytest.mark.parametrize("of", ["frame", "parquet", "csv"])
+@pytest.mark.parametrize(
+    "values",
+    [["1000000000000000.00", "1000000000000000.01"], ["1152921504606846979.0", "1152921504606846976"]],
+)
+def test_different_numbers_are_not_made_equal(tmp_path: Path, of: str, values: list[str]) -> None:
+    table = pa.table({"a": range(40), "d": [decimal.Decimal(v) for v in values] * 20})
+    source: Any = table
+    if of == "parquet":
+        pq.write_table(table, source := tmp_path / "a.parquet")
+    elif of == "csv":
+        source = text(tmp_path, "a,d\n" + "".join(f"{i},{values[i % 2]}\n" for i in range(40)))
+    for options in ({}, {"target": "d"}):
+        message = refused(source, tmp_path, **options)
+        assert re.search(
+            r"column 'd' of .*1152921504606846979|column 'd' of .*0 in row 0 and .*01 in row 1", message
+        )
+        assert "(counted from 0)" in message
+        assert ("--id d, leave it out with --drop d" in message) == (not options)
+        assert "to text" in message
+    assert bring(source, tmp_path, id="d")["d"].shape == (40,)
+    words = pa.table({"a": table["a"], "d": table["d"].cast(pa.string())})
+    assert bring(words, tmp_path, target="d")["y"].attrs["labels"] == sorted(
+        {str(v) for v in words["d"].to_pylist()}
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_short_and_a_long_number_are_not_made_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Also where they lie in different batches."""
+    monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
+    values = ["0.1", "0.10000000000000000001"][:: 1 - 2 * first]
+    lines = [values[0], *(f"{i}.5" for i in range(60)), values[1]]
+    path = text(tmp_path, "a,y\n" + "".join(f"{i},{v}\n" for i, v in enumerate(lines)))
+    message = refused(path, tmp_path, target="y")
+    for value, row in zip(values, (0, 61), strict=True):
+        assert f"{value} in row {row}" in message
+
+
+def test_measured_values_may_be_rounded(tmp_path: Path) -> None:
+    rows = [f"{10**15 + i}.{'1234567' * 3},{i}.{'7' * 30},0.1{'0' * (i % 20)}" for i in range(40)]
+    group = bring(text(tmp_path, "a,b,y\n" + "\n".join(rows) + "\n"), tmp_path, target="y")
+    assert rows_of(group)[7] == [float(f"{10**15 + 7}.1234567"), float("7." + "7" * 30)]
+    assert set(group["y"][:]) == {0.1}
+
+
+def test_integers_of_python_that_are_too_large(tmp_path: Path) -> None:
+    for source in (pd.DataFrame({"a": range(9), "k": [BIG + i for i in range(9)]}), [{"a": 1, "k": BIG}]):
+        message = refused(source, tmp_path)
+        assert f"column 'k' of the frame: it holds {BIG} in row 0" in message
+        assert "too large for an integer of 64 bits; convert the column to text" in message
+    frame = pd.DataFrame({"a": range(9), "k": [str(BIG + i) for i in range(9)]})
+    assert bring(frame, tmp_path, id="k")["k"][3] == str(BIG + 3)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_named(tmp_path: Path, encoding: str) -> None:
+    content = "\ufeff" * (encoding != "utf-16") + "a,y\n" + "1,0\n" * 9
+    path = tmp_path / "a.csv"
+    path.write_bytes(content.encode(encoding))
+    assert "`iconv -f utf-16 -t utf-8 OLD.csv > NEW.csv`" in refused(path, tmp_path, target="y")
 
 
 def test_files_of_one_folder_whose_types_hold_no_common_values(tmp_path: Path) -> None:
@@ -449,3 +521,51 @@ def test_a_table_without_a_model_is_imported_with_its_target(
     (tmp_path / "a.zarr").mkdir()
     output = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()]).output
     assert "`dcpred import a.csv a-2.zarr --target COLUMN`" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect D", "report D", "verify D", "status D", "errors D", "export D out.csv"]
+)
+def test_a_table_in_place_of_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    text(tmp_path, "a,y\n1,0\n")
+    done = CliRunner().invoke(main, ["a.csv" if w == "D" else w for w in command.split()])
+    assert done.exit_code
+    assert "it is a table" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("name", ["new.txt", "new.json", "new.xlsx"])
+def test_a_file_of_another_format_in_place_of_data(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(trained)
+    text(trained, "a,y\n1,0\n", name)
+    done = CliRunner().invoke(main, ["score", "m", name, "out"])
+    assert "save it as .csv or .parquet and import that" in " ".join(done.output.split())
+
+
+def test_test_rows_are_imported_like_the_training_rows(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)
+    done = CliRunner().invoke(main, ["compare", "known.zarr", "--test", "new rows.csv", "--out", "o"])
+    assert "--like known.zarr`" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("command", ["evaluate M D", "report M --data D"])
+def test_a_target_is_named_where_the_model_does_not(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(trained)
+    if not Path("e").exists():
+        X = pd.DataFrame({"a": [float(i % 9) for i in range(80)]})
+        model = DCPredClassifier(n_leaves=1, landmarks=4).fit(X, [i % 2 for i in range(80)])
+        model.save("e")
+    words = [{"M": "e", "D": "new rows.csv"}.get(word, word) for word in command.split()]
+    found = re.search(r"`dcpred (import [^`]+)`", " ".join(CliRunner().invoke(main, words).output.split()))
+    assert found
+    assert re.search(r" --like (\S*/)?e --target COLUMN$", found[1])
+    stated = shlex.split(found[1].replace("COLUMN", "y"))
+    assert CliRunner().invoke(main, stated).exit_code == 0
+    done = CliRunner().invoke(main, ["evaluate", "e", stated[2]])
+    assert done.exit_code == 0, done.output

@@ -22,6 +22,7 @@ from dcpred.comparison.tables import cells, frontier, heads
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.pages.page import check_packages
+from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.storage.zarr_arrays import find_array
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def compare_command(
         parse_budget(budget)
     asked = Asked(
         (find_array(data, x), find_array(data, y)),
-        None if test is None else (find_array(test, x), find_array(test, y)),
+        None
+        if test is None
+        else (find_rows(test, x, data, with_target=True), find_rows(test, y, data, with_target=True)),
         task,
         rows,
         test_rows,

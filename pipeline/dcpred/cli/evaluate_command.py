@@ -57,7 +57,7 @@ def evaluate_command(
     `dcpred report` draws: it takes that object as a file.
     """
     check_cluster_options(workers, scheduler)
-    X, target = find_rows(data, x, model), find_rows(data, y, model)
+    X, target = (find_rows(data, name, model, with_target=True) for name in (x, y))
     pool: Pool = partial(connect, workers, scheduler)
     if workers is None and scheduler is None and is_small(X):
         pool = this_process

@@ -1,5 +1,6 @@
 """Results as a person reads them."""
 
+import shlex
 import sys
 from typing import Any
 
@@ -286,7 +287,7 @@ def imported(r: dict[str, Any]) -> str:
                 ),
             ),
             ("target", target),
-            *([("unlabelled", _unlabelled(r["unlabelled"]))] if r["unlabelled"] else []),
+            *([("unlabelled", _unlabelled(r))] if r["unlabelled"] else []),
             *([("features", f"counted from {r['index_base']}")] if r["index_base"] is not None else []),
             *_not_finite(r["not_finite"]),
             *(schema_lines(r["schema"]) if r["schema"] else []),
@@ -295,8 +296,13 @@ def imported(r: dict[str, Any]) -> str:
     )
 
 
-def _unlabelled(n: int) -> str:
-    return f"{counted(n, 'row', 'rows')} without a target left out"
+def _unlabelled(r: dict[str, Any]) -> str:
+    left_out = f"{counted(r['unlabelled'], 'row', 'rows')} without a target left out"
+    text = r["unlabelled_text"]
+    if not text:
+        return left_out
+    option = f"--not-missing {shlex.quote(text)}"
+    return f"{left_out}, also where the target is {text!r}: pass {option} if it is a class"
 
 
 def _not_finite(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -31,7 +31,9 @@ def followed_lines(r: dict[str, Any]) -> list[tuple[str, str]]:
     names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
     more = len(r["ignored"]) - len(names)
     told = [("ignored", f"columns not known: {', '.join(names)}" + (f" and {more:,} more" if more else ""))]
-    return (told if names else []) + [
+    absent = ", ".join(map(repr, r["absent"][:IGNORED_SHOWN]))
+    told = (told if names else []) + ([("absent", f"values not read: {absent}")] if absent else [])
+    return told + [
         ("never seen", f"categories of {_short(name)} in {counted(n, 'row', 'rows')}, taken as others")
         for name, n in (r["unknown"] or {}).items()
     ]

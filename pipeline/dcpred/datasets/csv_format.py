@@ -4,6 +4,7 @@ A number may be written with a decimal comma and with marks between thousands, w
 so. The sign U+2212 and the exponent D of Fortran have one meaning, and are read without an option.
 """
 
+import codecs
 import csv
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -103,11 +104,18 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
         yield from pieces
 
 
-def no_text(name: str, where: str = "its first line") -> DataError:
+def no_text(name: str, where: str = "its first line", encoding: str = "latin1") -> DataError:
     return DataError(
         f"Cannot read {name}: {where} is no text in UTF-8. Save the file as UTF-8, for example by `iconv -f"
-        " latin1 -t utf-8 OLD.csv > NEW.csv`"
+        f" {encoding} -t utf-8 OLD.csv > NEW.csv`"
     )
+
+
+def _refuse_utf_16(path: Path) -> None:
+    """Raise DataError for a file that begins with the byte order mark of UTF-16."""
+    with open_bytes(path) as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise no_text(path.name, "a file in UTF-16", "utf-16")
 
 
 class FirstLine:
@@ -153,6 +161,7 @@ def first_line(
     separator  what an option says
     named      the columns that options name
     """
+    _refuse_utf_16(path)
     if separator is None:
         separator = _said(path)
     if separator is not None:

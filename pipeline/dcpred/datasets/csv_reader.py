@@ -36,8 +36,9 @@ from dcpred.datasets.csv_format import (
     plain_numbers,
     separator_of,
 )
+from dcpred.datasets.rounding import Rounding
 from dcpred.datasets.source import Columns
-from dcpred.datasets.table import check_names, first_rounded, no_rows, open_bytes, rounded
+from dcpred.datasets.table import check_names, no_rows, open_bytes
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.inference import as_option, marks_hint
 from dcpred_tasks.schema.schema import PLAIN_TEXT, TextFormat
@@ -49,7 +50,6 @@ HEADER_LENGTHS = 32
 # Ways to read a file, the first of which is twice as fast: whether Arrow makes numbers and text of fields, or
 # leaves them as bytes, which are looked at here; and how many times longer than that a row may be.
 WAYS = ((True, 1), (False, 1), (False, 8), (False, 64))
-CSV_WHOLE = r"^[+-]?\d{1,300}$"  # longer numbers are infinite in float64
 INDEX = "index"  # a first column without a name
 SPACED = (" {}", "{} ", " {} ")  # how a gap among numbers may be written, too
 GAP_TEXTS = tuple(pa_csv.ConvertOptions().null_values)  # what stands for a gap in any column
@@ -303,7 +303,8 @@ class CsvFile:
                     if sum(lines) == n * (len(lines) - 1) or whole >= max(1, len(lines) // 2):
                         raise DataError(
                             f"Cannot read {self.name}: a quotation mark in column {name!r} of row"
-                            f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line breaks and"
+                            f" {first + row:,} (counted from 0) encloses {len(lines) - 1:,} line"
+                            f" break{'s' if len(lines) > 2 else ''} and"
                             " what looks like whole rows. Pass --no-quotes where quotation marks are text, or"
                             " --quotes where they enclose fields"
                         )
@@ -337,6 +338,15 @@ class CsvFile:
             if row < len(columns[name]):
                 return str(columns[name][row].as_py())
             row -= len(columns[name])
+        return ""
+
+    def first_of(self, name: str, texts: Collection[str]) -> str:
+        """The first of some texts that a column holds as it is written; empty where it holds none."""
+        only, wanted = frozenset([name]), pa.array(sorted(texts), pa.string())
+        for columns in replace(self, text=only, verbatim=only).batches([name]):
+            found = columns[name].filter(pc.is_in(columns[name], value_set=wanted))
+            if len(found):
+                return str(found[0].as_py())
         return ""
 
 
@@ -378,23 +388,19 @@ def csv_file(
     )
 
 
-def refuse_rounded(file: CsvFile, names: Sequence[str]) -> None:
-    """Read columns of numbers as text, and refuse one of whole numbers that float64 has rounded.
+def refuse_rounded(file: CsvFile, names: Mapping[str, str]) -> None:
+    """Read columns of numbers as text, and refuse one whose different values float64 makes equal, or one of
+    whole numbers that float64 has rounded.
 
-    Where a number is written with a point or an exponent the column is one of floats, and float64 is its
+    Where a number is written with a fraction or an exponent the column is one of floats, and float64 is its
     reading.
+
+    names  what can be done about each column, by its name
     """
-    found: dict[str, int] = {}
-    floats: set[str] = set()
-    for columns in file.reading_as_text(names).batches(names) if names else ():
-        for name, column in columns.items():
-            text = column.drop_null()
-            if not has_marks(file.form):
-                text = plain_numbers(text, file.form)
-            if not pc.all(pc.match_substring_regex(text, CSV_WHOLE), min_count=0).as_py():
-                floats.add(name)
-            elif name not in found and (value := first_rounded(map(int, text.to_pylist()))) is not None:
-                found[name] = value
-    for name in names:
-        if name in found and name not in floats:
-            raise rounded(f"column {name!r} of {file.name}", found[name])
+    found = {name: Rounding(f"column {name!r} of {file.name}", do) for name, do in names.items()}
+    for columns in file.reading_as_text(list(names)).batches(list(names)) if names else ():
+        for name, text in columns.items():
+            found[name].add(text if has_marks(file.form) else plain_numbers(text, file.form))
+    for one in found.values():
+        if not one.has_fractions:
+            one.refuse_whole()

@@ -142,6 +142,8 @@ def _table(source: SelectedRows, schema: Schema, found: Found) -> Table:
         schema=schema,
         ids={name: one.dtype for name, one in found.ids.items()},
         unlabelled=source.left_out,
+        unlabelled_text=found.unlabelled_text,
+        absent=tuple(name for name in source.absent if name in source.base.types),
         unknown=encoder.unknown,
     )
 

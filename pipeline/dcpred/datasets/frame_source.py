@@ -12,6 +12,7 @@ from dcpred.datasets.table import check_names, no_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.schema.frames import FRAMES, column_names, is_frame
+from dcpred_tasks.schema.inference import SHOWN
 
 NAME = "the frame"
 
@@ -97,6 +98,16 @@ def _of_values(values: Any, name: str, kind: Any) -> Any:
     try:
         found = pa.array(values, type=kind, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        large = next(
+            ((i, v) for i, v in enumerate(values) if isinstance(v, int) and not -(2**63) <= v < 2**63), None
+        )
+        if large is not None:
+            raise DataError(
+                f"Cannot import column {name!r} of {NAME}: it holds {str(large[1])[:SHOWN]} in row"
+                f" {large[0]:,} (counted from 0), which is too large for an integer of 64 bits;"
+                " convert the column to text, and keep it beside X as an id, or convert it to float where"
+                " rounding does not matter"
+            ) from None
         raise DataError(
             f"column {name!r} of {NAME} holds values of several kinds, or such as no table has"
             f" ({str(error).splitlines()[0]}); make them numbers, text, dates or booleans"

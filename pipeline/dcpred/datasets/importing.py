@@ -16,6 +16,7 @@ other formats keep theirs. Memory is bounded by a chunk and a batch, whatever th
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -80,6 +81,10 @@ class Imported:
     """Rows by column whose category is not known by the schema that was followed; None where none was."""
     unlabelled: int = 0
     """Rows that were left out because they have no target."""
+    unlabelled_text: str | None = None
+    """A text such as NA that stands for a missing target in some of these rows, but may be a class."""
+    absent: tuple[str, ...] = ()
+    """Columns of the source whose values were not read, because `absent` names them."""
     index_base: int | None = None
     """The index of the first feature of an svmlight file, 0 or 1; None for other sources."""
 
@@ -199,6 +204,8 @@ def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -
         ids=tuple(table.ids),
         ignored=table.ignored,
         unlabelled=table.unlabelled[0],
+        unlabelled_text=table.unlabelled_text or None,
+        absent=table.absent,
         index_base=table.index_base,
     )
 
@@ -277,6 +284,13 @@ def make_reading(
     elif like is not None:
         followed = (schema_to_follow(like), str(like))
         texts, form = followed[0].gap_texts, followed[0].text
+    both = sorted({*_names(gap), *_names(gaps)} & set(_names(not_missing)))
+    if both:
+        text = shlex.quote(both[0])
+        raise DataError(
+            f"Cannot read {both[0]!r} both as a missing value and as a value: --gap {text} and --not-missing"
+            f" {text} were given; leave one of them out"
+        )
     try:
         form = TextFormat(
             form.decimal if decimal is None else decimal,

@@ -272,7 +272,8 @@ def _check_options(name: str, suffix: str, options: Mapping[str, object]) -> Non
     for option, value in options.items():
         if suffix not in OPTIONS[option]:
             do = advice[suffix] if option in OF_TARGETS else "leave it out"
-            kinds = " and ".join(OPTIONS[option])
+            *others, last = OPTIONS[option]
+            kinds = f"{', '.join(others)} and {last}" if others else last
             flag = _flag(option, value)
             raise DataError(f"{flag} is for {kinds} files, but the source is {name}; {do}")
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dcpred.datasets.table import arrow_values, first_rounded, is_missing, rounded
+from dcpred.datasets.rounding import Rounding, remedy
+from dcpred.datasets.table import arrow_values, is_missing
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.cells import Cells, booleans, dates, levelled, numbers, without
 from dcpred_tasks.schema.inference import as_option
-from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
 Columns = dict[str, Any]  # Arrow arrays of equal length, by name
 
@@ -55,16 +55,16 @@ def as_text(column: Any) -> Any:
     return column.cast(pa.string())
 
 
-def decimals(column: Any, name: str, source: str) -> Any:
-    """Decimal numbers as float64. Raises DataError for a whole number that float64 does not hold; parts of a
-    whole are rounded, as where text is read.
+def refuse_rounded_decimals(column: Any, rounding: Rounding) -> None:
+    """Raise DataError for decimals that float64 makes equal, or for a whole number that it does not hold.
+    Other columns are not looked at.
     """
-    found = column.cast(pa.float64())
-    wide = pc.greater_equal(pc.abs(found), float(EXACT_LIMIT)).fill_null(False)
-    value = first_rounded(int(v) for v in column.filter(wide).to_pylist() if v == int(v))
-    if value is not None:
-        raise rounded(f"column {name!r} of {source}", value)
-    return found
+    kind = column.type
+    if pa.types.is_dictionary(kind) and pa.types.is_decimal(kind.value_type):
+        column = column.dictionary_decode()
+    if pa.types.is_decimal(column.type):
+        rounding.add(column)
+        rounding.refuse_whole()
 
 
 def arrow_cells(column: Any, name: str, source: str, gap_texts: Sequence[str] = ()) -> Cells:
@@ -89,7 +89,7 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return numbers(arrow_values(column), np.asarray(column.is_null()))
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        return numbers(arrow_values(decimals(column, name, source)), np.asarray(column.is_null()))
+        return numbers(arrow_values(column.cast(pa.float64())), np.asarray(column.is_null()))
     if pa.types.is_timestamp(kind):
         return dates(column.cast(pa.timestamp(kind.unit)).to_numpy(zero_copy_only=False))
     if pa.types.is_date(kind):
@@ -133,6 +133,8 @@ class SelectedRows:
 
     def batches(self, names: Sequence[str]) -> Iterator[Columns]:
         self.left_out[0] = 0
+        do = remedy(str(self.target), is_target=True)
+        rounding = Rounding(f"column {self.target!r} of {self.base.name}", do)
         read = [name for name in names if name not in self.absent]
         if self.labelled and self.target not in read:
             read.append(str(self.target))
@@ -140,7 +142,7 @@ class SelectedRows:
             n_rows = len(next(iter(columns.values())))
             found = {name: _plain(columns[name], name, self.name) for name in read}
             if self.target in found:
-                found[self.target] = self._target(found[self.target])
+                found[self.target] = self._target(found[self.target], rounding)
             found |= {name: pa.nulls(n_rows) for name in names if name in self.absent}
             if self.labelled:
                 goal = found[str(self.target)]
@@ -150,12 +152,13 @@ class SelectedRows:
             if not self.labelled or there.true_count:
                 yield {name: found[name] for name in names}
 
-    def _target(self, column: Any) -> Any:
+    def _target(self, column: Any, rounding: Rounding) -> Any:
         if self.gap_texts and is_text_or_levels(column.type):
             text = as_text(column)
             return pc.if_else(pc.is_in(text, value_set=pa.array(self.gap_texts)), None, text)
         if pa.types.is_decimal(column.type):
-            return decimals(column, str(self.target), self.name)
+            refuse_rounded_decimals(column, rounding)
+            return column.cast(pa.float64())
         return column
 
 

@@ -1,7 +1,7 @@
 """The first pass over a table: what its columns are, how many rows it has, and which dtype holds them."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from dcpred.datasets.csv_reader import CsvFile, NotANumberError, refuse_rounded
 from dcpred.datasets.id_columns import IdColumn, id_columns
+from dcpred.datasets.rounding import LARGE, Rounding, first_rounded, remedy, rounded
 from dcpred.datasets.source import (
     Columns,
     SelectedRows,
@@ -19,15 +20,14 @@ from dcpred.datasets.source import (
     as_text,
     is_plain_number,
     is_text_or_levels,
+    refuse_rounded_decimals,
 )
 from dcpred.datasets.table import (
     Spread,
     TargetSurvey,
     arrow_values,
-    first_rounded,
     label_dtype,
     no_rows,
-    rounded,
     side_by_side,
 )
 from dcpred_tasks.errors import DataError
@@ -57,6 +57,7 @@ from dcpred_tasks.storage.array_attributes import EXACT_LIMIT
 
 LARGEST_SINGLE = 2**24  # float32 holds every whole number up to it
 SECONDS_OF_DAY = 86_400
+KEPT = ". 64-bit integers stay exact where all features are integers and no value is missing"
 NAMED = 5  # most further columns that a refusal names
 
 
@@ -70,6 +71,7 @@ class Found:
     target_dtype: np.dtype[Any] | None = None
     labels: tuple[str, ...] | None = None
     ids: dict[str, IdColumn] = field(default_factory=dict)
+    unlabelled_text: str = ""
 
 
 def find_columns(rows: SelectedRows, wishes: Wishes) -> tuple[SelectedRows, Found]:
@@ -110,7 +112,13 @@ class _Pass:
             for name in features
             if name not in set(self.numbers)
         }
-        self.values = _NumbersOfText(self.numbers) if self.file else _TypedNumbers(source, self.numbers)
+        self.values = (
+            _NumbersOfText(self.numbers) if self.file else _TypedNumbers(source, self.numbers, self._remedy)
+        )
+        self.roundings = {
+            name: Rounding(f"column {name!r} of {source.base.name}", self._remedy(name))
+            for name in self.surveys
+        }
         self.spreads = {
             name: Spread(len(wish.features))
             for name in self.surveys
@@ -137,20 +145,30 @@ class _Pass:
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
-        told, wide = self._columns(), self.values.wide()
+        told, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
         dtype = self.values.dtype(self._encoded(told))
         found = Found(self.n_rows, told, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
-            wide += [self.wishes.target] if self.goal.wide().size else []
+            if not self.goal.whole or self.goal.wide(LARGE).size:
+                wide[self.wishes.target] = self._remedy(self.wishes.target)
         if self.file:
             refuse_rounded(self.file, wide)
+            if self.source.left_out[0] and found.labels:
+                free = set(self.file.gaps) - {"", *self.wishes.gap_texts}
+                found.unlabelled_text = self.file.first_of(str(self.wishes.target), free)
         return found
+
+    def _remedy(self, name: str) -> str:
+        """What can be done about a column whose values float64 rounds."""
+        is_target = name == self.wishes.target
+        return remedy(name, is_target=is_target, is_followed=isinstance(self.wishes.of(name), Column))
 
     def _add(self, columns: Columns) -> None:
         self.n_rows += len(next(iter(columns.values())))
         self.values.add(columns)
         for name, survey in self.surveys.items():
+            refuse_rounded_decimals(columns[name], self.roundings[name])
             cells = arrow_cells(columns[name], name, self.source.name, self.wishes.gap_texts)
             survey.add(cells)
             if name in self.spreads:
@@ -290,8 +308,8 @@ class _NumbersOfText:
             self.spread.add(side_by_side([columns[name] for name in self.names], np.dtype(np.float64)))
 
     def wide(self) -> list[str]:
-        """Columns with whole numbers that may have been rounded."""
-        return [self.names[i] for i in self.spread.wide()]
+        """Columns with numbers that may have been rounded."""
+        return [self.names[i] for i in self.spread.wide(LARGE)]
 
     def dtype(self, encoded: Spread) -> np.dtype[Any]:
         """The smallest dtype for these and for other features."""
@@ -304,11 +322,11 @@ class _NumbersOfText:
 class _TypedNumbers:
     """Columns of numbers that keep their dtype."""
 
-    def __init__(self, source: Source, names: Sequence[str]) -> None:
-        self.source, self.names = source, names
-        self.has_nulls = False
-        self.inexact: list[tuple[str, int]] = []
-        """A column with an integer that float64 would round."""
+    def __init__(self, source: Source, names: Sequence[str], do: Callable[[str], str]) -> None:
+        self.source, self.names, self.do = source, names, do
+        self.n_rows, self.has_nulls = 0, False
+        self.inexact: list[DataError] = []
+        """The refusal of an integer that float64 would round."""
 
     def add(self, columns: Columns) -> None:
         for name in self.names:
@@ -320,7 +338,11 @@ class _TypedNumbers:
             wide = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)]
             value = None if self.inexact else first_rounded(wide.tolist())
             if value is not None:
-                self.inexact.append((f"column {name!r} of {self.source.name}", value))
+                row = self.n_rows + pc.index(column, pa.scalar(value, column.type)).as_py()
+                held = f"{value} in row {row:,} (counted from 0)"
+                where = f"column {name!r} of {self.source.name}"
+                self.inexact.append(rounded(where, held, self.do(name) + KEPT))
+        self.n_rows += len(next(iter(columns.values())))
 
     def wide(self) -> list[str]:
         return []
@@ -331,5 +353,5 @@ class _TypedNumbers:
         if self.has_nulls and dtype.kind != "f":
             dtype = np.result_type(dtype, np.float32)
         if dtype.kind == "f" and self.inexact:
-            raise rounded(*self.inexact[0])
+            raise self.inexact[0]
         return dtype

@@ -11,16 +11,15 @@ import pyarrow as pa
 from sklearn.datasets import load_svmlight_file
 
 from dcpred.datasets import csv_reader
+from dcpred.datasets.rounding import first_rounded, rounded
 from dcpred.datasets.sparse import DENSE_LIMIT, check_dense
 from dcpred.datasets.table import (
     Batch,
     Spread,
     Table,
     TargetSurvey,
-    first_rounded,
     no_rows,
     open_bytes,
-    rounded,
 )
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import DataError

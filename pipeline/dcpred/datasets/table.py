@@ -3,7 +3,7 @@
 import bz2
 import difflib
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -60,6 +60,10 @@ class Table:
     """Columns that the schema to be followed does not know."""
     unlabelled: Sequence[int] = (0,)
     """Rows that were left out for want of a target, as its one item."""
+    unlabelled_text: str = ""
+    """A text that may be a class, but stands for a missing target in some of these rows."""
+    absent: tuple[str, ...] = ()
+    """Columns of the source whose values are not read, because they were declared absent."""
     index_base: int | None = None
     """The number of the first feature, where the source counts features."""
     unknown: dict[str, int] = field(default_factory=dict)
@@ -92,9 +96,9 @@ class Spread:
         self.low, self.high = np.append(self.low, other.low), np.append(self.high, other.high)
         self.whole, self.single = self.whole and other.whole, self.single and other.single
 
-    def wide(self) -> NDArray[np.intp]:
-        """Columns with values that float64 may have rounded."""
-        return np.flatnonzero((self.low <= -EXACT_LIMIT) | (self.high >= EXACT_LIMIT))
+    def wide(self, limit: float = EXACT_LIMIT) -> NDArray[np.intp]:
+        """Columns with values from a limit on. From the default on float64 may have rounded whole numbers."""
+        return np.flatnonzero((self.low <= -limit) | (self.high >= limit))
 
     def dtype(self) -> np.dtype[Any]:
         """The smallest dtype for all columns together."""
@@ -202,18 +206,6 @@ def check_there(source: str, names: Sequence[str], wanted: str, what: str) -> No
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10:,} more" if len(names) > 10 else "")
         do = f"did you mean {near[0]!r}? It has {shown}" if near else f"pass one of {shown}"
         raise DataError(f"column {wanted!r} was to {what}, but {source} has no such column; {do}")
-
-
-def first_rounded(numbers: Iterable[int]) -> int | None:
-    """The first of the numbers that float64 does not hold, or None."""
-    return next((n for n in numbers if int(float(n)) != n), None)
-
-
-def rounded(where: str, value: int) -> DataError:
-    return DataError(
-        f"values are imported exactly, but {where} holds {value}, which float64 would round; remove it, or"
-        " import 64-bit integers, with no floats and no missing values beside them, from .npz or .parquet"
-    )
 
 
 def no_rows(source: str) -> DataError:

@@ -29,6 +29,7 @@ from dcpred.tuning.kept import checked_search
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError, DcpredError
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below, check_options, is_remote, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
@@ -110,6 +111,10 @@ def _page(path: str | Path, data: str | None, x: str, y: str, say: Reporter) -> 
 
 def _of_file(path: Path) -> Page:
     """Of an evaluation or a search."""
+    if zarr_arrays.table_ending(str(path)):
+        raise DataError(
+            f"Cannot make a report of {path}: it is a table. Name a model or an output of `dcpred score`"
+        )
     if path.stat().st_size > MOST_BYTES:
         raise DataError(
             f"a report of {path} was asked for, but it has {path.stat().st_size:,} bytes; check the path"
@@ -158,7 +163,8 @@ def _comparison(folder: Path) -> CompareReport:
 def _of_model(address: str, data: str | None, x: str, y: str, say: Reporter) -> Page:
     evaluated = None
     if data is not None:
-        evaluated = evaluate(address, find_rows(data, x, address), find_rows(data, y, address), say=say)
+        X, target = (find_rows(data, name, address, with_target=True) for name in (x, y))
+        evaluated = evaluate(address, X, target, say=say)
     return model_page(address, evaluated, _search_of(address))
 
 
@@ -192,7 +198,7 @@ def _of_run(address: str, data: str | None, x: str, y: str, say: Reporter) -> Pa
     run = open_run(address)
     evaluated = None
     if data is not None:
-        X, target = find_rows(data, x, run.run.model), find_rows(data, y, run.run.model)
+        X, target = (find_rows(data, name, run.run.model, with_target=True) for name in (x, y))
         evaluated = evaluate_run(run, X, target, say)
     return run_page(run, evaluated)
 

@@ -306,6 +306,8 @@ def open_ledger(output: str | Path) -> Ledger:
     plan = read_own_document(place, PLAN)
     if plan is None:
         other = "name another"
+        if zarr_arrays.table_ending(place.address):
+            other = "it is a table; pass the folder that `dcpred score MODEL DATA OUTPUT` wrote"
         if place.read(SETTINGS) is not None:
             other = f"a refresh keeps its runs there, of which {below(output, LINK)} is the latest"
         elif parts := (read_sealed_document(place, MANIFEST) or {}).get("parts"):

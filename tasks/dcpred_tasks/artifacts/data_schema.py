@@ -96,24 +96,27 @@ def counted_features(address: str | Path) -> dict[str, int]:
     return found | ({"index_base": int(base)} if base in (0, 1) else {})
 
 
-def find_rows(address: str | Path, name: str, model: str | Path) -> str:
-    """The address of array `name` of the data that a model scores. Raises DataError for a table, with the
-    command that imports it as the model needs it.
+def find_rows(address: str | Path, name: str, model: str | Path, *, with_target: bool = False) -> str:
+    """The address of array `name` of the data that a model, or a model trained on a data set, scores. Raises
+    DataError for a table, with the command that imports it as the model needs it.
+
+    with_target  whether the command needs a target beside the features
     """
     try:
         return zarr_arrays.find_array(address, name)
     except zarr_arrays.TableGivenError as error:
-        follows = error.has_names and _can_be_followed(model)
-        like = f"--like {shlex.quote(str(model))}" if follows else ""
-        raise DataError(zarr_arrays.import_first(error.path, like)) from None
+        schema = _followed(model) if error.has_names else None
+        options = [] if schema is None else ["--like", shlex.quote(str(model))]
+        if with_target and error.has_names and (schema is None or schema.target is None):
+            options += ["--target", "COLUMN"]
+        raise DataError(zarr_arrays.import_first(error.path, " ".join(options))) from None
 
 
-def _can_be_followed(model: str | Path) -> bool:
+def _followed(model: str | Path) -> Schema | None:
     try:
-        schema_to_follow(model)
+        return schema_to_follow(model)
     except DataError:
-        return False
-    return True
+        return None
 
 
 def check_same_encoding(x: str, artifact: Artifact) -> None:

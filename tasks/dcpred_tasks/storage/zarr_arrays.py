@@ -318,17 +318,29 @@ def _ending(name: str) -> tuple[str, str]:
     return os.path.splitext(stem)[0], os.path.splitext(stem)[1].lower()
 
 
-def _refuse_table(path: str) -> None:
-    """Raise TableGivenError where `dcpred import` can read what lies at a path."""
+def table_ending(path: str) -> str:
+    """The ending of a path whose content `dcpred import` can read; empty for another."""
     ending = _ending(path.rstrip("/").rpartition("/")[2])[1]
     if not is_remote(path) and os.path.isdir(path):
         ending = ".parquet" if next(Path(path).rglob("*.parquet"), None) else ""
     elif not is_remote(path) and not os.path.isfile(path):
-        return
-    if ending in (*TABLES, *MATRICES):
+        return ""
+    return ending if ending in (*TABLES, *MATRICES) else ""
+
+
+def refuse_table(path: str) -> None:
+    """Raise TableGivenError where `dcpred import` can read what lies at a path, and DataError for another
+    file.
+    """
+    if ending := table_ending(path):
         error = TableGivenError(import_first(path, "--target COLUMN" if ending in TABLES else ""))
         error.path, error.has_names = path, ending in TABLES
         raise error
+    if not is_remote(path) and os.path.isfile(path):
+        raise DataError(
+            f"Cannot read {path} as a data set: it is a file whose name has no ending that `dcpred import`"
+            " reads. If it is a table, save it as .csv or .parquet and import that"
+        )
 
 
 def find_array(address: str | Path, name: str) -> str:
@@ -339,7 +351,7 @@ def find_array(address: str | Path, name: str) -> str:
     try:
         node = open_any(address)
     except DataError:
-        _refuse_table(path)
+        refuse_table(path)
         raise
     if isinstance(node, zarr.Array):
         if name == "X":
