@@ -67,7 +67,7 @@ def group_limits(groups: Path, mounted: Path) -> list[int]:
     mounted  where their file system lies
     """
     limits = []
-    lines = groups.read_text().splitlines() if groups.exists() else []
+    lines = groups.read_text(encoding="utf-8").splitlines() if groups.exists() else []
     for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
         if controllers and "memory" not in controllers.split(","):
             continue
@@ -76,7 +76,7 @@ def group_limits(groups: Path, mounted: Path) -> list[int]:
         # Within a container the path may be that outside, which is not there; the top is there.
         for folder in (own, *own.parents):
             with suppress(OSError, ValueError):  # "max" is no limit
-                limits.append(int((folder / name).read_text()))
+                limits.append(int((folder / name).read_text(encoding="utf-8")))
             if folder == top:
                 break
     return [limit for limit in limits if limit > 0]

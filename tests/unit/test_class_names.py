@@ -101,9 +101,7 @@ def test_whole_numbers_that_are_floats(data: Classes, lazy: bool) -> None:
     ):
         small().fit(X, with_names(y))
     y[7] = np.nan
-    with pytest.raises(
-        DataError, match="y has missing values" if not lazy else r"y has nan \(NaN or infinity\) in row 7"
-    ):
+    with pytest.raises(DataError, match="y has missing values"):
         small().fit(X, with_names(y))
 
 

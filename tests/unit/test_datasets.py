@@ -553,7 +553,7 @@ def test_npz_refusals(
 def test_numpy_files_that_are_none(tmp_path: Path) -> None:
     refused(text(tmp_path, "nothing of the kind", "a.npz"), "damaged")
     (tmp_path / "a.npz").unlink()
-    refused(text(tmp_path, "nothing of the kind", "a.npy"), "is none")
+    refused(text(tmp_path, "nothing of the kind", "a.npy"), "as a NumPy array: the magic string")
     np.save(tmp_path / "a.npy", SMALL)
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-5])
     refused(tmp_path / "a.npy", "damaged")
@@ -596,7 +596,7 @@ def test_the_place_must_be_free_and_writable(tmp_path: Path) -> None:
     refused(path, "out.zarr", "exists")
     (tmp_path / "out.zarr").rmdir()
     (tmp_path / "out.zarr").symlink_to(tmp_path / "nowhere")
-    refused(path, "exists")
+    refused(path, "Remove the link")
     with pytest.raises(DataError, match="only reads from servers of files"):
         import_data(str(path), "https://127.0.0.1:9/out.zarr")
     with pytest.raises(SettingsError, match="chunk_rows"):

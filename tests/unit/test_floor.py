@@ -84,12 +84,12 @@ def test_the_budget_holds_for_defaults(data: Path, tmp_path: Path, little: None)
     costs = {one["scaling"]: one for one in tuned(data, tmp_path / "m", budget=WIDE).floor["defaults"]}
     whole = costs["standard"]
     assert whole["products"] == 64
-    limit = Budget(ns=whole["ns_per_row"] - 0.1)
+    limit = Budget(ratio=whole["cost_ratio"] - 0.01)
     report = tuned(data, tmp_path / "less", budget=limit)
     fewer = {one["scaling"]: one for one in report.floor["defaults"]}["standard"]
     assert fewer["products"] == 0
-    assert fewer["ns_per_row"] <= limit.ns
-    assert predict_cost(read_model(tmp_path / "less")).ns_per_row <= limit.ns
+    assert fewer["cost_ratio"] <= limit.ratio
+    assert predict_cost(read_model(tmp_path / "less")).cost_ratio <= limit.ratio
 
 
 def test_defaults_beyond_the_budget_are_no_candidates(

@@ -267,5 +267,5 @@ def test_a_served_model_names_the_column_that_is_not_numbers(model: DCPredClassi
             match=r"^column 'c' of X has dtype .*, which is not numbers; encode it as numbers first$",
         ):
             served.predict(X)
-    with pytest.raises(DataError, match="X holds text such as .a. in row 0, column 0; pass numbers"):
+    with pytest.raises(DataError, match=r"X holds text such as .a. in row 0, column 0; pass numbers"):
         served.predict(np.array([["a", 1, 2, 3]], object))

@@ -14,6 +14,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.storage.zarr_arrays import plain_text
 from dcpred_tasks.task_bodies.frame_rows import label_numbers, labels_of
 from dcpred_tasks.task_bodies.predict_block import encoded_block
 
@@ -66,7 +67,9 @@ def _text_column(y: Any) -> Any:
     if is_a(y, "xarray.DataArray"):
         y = y.chunk() if is_unread(y) else y.data
     if isinstance(y, zarr.Array):
-        y = da.from_array(y, chunks=y.chunks)
+        rows = da.from_array(y, chunks=y.chunks)
+        # Zarr keeps text as bytes, too.
+        y = rows.map_blocks(plain_text, "y", dtype=f"U{y.dtype.itemsize}") if y.dtype.kind == "S" else rows
     if isinstance(y, da.Array) or is_a(y, "dask.dataframe.Series"):
         return None if y.dtype.kind in NUMBERS + "mM" else y
     if y is None or is_lazy(y):

@@ -30,7 +30,7 @@ def with_compiler(module: str, otherwise: str, use: Callable[[Any], T]) -> T | N
             raise ImportError("the compiler is switched off (DCPRED_NO_COMPILER)")
         return use(import_module(module))
     except (ImportError, OSError) as error:
-        if isinstance(error, ImportError) or error.errno is None:  # as llvmlite without its library
+        if isinstance(error, ImportError) or error.errno is None:  # llvmlite without its library
             _without.add(module)
         why = (str(error).splitlines() or [type(error).__name__])[0]
         warnings.warn(f"{otherwise}, because {why}", RuntimeWarning, stacklevel=6)

@@ -32,7 +32,7 @@ from dcpred_tasks.model.compact_model import Reference
 LARGE_SHIFT = 0.8
 LARGE_PSI = 0.25
 LARGE_SD_RATIO = 3.0
-FEW_ROWS = 10  # as many rows with a far value may be there or not by chance
+FEW_ROWS = 10  # a far value in so few rows may be chance
 MOST_BINS = 20
 PSI_BY_CHANCE = 0.01
 LEAST_ROWS = 100

@@ -24,7 +24,7 @@ from dcpred_tasks.storage.place import Entry, open_place
 
 SETTLED_SECONDS = 2.0  # the coarsest tick that file systems have
 MISSING = "-"
-CONTENT_BYTES = 2**25  # of rows whose values are compared, which takes a tenth of a second
+CONTENT_BYTES = 2**25  # rows up to this size are compared by value, in a tenth of a second
 # Names of chunks below an array, by both ways in which Zarr writes coordinates.
 CHUNK_NAME = re.compile(r"(?:c[/.])?(\d+)(?:[/.]\d+)*")
 # What may change in the metadata of an array without a change of any row.
