@@ -663,10 +663,10 @@ def test_training_is_watched_through_all_of_its_steps(trained: Trained) -> None:
         "survey/000001-",
         "division.npz",
         "rows-0/000001.zarr",
-        "rows-0/offsets.npy",
+        "rows-0/edges-0.npy",
         "rows-1/split.npz",
     )
-    for done in (*files, "tree.npz", "rows-2/offsets.npy", "leaves/000002.npz"):
+    for done in (*files, "tree.npz", "rows-2/edges-0.npy", "leaves/000002.npz"):
         assert f" model.scratch/{done}" in told
     assert "rename model\n" in told
     assert "rmdir model.scratch" in told

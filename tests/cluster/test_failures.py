@@ -223,7 +223,9 @@ def test_reads_that_fail_for_a_while_are_tried_again(
     monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
     real, calls = zarr_arrays.read_rows, []
 
-    def flaky(array: Any, start: int, stop: int, room: Any) -> Any:
+    def flaky(array: Any, start: int, stop: int, room: Any = None) -> Any:
+        if room is None:  # a read of the driver, which plans
+            return real(array, start, stop)
         calls.append(start)
         if len(calls) % 3:
             raise TimeoutError("the store is slow")
