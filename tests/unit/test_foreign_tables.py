@@ -374,7 +374,7 @@ def test_a_short_and_a_long_number_are_not_made_equal(
 ) -> None:
     """Also where they lie in different batches."""
     monkeypatch.setattr(csv_reader, "BATCH_BYTES", 60)
-    values = ["0.1", "0.10000000000000000001"][:: 1 - 2 * first]
+    values = ["10000000000000.1", "10000000000000.10000000000000000001"][:: 1 - 2 * first]
     lines = [values[0], *(f"{i}.5" for i in range(60)), values[1]]
     path = text(tmp_path, "a,y\n" + "".join(f"{i},{v}\n" for i, v in enumerate(lines)))
     message = refused(path, tmp_path, target="y")

@@ -150,7 +150,7 @@ class _Pass:
         found = Found(self.n_rows, told, dtype, ids=self.ids)
         if self.wishes.target is not None:
             found.labels, found.target_dtype = self.target.labels, self._target_dtype()
-            if not self.goal.whole or self.goal.wide(LARGE).size:
+            if self.goal.wide(LARGE).size:
                 wide[self.wishes.target] = self._remedy(self.wishes.target)
         if self.file:
             refuse_rounded(self.file, wide)
