@@ -78,7 +78,7 @@ def bad_row_options(effect: str) -> Callable[[F], F]:
         def run(*args: Any, max_bad_rows: int | None, max_bad_fraction: float | None, **kwargs: Any) -> None:
             try:
                 limit = BadRowLimit(max_bad_rows, max_bad_fraction)
-            except SettingsError as error:  # as for NaN, which is in no range
+            except SettingsError as error:  # NaN is in every range of click
                 raise click.UsageError(str(error)) from None
             command(*args, bad_rows=limit, **kwargs)
 
