@@ -382,8 +382,8 @@ def test_a_search_of_an_earlier_version_is_not_repeated(
 ) -> None:
     """Its run has a name that this version does not give any more."""
 
-    def renamed(*of: Any) -> tuple[str, ...]:
-        return "of this version", *training_hashes(*of)
+    def renamed(*of: Any, **more: Any) -> tuple[str, ...]:
+        return "of this version", *training_hashes(*of, **more)
 
     monkeypatch.setattr("dcpred.tuning.tune.training_hashes", renamed)
     monkeypatch.setattr("dcpred.tuning.tune.search", None)  # would fail if it were called

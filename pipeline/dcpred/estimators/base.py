@@ -216,6 +216,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             X, target, weight = X[used], target[used], weight[used]
         settings = self._settings(X.shape[1])
         coded = target_coded(self._encoding(), settings)
+        if self.budget is not None and classes:  # A search knows only classes that have weight.
+            present, target = np.unique(target, return_inverse=True)
+            classes, class_factors = tuple(classes[i] for i in present.tolist()), class_factors[present]
         both = weight * class_factors[target] if len(class_factors) else weight
         if self.budget is not None and out_of_core.current_client() is not None:
             self._fit_on_workers(X, target, both, settings)
