@@ -8,6 +8,7 @@ arrays are trained on through the same graphs as the command line, on the worker
 import copy
 import shutil
 import tempfile
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -122,8 +123,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self.__dict__ = fitted.__dict__
         return self
 
+    @abstractmethod
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        raise NotImplementedError
+        """Fit this estimator in place; attributes may be left in any state where it raises."""
 
     def _settings(self, n_features: int, names: Sequence[str] | None = None) -> Settings:
         """The settings that parameters stand for. names: of the features, where they are not yet kept."""
