@@ -331,9 +331,11 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             (open_array if kind == "array" else open_group)(address)
     with pytest.raises(DataError, match="the metadata there mean nothing to Zarr as it is installed here"):
         open_array(broken / "X")
-    for nothing in ("nowhere", "file", "empty"):
+    for nothing in ("nowhere", "empty"):
         with pytest.raises(DataError, match=f"asked for at .*{nothing}, but it"):
             find_array(tmp_path / nothing, "X")
+    with pytest.raises(DataError, match="/file as a data set: it is a file whose name has no ending"):
+        find_array(tmp_path / "file", "X")
     assert not (tmp_path / "nowhere").exists()
 
 
