@@ -377,6 +377,11 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(m["target"], m["code"]) for m in made] == [("host", "engine"), ("host", "refinement")]
     assert all(m["compiled"] and Path(m["file"]).is_relative_to(tmp_path) for m in made)
     assert here("warm").output.count("was there") == 2
+    monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
+    assert "DCPRED_NO_COMPILER is set: commands do not use this code." in " ".join(
+        here("warm").output.split()
+    )
+    monkeypatch.delenv("DCPRED_NO_COMPILER")
     refined = MachineCode(own_code(REFINEMENT).bitcode, host(), entry=REFINEMENT.entry)
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()

@@ -7,6 +7,7 @@ import errno
 import gzip
 import json
 import math
+import shutil
 import tracemalloc
 import zipfile
 from dataclasses import asdict
@@ -592,9 +593,9 @@ def test_sources_that_are_no_files(tmp_path: Path) -> None:
 
 def test_the_place_must_be_free_and_writable(tmp_path: Path) -> None:
     path = text(tmp_path, "a\n1\n")
-    (tmp_path / "out.zarr").mkdir()
+    (tmp_path / "out.zarr/mine").mkdir(parents=True)
     refused(path, "out.zarr", "exists")
-    (tmp_path / "out.zarr").rmdir()
+    shutil.rmtree(tmp_path / "out.zarr")
     (tmp_path / "out.zarr").symlink_to(tmp_path / "nowhere")
     refused(path, "Remove the link")
     with pytest.raises(DataError, match="only reads from servers of files"):

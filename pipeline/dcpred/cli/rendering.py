@@ -383,6 +383,6 @@ def demonstrated(r: dict[str, Any]) -> str:
 
 def warmed(r: dict[str, Any]) -> str:
     how = {True: "compiled now", False: "was there"}
-    return rows(
-        [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
-    )
+    off = "DCPRED_NO_COMPILER is set: commands do not use this code. Unset it before you run them."
+    lines = [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
+    return rows([*lines, *([("warning", off)] if r["switched_off"] else [])])

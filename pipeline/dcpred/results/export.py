@@ -175,7 +175,8 @@ def _asked(
         )
     by_name = {name: one for one in others for name in one.names}
     kinds = _types(fields, others)
-    known = {field.name: field.known for field in fields.values() if field.known is not None}
+    known = {name: texts for one in others for name, texts in one.known().items()}
+    known |= {field.name: field.known for field in fields.values() if field.known is not None}
     conditions = [parse_condition(text, kinds, known) for text in only]
     return _Asked(scores, fields, by_name, names, conditions)
 
