@@ -129,7 +129,7 @@ def explain(
 
     Raises DataError for rows that there are not, and as `predict` does.
     """
-    if isinstance(model, str | Path):
+    if not hasattr(model, "rows_to_explain"):
         model = load_model(model)
     if is_sparse(X):
         check_dense(X)

@@ -617,7 +617,9 @@ def test_another_import_that_is_faster_wins(tmp_path: Path) -> None:
     path = text(tmp_path, "a\n1\n")
     with pytest.raises(DataError, match="exists"):
         import_data(
-            str(path), str(tmp_path / "out.zarr"), progress=lambda *_: (tmp_path / "out.zarr").mkdir()
+            str(path),
+            str(tmp_path / "out.zarr"),
+            progress=lambda *_: (tmp_path / "out.zarr/mine").mkdir(parents=True),
         )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "out.zarr"]
 

@@ -23,6 +23,7 @@ import xarray as xr
 import zarr
 from distributed import Client
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, import_data, load_model, report
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 
@@ -503,3 +504,36 @@ def test_large_numbers_that_float64_holds_are_taken(served: ServedModel) -> None
     np.testing.assert_array_equal(
         served.decision_function(exact), served.decision_function(exact.astype(np.float64))
     )
+
+
+def test_what_is_no_path_is_refused_by_every_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written under the text of a value, as a folder `None`."""
+    monkeypatch.chdir(tmp_path)
+    model = small(calibrate=False).fit(X, Y)
+    model.save("m")
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    doors: list[Callable[[Any], Any]] = [
+        model.save,
+        lambda path: model.save(path, overwrite=True),
+        load_model,
+        dcpred.open_scores,
+        report(model).save,
+        lambda path: explain(path, X[:1]),
+        lambda path: import_data("a.csv", path),
+    ]
+    for door in doors:
+        for wrong in (None, b"m", 7, ["m"]):
+            with pytest.raises(DataError, match=r"Cannot use .* as a path or address\. Pass a str"):
+                door(wrong)
+        with pytest.raises(DataError, match="Cannot use an empty text as a path"):
+            door("")
+    with pytest.raises(DataError, match=r"type DCPredClassifier as a path .* Save it with its method save"):
+        load_model(model)
+    for option in ({"data": 7}, {"data": ""}):
+        with pytest.raises(DataError, match="as a path"):
+            report("m", **option)
+    with pytest.raises(DataError, match="as a path"):
+        import_data("a.csv", "d.zarr", like=model)
+    with pytest.raises(DataError, match="as a path"):
+        model.set_params(directory=b"m").fit(da.from_array(X), Y)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "m"]

@@ -150,8 +150,8 @@ def import_data(
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
-    dest = str(dest)
     check_writable(dest, "data")
+    dest = str(dest)
     place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(

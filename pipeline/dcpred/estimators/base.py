@@ -51,7 +51,7 @@ from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.storage.addresses import check_options, check_writable
+from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
@@ -280,8 +280,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _folder(self) -> Iterator[Path]:
         """A new folder for work in progress. Raises SettingsError where `directory` has no room for one."""
+        parent = None if self.directory is None else local_path(self.directory)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
+            folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=parent))
         except OSError as error:
             raise SettingsError(
                 f"directory was set to {self.directory!r}, but no folder can be made there"

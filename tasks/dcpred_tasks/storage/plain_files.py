@@ -27,7 +27,8 @@ SYSTEM_FILES = re.compile(
 
 def is_system_file(name: str) -> bool:
     """Whether a name, with `/` between its parts, is of a file that the operating system or an editor
-    made, or lies in such a folder. Nobody who works with dcpred made it, and removing it does not keep it away.
+    made, or lies in such a folder. Nobody who works with dcpred made it, and removing it does not keep it
+    away.
     """
     return any(SYSTEM_FILES.fullmatch(part) for part in name.split("/"))
 
