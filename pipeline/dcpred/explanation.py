@@ -175,7 +175,7 @@ def _row(X: Any, x: str, row: int) -> NDArray[Any]:
     if missing is not None:
         raise MissingChunkError(
             f"row {row:,} was to be explained, but chunk {missing} of {x} is missing, which would read as"
-            " fill values; restore it"
+            f" fill values; {stored_chunks.REMEDY}"
         )
     return zarr_arrays.read_rows(X, row, row + 1)
 

@@ -191,8 +191,10 @@ def test_inspect(place: Path, scored: dict[str, Any]) -> None:
     assert "rows_per_leaf.total" in here("inspect", place / "model").stdout
 
 
-def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
+def test_results_on_stdout_and_progress_on_stderr(place: Path, small: Done) -> None:
     assert small.stdout.startswith("model")
+    cost = as_json("inspect", place / "small")["predicted_cost"]["cost_ratio"]
+    assert f"predicted cost  {cost:.1f}x\n" in small.stdout
     assert "fitting" in small.stderr
     assert "\x1b" not in small.stderr
 

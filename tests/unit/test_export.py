@@ -34,6 +34,7 @@ from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
+from support.reporters import Recorder
 
 N_ROWS, CHUNK_ROWS = 460, 50
 BAD = (0, 17, N_ROWS - 1)
@@ -627,3 +628,19 @@ def test_a_table_that_came_meanwhile_is_not_written_over(
         export(runs("names") / "out", out)
     assert out.read_text() == "theirs"
     assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
+    """The table has numbers of rows then, and the remedy gives it the ids."""
+    data, moved = scored / "new.zarr", scored / "moved.zarr"
+    data.rename(moved)
+    for number in range(2):
+        say = Recorder()
+        assert export(scored / "out", scored / f"{number}.csv", say=say).columns[0] == "row"
+        (warning,) = [text for text in say.told if text.startswith("warning: the table has no ids")]
+        assert "id" in warning.partition("stood beside")[0]
+        assert warning.endswith(", add --with DATA:day.")
+        shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
+    say = Recorder()
+    export(scored / "out", scored / "c.csv", beside=[f"{moved}:id"], say=say)
+    assert say.told == ["exporting"]

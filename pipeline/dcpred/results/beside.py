@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.execution.progress import Reporter
 from dcpred.results.fields import as_arrow
 from dcpred.runs.identity import same_rows
 from dcpred.runs.ledger import open_ledger
@@ -27,6 +28,7 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
+TARGET = "y"  # the array of a data set that is no id
 IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
 HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features
 # DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
@@ -181,20 +183,29 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
     return Beside(where, tuple(names), arrays, X if features else None, features, schema)
 
 
-def kept_ids(run: ScoreRun) -> Beside | None:
-    """The ids that import kept of what was scored; None where there are none, or they are no longer there.
-    Raises DataError where they are of other rows.
+def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
+    """The ids that import kept of what was scored; None where there are none, or they are no longer there,
+    which `say` reports. Raises DataError where they are of other rows.
     """
+    there: set[str] = set()
     try:
         group, _ = _opened(run, None)
+        there = set() if group is None else set(group.array_keys())
         names = None if group is None else group.attrs.get(IDS)
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            return None
-        return find_beside(run, None, names)
+        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+            return find_beside(run, None, names)
     except OtherRowsError:
         raise
     except DcpredError:
-        return None
+        pass
+    recorded = open_ledger(run.output).recorded_input().get("arrays")
+    lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
+    if lost:
+        say.say(
+            f"warning: the table has no ids of its rows: {', '.join(lost[:LISTED])} stood beside {run.x} when"
+            f" it was scored, and is no longer there. Where the data were moved, add --with DATA:{lost[0]}."
+        )
+    return None
 
 
 def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:
