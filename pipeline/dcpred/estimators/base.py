@@ -43,7 +43,7 @@ from dcpred_tasks.input_kinds import (
     plain_numbers,
 )
 from dcpred_tasks.model.answers import novelty_of
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
@@ -230,7 +230,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
-        check_survey(survey, self._task, classes or None)
+        named = replace(survey, classes=class_array(classes)[survey.classes]) if classes else survey
+        check_survey(named, self._task)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
         elif self.budget is not None or not self._names_settings():
