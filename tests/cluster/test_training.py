@@ -596,7 +596,7 @@ def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
         shutil.rmtree(data)
 
     refused(blobs.X, blobs.y[:-1], r"shape \(600,\), but it has shape \(599,\)")
-    refused(blobs.X[:, 0], blobs.y, "1 dimensions")
+    refused(blobs.X[:, 0], blobs.y, "1 dimension,")
     refused(blobs.X.astype(complex), blobs.y, "complex numbers")
     refused(blobs.X[:0], blobs.y[:0], "nothing to train on")
     refused(blobs.X, blobs.X[:, :2], r"it has shape \(600, 2\)")

@@ -73,7 +73,11 @@ def trained(r: dict[str, Any]) -> str:
                 f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
             ),
             ("landmarks", f"{r['n_landmarks']:,}"),
-            *([("predicted cost", f"{cost['cost_ratio']:.1f}x")] if (cost := r["predicted_cost"]) else []),
+            *(
+                [("predicted cost", f"{cost['cost_ratio']:.1f}x")]
+                if (cost := r.get("predicted_cost"))
+                else []
+            ),
             *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
             *([("scale", told)] if (told := log_scale_in_words(r["log_scale"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
