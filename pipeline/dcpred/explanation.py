@@ -17,7 +17,7 @@ from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, Status
 from dcpred_tasks.errors import DataError, MissingChunkError
-from dcpred_tasks.input_kinds import check_dense, is_sparse
+from dcpred_tasks.input_kinds import check_dense, check_exact_rows, is_sparse
 from dcpred_tasks.model.answers import novelty, probabilities
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, check_features, class_numbers, leaf_values, score_rows
@@ -129,7 +129,7 @@ def explain(
 
     Raises DataError for rows that there are not, and as `predict` does.
     """
-    if isinstance(model, str | Path):
+    if not hasattr(model, "rows_to_explain"):
         model = load_model(model)
     if is_sparse(X):
         check_dense(X)
@@ -175,9 +175,11 @@ def _row(X: Any, x: str, row: int) -> NDArray[Any]:
     if missing is not None:
         raise MissingChunkError(
             f"row {row:,} was to be explained, but chunk {missing} of {x} is missing, which would read as"
-            " fill values; restore it"
+            f" fill values; {stored_chunks.REMEDY}"
         )
-    return zarr_arrays.read_rows(X, row, row + 1)
+    found = zarr_arrays.read_rows(X, row, row + 1)
+    check_exact_rows(found, feature_names(X))
+    return found
 
 
 def check_numbers(rows: Sequence[int], n_rows: int, source: str) -> None:

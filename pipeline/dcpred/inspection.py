@@ -84,7 +84,7 @@ def _model(place: Place) -> dict[str, Any]:
             sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
         ),
         "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
-        "predicted_cost": _cost(model),
+        "predicted_cost": cost_of(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(place),
         "settings": {
@@ -157,7 +157,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
     }
 
 
-def _cost(model: Model) -> dict[str, float] | None:
+def cost_of(model: Model) -> dict[str, float] | None:
     """What a row will cost, in linear predictions and what they are made of; `dcpred evaluate`
     measures it. None for machines of other systems, which the engine does not score.
     """

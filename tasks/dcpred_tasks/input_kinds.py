@@ -21,6 +21,7 @@ STRIP_BYTES = 64 * 2**20  # bytes of sparse rows that are dense at once
 LABELS = "labels"  # attribute of a target: the names of the classes 0, 1, …
 WIDE = 8  # bytes of integers that float64 may not hold
 EXACT_LIMIT = 2**53  # float64 holds every whole number up to it
+OF_ROUNDED = "subtract a constant from the column, or leave it out"  # what to do
 NUMBERS = "biuf"  # kinds of the dtypes of real numbers and booleans
 
 
@@ -112,10 +113,20 @@ def unmasked_list(values: Any) -> Any:
 
 
 def refuse_rounded(values: Any, column: Any, remedy: str = "make it text, or leave it out") -> None:
-    """Raise DataError for a whole number among the values of a column that float64 does not hold."""
+    """Raise DataError for a whole number among the values of a column that float64 does not hold, and for
+    different decimals that it makes equal.
+    """
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         values = values[(values > EXACT_LIMIT) | (values < -EXACT_LIMIT)].tolist()
+    decimals: dict[float, Decimal] = {}
     for value in values:
+        if value != value:
+            continue
+        if isinstance(value, Decimal) and decimals.setdefault(float(value), value) != value:
+            raise DataError(
+                f"column {column!r} holds {decimals[float(value)]} and {value}, which float64 makes equal;"
+                f" {remedy}"
+            )
         if abs(value) > EXACT_LIMIT and value == (whole := int(value)) and int(float(whole)) != whole:
             raise DataError(
                 f"column {column!r} holds the whole number {whole}, which float64 would round; {remedy}"
@@ -132,12 +143,20 @@ def check_exact(X: Any) -> None:
         for series in X:
             if series.dtype.is_integer():
                 refuse_rounded(series.drop_nulls().to_numpy(), series.name)
+            elif type(series.dtype).__name__ == "Decimal":
+                refuse_rounded(series.drop_nulls().to_list(), series.name)
     elif is_a(X, "pyarrow.Table"):
         for name, column in zip(X.column_names, X.columns, strict=True):
             if str(column.type) in ("int64", "uint64"):
                 refuse_rounded(column.drop_null().to_numpy(), name)
     elif isinstance(X, np.ndarray) and X.ndim == 2:
-        _check_matrix(X, range(X.shape[1]), "subtract a constant from the column, or leave it out")
+        _check_matrix(X, range(X.shape[1]), OF_ROUNDED)
+
+
+def check_exact_rows(rows: NDArray[Any], names: Sequence[str] | None) -> None:
+    """Do what `check_exact` does for stored rows whose features have these names."""
+    if rows.ndim == 2:
+        _check_matrix(rows, names or range(rows.shape[1]), OF_ROUNDED)
 
 
 def _check_pandas(X: Any) -> None:
@@ -203,6 +222,7 @@ def plain_numbers(X: Any) -> Any:
             raise DataError("the rows of X have different lengths; pass as many values in each") from None
         if array.dtype.kind == "f" and array.ndim == 2 and (np.abs(array) >= EXACT_LIMIT).any():
             check_exact(np.array(X, object))  # NumPy has rounded them.
+        check_one_table(array, "X")
         check_exact(array)
         return X if array.dtype.kind in NUMBERS else _as_floats(array)
     if is_a(X, "pyarrow.RecordBatch"):
@@ -233,14 +253,32 @@ def _as_floats(array: NDArray[Any]) -> NDArray[Any]:
     return np.where(missing, np.nan, array).astype(np.float64)
 
 
+def check_is_matrix(shape: tuple[Any, ...]) -> None:
+    """Raise DataError unless this is the shape of a matrix. scikit-learn asks for the words "Reshape your
+    data".
+    """
+    if len(shape) != 2:
+        sizes = f", shape {tuple(shape)}" if all(isinstance(n, int) for n in shape) else ""
+        raise DataError(
+            f"X must be a matrix (n_samples, n_features), but it has {len(shape)}"
+            f" dimension{'s' * (len(shape) != 1)}{sizes}. Reshape your data to one row per sample."
+        )
+
+
 def check_one_table(data: Any, name: str) -> None:
-    """Raise DataError for what is not one array or frame: a Dataset of xarray, and a polars query that was
-    not run.
+    """Raise DataError for what is not one array or frame of real values: a Dataset of xarray, a polars query
+    that was not run, complex numbers, and X of other dimensions than two.
     """
     if is_a(data, "xarray.Dataset"):
         raise DataError(
             f"{name} is an xarray.Dataset, which holds several arrays; pass one of them, as"
             f" {name}['features']"
+        )
+    kind = getattr(getattr(data, "dtype", None), "kind", "")  # something lazy where data are Delayed
+    if isinstance(kind, str) and kind == "c":  # scikit-learn asks for these words
+        raise DataError(
+            f"{name} has dtype {data.dtype} (Complex data not supported); pass real numbers, such as"
+            f" {name}.real and {name}.imag"
         )
     if isinstance(data, str | bytes | os.PathLike):
         raise DataError(
@@ -253,6 +291,8 @@ def check_one_table(data: Any, name: str) -> None:
         raise DataError(
             f"{name} is a polars LazyFrame, which is read only when it is collected; pass {name}.collect()"
         )
+    if name == "X" and isinstance(getattr(data, "shape", None), tuple):
+        check_is_matrix(data.shape)
 
 
 def as_matrix(X: Any) -> NDArray[Any]:

@@ -193,7 +193,15 @@ def foreign_file(output: Path, rng: Random) -> None:
 
 def system_file(output: Path, rng: Random) -> None:
     place = pick([output / "blocks", output / "scores.zarr", *(p.parent for p in chunks(output))], rng)
-    for name in (".DS_Store", ".nfs00000000003868fa", "._0", "Thumbs.db", "@eaDir/0@SynoEAStream"):
+    for name in (
+        ".DS_Store",
+        ".nfs00000000003868fa",
+        "._0",
+        "Thumbs.db",
+        ".0.swp",
+        "zarr.json~",
+        "@eaDir/0@SynoEAStream",
+    ):
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(rng.bytes(9))
 

@@ -191,8 +191,10 @@ def test_inspect(place: Path, scored: dict[str, Any]) -> None:
     assert "rows_per_leaf.total" in here("inspect", place / "model").stdout
 
 
-def test_results_on_stdout_and_progress_on_stderr(small: Done) -> None:
+def test_results_on_stdout_and_progress_on_stderr(place: Path, small: Done) -> None:
     assert small.stdout.startswith("model")
+    cost = as_json("inspect", place / "small")["predicted_cost"]["cost_ratio"]
+    assert f"predicted cost  {cost:.1f}x\n" in small.stdout
     assert "fitting" in small.stderr
     assert "\x1b" not in small.stderr
 
@@ -377,6 +379,11 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(m["target"], m["code"]) for m in made] == [("host", "engine"), ("host", "refinement")]
     assert all(m["compiled"] and Path(m["file"]).is_relative_to(tmp_path) for m in made)
     assert here("warm").output.count("was there") == 2
+    monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
+    assert "DCPRED_NO_COMPILER is set: commands do not use this code." in " ".join(
+        here("warm").output.split()
+    )
+    monkeypatch.delenv("DCPRED_NO_COMPILER")
     refined = MachineCode(own_code(REFINEMENT).bitcode, host(), entry=REFINEMENT.entry)
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()

@@ -384,7 +384,7 @@ def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None
         assert not (tmp_path / "out").exists()
 
     refused(DataError, "7 features, but the model was trained with 5", np.zeros((9, 7)))
-    refused(DataError, "1 dimensions", np.zeros(9))
+    refused(DataError, "1 dimension,", np.zeros(9))
     refused(DataError, "complex numbers", np.zeros((9, 5), complex))
     refused(DataError, "no rows", np.zeros((0, 5)))
     refused(SettingsError, "output 'labels' was asked for", outputs=("labels",))

@@ -150,3 +150,27 @@ def test_settings_are_utf8_in_any_locale(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = processes.run([sys.executable, "-c", script], cwd=tmp_path, env=environment)
     assert done.stdout.strip() == ascii({"categorical": ["größe"]}), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DASK_DISTRIBUTED__WORKER__MEMORY__TARGET", "abc"),
+        ("DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING_INTERVAL", "soon"),
+    ],
+)
+def test_a_wrong_value_of_dask_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    """Where workers fail for another reason, nothing of a right configuration is blamed."""
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(dask_workers, "_processes", fail)
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MEMORY__SPILL", "0.5")
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE", "False")
+    with pytest.raises(ResourceError, match="Cannot start local workers: something else"), connect(1):
+        pass
+    monkeypatch.setenv(variable, value)
+    name = variable.removeprefix("DASK_").lower().replace("__", ".")
+    with pytest.raises(SettingsError, match=f"sets {name} to '{value}', which is no value"), connect(1):
+        pass

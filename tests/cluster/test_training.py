@@ -596,7 +596,7 @@ def test_bad_shapes(tmp_path: Path, blobs: Classes) -> None:
         shutil.rmtree(data)
 
     refused(blobs.X, blobs.y[:-1], r"shape \(600,\), but it has shape \(599,\)")
-    refused(blobs.X[:, 0], blobs.y, "1 dimensions")
+    refused(blobs.X[:, 0], blobs.y, "1 dimension,")
     refused(blobs.X.astype(complex), blobs.y, "complex numbers")
     refused(blobs.X[:0], blobs.y[:0], "nothing to train on")
     refused(blobs.X, blobs.X[:, :2], r"it has shape \(600, 2\)")
@@ -629,6 +629,8 @@ def test_a_task_larger_than_a_worker_is_refused(two_workers: Pool) -> None:
 
 def test_data_written_again_are_other_data(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/Thumbs.db").touch()
     run(data, tmp_path / "model")
     shutil.copytree(data, tmp_path / "copy.zarr")
     shutil.rmtree(data)
@@ -639,6 +641,7 @@ def test_data_written_again_are_other_data(tmp_path: Path, blobs: Classes) -> No
     with pytest.raises(PlanConflictError, match="other data or settings"):
         run(data, tmp_path / "model")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/notes.txt").touch()
     with pytest.raises(PlanConflictError, match="something else is there"):
         run(data, tmp_path / "folder")
 

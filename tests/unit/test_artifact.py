@@ -629,15 +629,16 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["file", "empty directory", "model"])
+@pytest.mark.parametrize("kind", ["file", "directory", "model"])
 def test_an_existing_target_is_refused_and_left_alone(
     model: Model, copied: Path, tmp_path: Path, kind: str
 ) -> None:
     path = copied if kind == "model" else tmp_path / "taken"
     if kind == "file":
         path.write_text("mine")
-    elif kind == "empty directory":
+    elif kind == "directory":
         path.mkdir()
+        (path / "notes").write_text("mine")
     before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
     with pytest.raises(DataError, match="that exists; remove it or name another place"):
         write_model(path, replace(model, classes=("other",)), {}, {})

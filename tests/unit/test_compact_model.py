@@ -379,7 +379,7 @@ def test_input_is_not_written() -> None:
     [
         (np.zeros((4, 7)), ["7 features", "3 features"]),
         (np.zeros((4, 0)), ["0 features", "3 features"]),
-        (np.zeros(3), ["1 dimensions", "(3,)", "reshape"]),
+        (np.zeros(3), ["1 dimension,", "(3,)", "Reshape"]),
         (np.zeros((2, 3, 4)), ["3 dimensions", "(2, 3, 4)"]),
         (np.array([["a", "b", "c"]]), ["<U1", "not numbers"]),
         (np.array([[b"a", b"b", b"c"]]), ["|S1", "not numbers"]),

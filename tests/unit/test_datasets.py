@@ -526,7 +526,7 @@ def test_npz_labels(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) 
     [
         ({"X_train": SMALL, "n": SMALL}, {}, ["'X'", "holds X_train, n", "--x"]),
         ({"X": SMALL}, {"y": "goal"}, ["'goal'", "holds X", "--y"]),
-        ({"X": SMALL[:, 0]}, {}, ["'X'", "1 dimensions"]),
+        ({"X": SMALL[:, 0]}, {}, ["'X'", "1 dimension,"]),
         ({"X": SMALL[None]}, {}, ["'X'", "3 dimensions"]),
         ({"X": SMALL * 1j}, {}, ["'X'", "complex"]),
         ({"X": SMALL.astype("U")}, {}, ["'X'", "not numbers"]),
@@ -592,9 +592,9 @@ def test_sources_that_are_no_files(tmp_path: Path) -> None:
 
 def test_the_place_must_be_free_and_writable(tmp_path: Path) -> None:
     path = text(tmp_path, "a\n1\n")
-    (tmp_path / "out.zarr").mkdir()
+    (tmp_path / "out.zarr").touch()
     refused(path, "out.zarr", "exists")
-    (tmp_path / "out.zarr").rmdir()
+    (tmp_path / "out.zarr").unlink()
     (tmp_path / "out.zarr").symlink_to(tmp_path / "nowhere")
     refused(path, "Remove the link")
     with pytest.raises(DataError, match="only reads from servers of files"):
@@ -613,11 +613,9 @@ def test_the_place_may_be_in_new_folders(tmp_path: Path) -> None:
 
 
 def test_another_import_that_is_faster_wins(tmp_path: Path) -> None:
-    path = text(tmp_path, "a\n1\n")
+    path, out = text(tmp_path, "a\n1\n"), tmp_path / "out.zarr"
     with pytest.raises(DataError, match="exists"):
-        import_data(
-            str(path), str(tmp_path / "out.zarr"), progress=lambda *_: (tmp_path / "out.zarr").mkdir()
-        )
+        import_data(str(path), str(out), progress=lambda *_: (out / "mine").mkdir(parents=True))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "out.zarr"]
 
 

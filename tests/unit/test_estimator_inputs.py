@@ -5,6 +5,7 @@ values that were given, or a sentence that says what to do.
 import asyncio
 import tempfile
 import uuid
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +24,15 @@ import xarray as xr
 import zarr
 from distributed import Client
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, import_data, load_model, report
-from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.explanation import explain_stored
+from dcpred.scoring.score import score
+from dcpred.training.train import train
+from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
+from dcpred_tasks.training.settings import make_settings
+from support.pools import inline
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
@@ -351,7 +359,10 @@ OTHERS: dict[str, tuple[Any, str]] = {
     ),
     "words": (lambda: small().fit(X, Y, ["heavy"] * 200), "^sample_weight holds other values than numbers"),
     "fewer": (lambda: numbers().fit(X, Y, np.ones(3)), "^X has 200 rows, but sample_weight has shape"),
-    "bytes": (lambda: small().fit(X, np.where(Y, b"a", b"b")), "^y holds bytes; make them text"),
+    "an infinite class": (
+        lambda: small().fit(X, np.where(np.arange(200) < 7, Y, np.inf)),
+        "^y holds an infinite value in row 7; remove such rows",
+    ),
     "amounts": (lambda: small().fit(X, X[:, 0]), "^y holds no classes .*; train a DCPredRegressor"),
     "text": (lambda: numbers().fit(X, pl.Series(["a"] * 200)), "^regression was asked for, but y holds text"),
     "infinity": (lambda: numbers().fit(X, np.full(200, np.inf)), "^y holds an infinite value in row 0"),
@@ -503,3 +514,190 @@ def test_large_numbers_that_float64_holds_are_taken(served: ServedModel) -> None
     np.testing.assert_array_equal(
         served.decision_function(exact), served.decision_function(exact.astype(np.float64))
     )
+
+
+def test_what_is_no_path_is_refused_by_every_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written under the text of a value, as a folder `None`."""
+    monkeypatch.chdir(tmp_path)
+    model = small(calibrate=False).fit(X, Y)
+    model.save("m")
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    doors: list[Callable[[Any], Any]] = [
+        model.save,
+        lambda path: model.save(path, overwrite=True),
+        load_model,
+        dcpred.open_scores,
+        report(model).save,
+        lambda path: explain(path, X[:1]),
+        lambda path: import_data("a.csv", path),
+    ]
+    for door in doors:
+        for wrong in (None, b"m", 7, ["m"]):
+            with pytest.raises(DataError, match=r"Cannot use .* as a path or address\. Pass a str"):
+                door(wrong)
+        with pytest.raises(DataError, match="Cannot use an empty text as a path"):
+            door("")
+    with pytest.raises(DataError, match=r"type DCPredClassifier as a path .* Save it with its method save"):
+        load_model(model)
+    for option in ({"data": 7}, {"data": ""}):
+        with pytest.raises(DataError, match="as a path"):
+            report("m", **option)
+    with pytest.raises(DataError, match="as a path"):
+        import_data("a.csv", "d.zarr", like=model)
+    with pytest.raises(DataError, match="as a path"):
+        model.set_params(directory=b"m").fit(da.from_array(X), Y)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "m"]
+
+
+def _stored(column: np.ndarray) -> zarr.Array[Any]:
+    return zarr.create_array({}, data=column, chunks=(50, *column.shape[1:]))
+
+
+DOORS: dict[str, Callable[[np.ndarray], tuple[Any, Any]]] = {
+    "memory": lambda y: (X, y),
+    "series": lambda y: (FRAME, pd.Series(y)),
+    "dask": lambda y: (da.from_array(X, chunks=(50, 3)), da.from_array(y, chunks=50)),
+    "dask beside memory": lambda y: (da.from_array(X, chunks=(50, 3)), y),
+    "zarr": lambda y: (_stored(X), _stored(y)),
+}
+CLASSES = {
+    "fractions": np.array([0.5, 1.5])[Y],
+    "numbers in objects": np.array([0.0, 1.0], object)[Y],
+    "truth in objects": np.array([False, True], object)[Y],
+    "dates": np.array(["2020-01-01", "2021-01-01"], "M8[s]")[Y],
+    "durations": np.array([1, 2], "m8[s]")[Y],
+    "huge": np.array([0, 1e300])[Y],
+}
+NO_CLASSES = {
+    "bytes": (np.array([b"a", b"b"])[Y], r"^y holds bytes; make them text, as y\.astype\(str\) does"),
+    "bytes in objects": (
+        np.array([b"a", b"b"], object)[Y],
+        r"^y holds bytes; .* \[v\.decode\(\) for v in y\]",
+    ),
+    "complex": (Y + 1j, r"^y has dtype complex128 \(Complex data not supported\); pass real numbers"),
+    "decimals": (
+        np.array([Decimal(1), Decimal(2)], object)[Y],
+        r"^y holds Decimal such as '\d'.*cannot be a class",
+    ),
+    "text and numbers": (
+        np.array(["a", 1], object)[Y],
+        "^y holds text such as 'a' and other values such as 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_takes_the_same_classes(door: str) -> None:
+    for name, y in CLASSES.items():
+        if door != "zarr" or y.dtype.kind != "O":
+            features, target = DOORS[door](y)
+            model = small(products=0, calibrate=False).fit(features, target)
+            expected = np.unique(y if y.dtype.kind != "O" else np.array(y.tolist()))
+            assert model.classes_.dtype == expected.dtype, name
+            np.testing.assert_array_equal(model.classes_, expected)
+            rows = FRAME if door == "series" else X
+            assert set(np.asarray(model.predict(rows)).tolist()) == set(expected.tolist())
+            assert model.score(rows, y) > 0.9
+    for y, sentence in NO_CLASSES.values():
+        if door != "zarr" or y.dtype.kind == "c":
+            with pytest.raises(DataError, match=sentence):
+                small().fit(*DOORS[door](y))
+
+
+def test_parts_of_a_target_are_of_one_kind() -> None:
+    y = da.from_array(np.array(["a"] * 100 + [1] * 100, object), chunks=50)
+    with pytest.raises(DataError, match="text such as 'a' and other values such as 1; make all"):
+        small().fit(da.from_array(X, chunks=(50, 3)), y)
+
+
+def test_unknown_categories_of_many_parts_warn_once_a_call() -> None:
+    fitted = small(products=0, calibrate=False).fit(TABLE, Y)
+    strange = dd.from_pandas(TABLE.assign(town=[f"w{i % 7}" for i in range(200)]), npartitions=8)
+    for _ in range(2):
+        for lazy in (fitted.predict(strange), fitted.rows_to_explain(strange).rows):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                lazy.compute(scheduler="threads")
+            assert [str(one.message)[:46] for one in caught] == [
+                "X holds categories that the model was not trai"
+            ]
+
+
+ONE_SENTENCE = {
+    "one dimension": (lambda m: m.fit(X[:, 0], Y), r"has 1 dimension, shape \(200,\)\. Reshape"),
+    "one lazily": (lambda m: m.fit(da.from_array(X[:, 0]), Y), "has 1 dimension, shape"),
+    "one to predict": (lambda m: m.fit(X, Y).predict(da.from_array(X[0])), "has 1 dimension, shape"),
+    "a series": (lambda m: m.fit(FRAME["a"], Y), "has 1 dimension, shape"),
+    "a lazy series": (lambda m: m.fit(dd.from_pandas(FRAME, npartitions=2)["a"], Y), "has 1 dimension"),
+    "complex X": (lambda m: m.fit(X + 1j, Y), "^X has dtype complex128"),
+    "complex X lazily": (lambda m: m.fit(da.from_array(X + 1j), Y), "^X has dtype complex128"),
+    "complex list": (lambda m: m.fit((X + 1j).tolist(), Y), "^X has dtype complex128"),
+    "complex targets": (lambda m: m.fit(X, (Y + 1j).tolist()), "^y has dtype complex128"),
+    "infinity": (lambda m: m.fit(np.where(X[7, 1] == X, np.inf, X), Y), "X has inf in row 7, column 1"),
+    "no weight": (lambda m: m.fit(X, Y, np.zeros(200)), "^Every sample weight is zero"),
+    "one weight": (lambda m: m.fit(X, Y, 0), "^Every sample weight is zero"),
+    "a score without weight": (lambda m: m.fit(X, Y).score(X, Y, np.zeros(200)), "^Every sample weight is"),
+    "fewer targets": (lambda m: m.fit(X, Y[1:]), "^X has 200 rows, but y has 199"),
+    "a score of fewer": (lambda m: m.fit(X, Y).score(X, Y[1:]), "^X has 200 rows, but y has 199"),
+    "an infinite score": (lambda m: m.fit(X, Y).score(X, np.full(200, np.inf)), "infinite value in row 0"),
+}
+
+
+@pytest.mark.parametrize("case", ONE_SENTENCE)
+def test_what_cannot_be_used_is_refused_in_our_own_sentence(case: str) -> None:
+    use, sentence = ONE_SENTENCE[case]
+    for kind in (small, numbers):
+        with pytest.raises(DataError, match=sentence):
+            use(kind(products=0, calibrate=False))
+    with pytest.raises(DataError, match=r"y holds 1e\+300 in row 0, and targets are at most"):
+        numbers(products=0, calibrate=False).fit(X, Y).score(X, np.full(200, 1e300))
+
+
+def test_decimals_that_float64_makes_equal_are_refused() -> None:
+    near = [Decimal("0.1"), Decimal("0.10000000000000000001"), Decimal("NaN"), Decimal("0.2")]
+    column = np.array(near * 50, object)
+    frames = [
+        FRAME.assign(d=column),
+        FRAME.assign(d=pd.Series(near * 50).astype(pd.ArrowDtype(pa.decimal128(38, 20)))),
+        pl.DataFrame(
+            {
+                "a": X[:, 0],
+                "d": pl.Series([None if d != d else d for d in near] * 50, dtype=pl.Decimal(38, 20)),
+            }
+        ),
+        pa.table(
+            {"a": X[:, 0], "d": pa.array([None if d != d else d for d in near] * 50, pa.decimal128(38, 20))}
+        ),
+        np.column_stack([X.astype(object), column]),
+    ]
+    for frame in frames:
+        with pytest.raises(DataError, match=r"column .* holds 0\.10* and 0\.10*1, which float64 makes equal"):
+            small(products=0, calibrate=False).fit(frame, Y)
+    exact = FRAME.assign(d=np.array([Decimal("0.1"), Decimal("0.10"), Decimal("0.2"), None] * 50, object))
+    small(products=0, calibrate=False).fit(exact, Y)
+
+
+def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) -> None:
+    """By every command that reads raw arrays, with the name of the column."""
+    rows = np.where(X > 0, 5, 3)
+    paths = {}
+    for name, large in (("exact", 2**60), ("rounded", 2**60 + 1)):
+        values = rows.copy()
+        values[150, 1] = large
+        group = zarr.create_group(tmp_path / f"{name}.zarr")
+        group.create_array("X", data=values, chunks=(50, 3)).attrs["feature_names"] = ["a", "amount", "c"]
+        group.create_array("y", data=Y)
+        paths[name] = str(tmp_path / f"{name}.zarr/X"), str(tmp_path / f"{name}.zarr/y")
+    model, settings = tmp_path / "model", make_settings({"n_leaves": 1, "landmarks": 4, "scaling": "none"})
+    train(*paths["exact"], model, settings, inline)
+    x, y = paths["rounded"]
+    doors: list[Callable[[], Any]] = [
+        lambda: train(x, y, tmp_path / "other", settings, inline),
+        lambda: score(model, x, tmp_path / "out", inline),
+        lambda: evaluate(model, x, y, cost=False),
+        lambda: explain_stored(model, x, [150]),
+    ]
+    for door in doors:
+        with pytest.raises(DcpredError, match=rf"column 'amount' holds the whole number {2**60 + 1}, which"):
+            door()
+    assert score(model, paths["exact"][0], tmp_path / "new", inline).status == {"1": 200}

@@ -311,6 +311,8 @@ def test_the_new_parameters_out_of_core(tmp_path: Path, data: Classes) -> None:
 def test_save_and_load(tmp_path: Path, data: Classes) -> None:
     names = np.array(["ash", "oak", "yew"])[data.y]
     model = small(keep_support_vectors=True).fit(data.X, names)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/.DS_Store").touch()
     model.save(tmp_path / "model")
     served = load_model(tmp_path / "model")
     np.testing.assert_array_equal(served.predict(data.X), model.predict(data.X))

@@ -318,7 +318,7 @@ def test_a_chunk_that_is_missing_is_not_read_as_zeros(stored: Path) -> None:
     data = chunk.read_bytes()
     chunk.unlink()
     try:
-        assert "is missing" in asked(stored, "45", code=3)
+        assert "--storage-option missing_chunks=fill" in asked(stored, "45", code=3)
         asked(stored, "5")
     finally:
         chunk.write_bytes(data)

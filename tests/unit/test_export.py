@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from dcpred.results.open_scores import NamedLabels
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.schema.column import Codes, Date, Number, TargetCodes
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import input_chunks
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
+from support.reporters import Recorder
 
 N_ROWS, CHUNK_ROWS = 460, 50
 BAD = (0, 17, N_ROWS - 1)
@@ -205,6 +209,31 @@ def test_dates_stand_beside_scores(runs: Callable[[str], Path], tmp_path: Path, 
     for name in ("day", "hour"):
         own = found[name].to_numpy().astype(data[name].dtype)
         np.testing.assert_array_equal(own, data[name][10:])
+
+
+def test_categories_and_dates_stand_beside_scores_by_their_names(
+    runs: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """X holds the codes of categories and the days of dates; the table holds what was imported."""
+    towns = TargetCodes("town", ("Bonn", "Ulm"))
+    schema = Schema((Number("age"), towns, Date("born", ("day", "weekday")), Codes("size", (1, 2))))
+    X = np.zeros((N_ROWS, len(schema.features)))
+    X[:, 1] = np.arange(N_ROWS) % 4  # Bonn, Ulm, any other, missing
+    X[:, 2:4] = 18_000, 3
+    X[0, 2], X[1, 4] = np.nan, 1
+    group = zarr.create_group(tmp_path / "rows.zarr", attributes={"dcpred_schema": schema.document()})
+    group.create_array("X", data=X).attrs["feature_names"] = list(schema.features)
+    beside = [f"{tmp_path}/rows.zarr:town,born,born.weekday,size"]
+    for ending in ENDINGS:
+        done(runs("names"), tmp_path / f"a.{ending}", beside=beside)
+    found = table(tmp_path / "a.parquet")
+    assert found["town"].to_pylist()[:5] == ["Bonn", "Ulm", "others", None, "Bonn"]
+    assert found["born"].to_pylist()[:2] == [None, date(2019, 4, 14)]
+    assert found["born.weekday"].to_pylist()[0] == 3
+    assert found["size"].to_pylist()[:3] == ["1", "2", "1"]
+    assert done(runs("names"), tmp_path / "b.csv", beside=beside, only=["town==Ulm"]).n_written == N_ROWS // 4
+    with pytest.raises(SettingsError, match="no row can have that; did you mean Ulm"):
+        done(runs("names"), tmp_path / "c.csv", beside=beside, only=["town==Umm"])
 
 
 def test_chosen_columns_and_rows(runs: Callable[[str], Path], tmp_path: Path) -> None:
@@ -599,3 +628,19 @@ def test_a_table_that_came_meanwhile_is_not_written_over(
         export(runs("names") / "out", out)
     assert out.read_text() == "theirs"
     assert [file.name for file in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
+    """The table has numbers of rows then, and the remedy gives it the ids."""
+    data, moved = scored / "new.zarr", scored / "moved.zarr"
+    data.rename(moved)
+    for number in range(2):
+        say = Recorder()
+        assert export(scored / "out", scored / f"{number}.csv", say=say).columns[0] == "row"
+        (warning,) = [text for text in say.told if text.startswith("warning: the table has no ids")]
+        assert "id" in warning.partition("stood beside")[0]
+        assert warning.endswith(", add --with DATA:day.")
+        shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
+    say = Recorder()
+    export(scored / "out", scored / "c.csv", beside=[f"{moved}:id"], say=say)
+    assert say.told == ["exporting"]

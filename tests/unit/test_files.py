@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError
 from dcpred_tasks.storage import atomic_files
 from dcpred_tasks.storage.atomic_files import (
+    is_free,
     is_whole,
     new_directory,
     partial_name,
@@ -158,6 +159,23 @@ def test_of_two_directories_that_differ_the_later_one_is_refused(tmp_path: Path)
     with pytest.raises(DataError, match="another process created it meanwhile"):
         filled_by_both()
     assert (tmp_path / "d" / "a").read_text() == "fast"
+    assert held(tmp_path) == ["d"]
+
+
+def test_files_of_the_operating_system_leave_a_directory_free(tmp_path: Path) -> None:
+    """They move along, and a file of anybody else makes it a directory that is taken."""
+    path = tmp_path / "d"
+    path.mkdir()
+    assert is_free(path)
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini", ".x.swp", "x~"):
+        (path / name).write_text("1")
+    assert is_free(path)
+    with new_directory(path, alike=False) as partial:
+        (partial / "x").write_text("1")
+    assert held(path) == [".DS_Store", ".x.swp", "Thumbs.db", "desktop.ini", "x", "x~"]
+    assert not is_free(path)
+    with pytest.raises(DataError, match="another process"), new_directory(path, alike=False):
+        pass
     assert held(tmp_path) == ["d"]
 
 

@@ -289,6 +289,7 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             read()
         assert "is missing" in str(caught.value), name
+        assert "--storage-option missing_chunks=fill" in str(caught.value), name
     with storage_options(missing_chunks="fill"):
         for name, read in refused.items():
             assert read() is not None, name

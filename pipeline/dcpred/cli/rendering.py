@@ -73,6 +73,11 @@ def trained(r: dict[str, Any]) -> str:
                 f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows{thinned}",
             ),
             ("landmarks", f"{r['n_landmarks']:,}"),
+            *(
+                [("predicted cost", f"{cost['cost_ratio']:.1f}x")]
+                if (cost := r.get("predicted_cost"))
+                else []
+            ),
             *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
             *([("scale", told)] if (told := log_scale_in_words(r["log_scale"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
@@ -383,6 +388,6 @@ def demonstrated(r: dict[str, Any]) -> str:
 
 def warmed(r: dict[str, Any]) -> str:
     how = {True: "compiled now", False: "was there"}
-    return rows(
-        [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
-    )
+    off = "DCPRED_NO_COMPILER is set: commands do not use this code. Unset it before you run them."
+    lines = [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
+    return rows([*lines, *([("warning", off)] if r["switched_off"] else [])])

@@ -24,6 +24,7 @@ from dcpred.cli.settings_options import SettingsType, read_values, setting_help
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import Scheduler, connect
 from dcpred.training.publishing import trained_beside
+from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH, describe_settings
 from dcpred_tasks.training.settings import make_settings
@@ -80,6 +81,7 @@ def train_command(
     validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
     that was cut off goes on where it stopped when the same command is given again.
     """
+    from dcpred.inspection import cost_of  # noqa: PLC0415
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tree_search import SHORT  # noqa: PLC0415
     from dcpred.tuning.tune import tune  # noqa: PLC0415
@@ -100,4 +102,5 @@ def train_command(
         return
     with trained_beside(model, scratch) as here:
         report = train(*addresses, here, settings, pool, weight=weight, say=say)
-    emit(asdict(replace(report, model=str(model))), as_json, rendering.trained)
+        cost = cost_of(read_model(here))
+    emit(asdict(replace(report, model=str(model))) | {"predicted_cost": cost}, as_json, rendering.trained)

@@ -1,5 +1,6 @@
 """dcpred warm"""
 
+import os
 import time
 from itertools import product
 
@@ -35,4 +36,6 @@ def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
         code = warm(name, bitcode)
         done = {"compiled": code.has_compiled, "file": code.places()[0]}
         made.append({"target": name, "code": bitcode.name, **done})
-    emit({"made": made, "seconds": time.perf_counter() - begin}, as_json, rendering.warmed)
+    off = os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0")
+    seconds = time.perf_counter() - begin
+    emit({"made": made, "switched_off": off, "seconds": seconds}, as_json, rendering.warmed)

@@ -47,7 +47,7 @@ from dcpred_tasks.schema.schema import (
     read_columns,
 )
 from dcpred_tasks.storage.addresses import check_writable, is_remote
-from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.place import Folder, Place, open_place
 
 DATASET_VERSION = 1
@@ -150,8 +150,8 @@ def import_data(
     Raises DataError for what cannot be imported exactly, and ResourceError for a full disk or a missing
     permission.
     """
-    dest = str(dest)
     check_writable(dest, "data")
+    dest = str(dest)
     place = open_place(dest)
     if chunk_rows is not None and chunk_rows < 1:
         raise SettingsError(
@@ -372,7 +372,7 @@ def check_place(place: Place) -> None:
     """Raise DataError where something lies at a place already."""
     if isinstance(place, Folder):
         check_new_name(place.path, PARTIAL)
-        taken = os.path.lexists(place.address)
+        taken = not is_free(place.path)
     else:
         names = place.names("")
         taken = GROUP_FILE in names or (bool(names) and CLAIM not in names)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from dcpred.datasets.sparse import SPARSE, SparseFile, check_dense, unpacked
 from dcpred.datasets.table import Batch, Table, TargetSurvey, damaged, label_dtype, target_values
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import NUMBERS
+from dcpred_tasks.model.class_codes import class_codes
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.storage.zarr_arrays import plain_text
 
@@ -124,7 +126,11 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
         y_dtype = None if y is None or y.dtype.kind in "OT" else np.dtype(y.dtype).newbyteorder("=")
         survey = TargetSurvey(y_where)
         for start in range(0, shape[0], SURVEY_ROWS) if y is not None else ():
-            survey.add(_as_arrow(y[start : start + SURVEY_ROWS], y_where))
+            target = y[start : start + SURVEY_ROWS]
+            survey.add(_as_arrow(target, y_where))
+            if labels is not None and target.dtype.kind in NUMBERS:
+                there = np.ma.filled(target == target, False)  # Missing ones are counted.
+                class_codes(np.asarray(target[there]), len(labels), y_where, start + np.flatnonzero(there))
     found = survey.labels
 
     def batches(rows: int) -> Iterator[Batch]:

@@ -22,9 +22,9 @@ from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, check_writable, is_remote, local_path
 from dcpred_tasks.storage.array_attributes import portable
-from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.storage.place import Place, open_place
+from dcpred_tasks.storage.place import Folder, Place, open_place
 
 SPLIT = "dcpred_split"  # attribute of both parts: what they are of, and how it was divided
 ZARR = ".zarr"
@@ -193,7 +193,7 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
 
 def _is_there(place: Place, part: str, told: Mapping[str, Any]) -> bool:
     """Whether a place holds this part. Raises PlanConflictError where it holds anything else."""
-    if place.lists and not place.is_there():
+    if is_free(place.path) if isinstance(place, Folder) else place.lists and not place.is_there():
         return False
     try:
         found = zarr_arrays.open_group(place.address).attrs.get(SPLIT)

@@ -43,7 +43,7 @@ from dcpred_tasks.input_kinds import (
     plain_numbers,
 )
 from dcpred_tasks.model.answers import novelty_of
-from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.compact_model import Model, class_array
 from dcpred_tasks.model.feature_names import Names, feature_names
 from dcpred_tasks.model.importances import importances
 from dcpred_tasks.model.scaling import Scaling
@@ -51,7 +51,7 @@ from dcpred_tasks.process import versions
 from dcpred_tasks.schema.frames import encode_frame, is_frame, is_numeric
 from dcpred_tasks.schema.schema import Schema, numbers_schema
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.storage.addresses import check_options, check_writable
+from dcpred_tasks.storage.addresses import check_options, check_writable, local_path
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
@@ -230,7 +230,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return
         scaling: Scaling | None = None
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
-        check_survey(survey, self._task, classes or None)
+        named = replace(survey, classes=class_array(classes)[survey.classes]) if classes else survey
+        check_survey(named, self._task)
         if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
             settings = for_few_rows(settings, X, target, weight)
         elif self.budget is not None or not self._names_settings():
@@ -280,8 +281,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _folder(self) -> Iterator[Path]:
         """A new folder for work in progress. Raises SettingsError where `directory` has no room for one."""
+        parent = None if self.directory is None else local_path(self.directory)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=self.directory))
+            folder = Path(tempfile.mkdtemp(prefix="dcpred-", dir=parent))
         except OSError as error:
             raise SettingsError(
                 f"directory was set to {self.directory!r}, but no folder can be made there"

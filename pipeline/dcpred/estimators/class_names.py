@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import check_classification_targets
 
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing, unmasked_list
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.compact_model import class_array
 from dcpred_tasks.storage.zarr_arrays import plain_text
+from dcpred_tasks.training.survey import FEW_CLASSES
 
 Names = tuple[str, ...]
 
@@ -70,6 +70,7 @@ def plain_column(column: Any, name: str = "y") -> Any:
         return column.to_numpy(dtype=column.dtype.numpy_dtype)
     if isinstance(column, list | tuple):
         values = np.asarray(column)
+        check_one_table(values, name)
         if values.dtype.kind == "f" and values.ndim == 1 and any(isinstance(one, int) for one in column):
             return class_array(column)
         return column
@@ -85,37 +86,15 @@ def _is_of_arrow(column: Any) -> bool:
     return any(is_a(column, kind) for kind in ("pyarrow.Array", "pyarrow.ChunkedArray", "polars.Series"))
 
 
-def check_one_kind(y: Any) -> None:
-    """Raise DataError for classes in memory of which some are text and others are not: they have no order."""
-    values = np.asarray(y)
-    if values.dtype.kind == "S":
-        raise DataError("y holds bytes; make them text, as numpy.char.decode(y) does")
-    if values.dtype.kind != "O":
-        return
-    text = next((value for value in values.flat if isinstance(value, str)), None)
-    other = next((value for value in values.flat if not isinstance(value, str)), None)
-    if text is not None and other is not None:
+def check_are_classes(y: NDArray[Any]) -> None:
+    """Raise DataError for numbers in memory that are to be predicted, and are no classes: as for rows out of
+    core, few of them may have a fraction. scikit-learn asks for the words in parentheses.
+    """
+    if y.dtype.kind == "f" and (y != np.rint(y)).any() and len(np.unique(y)) > FEW_CLASSES:
         raise DataError(
-            f"y holds text such as {text!r} and other values such as {other!r}; make all classes text, as"
-            " y.astype(str) does, or none"
-        )
-
-
-def check_classes(y: Any) -> None:
-    """Raise DataError for a target in memory of numbers that are no classes."""
-    try:
-        check_classification_targets(y)
-    except ValueError as error:
-        values = np.asarray(y)
-        if values.dtype.kind == "O" and values.ndim == 1 and len(values):
-            raise DataError(
-                f"y holds {type(values[0]).__name__} such as {str(values[0])[:60]!r}, which cannot be a"
-                " class; make all classes text, as [str(v) for v in y] does"
-            ) from None
-        raise DataError(
-            f"y holds no classes ({str(error).partition('.')[0]}); train a DCPredRegressor, or put its values"
+            "y holds no classes (Unknown label type: continuous); train a DCPredRegressor, or put its values"
             " together into classes"
-        ) from None
+        )
 
 
 def known_weight(weight: Any, n_rows: int) -> Any:
@@ -123,8 +102,10 @@ def known_weight(weight: Any, n_rows: int) -> Any:
     weight.
     """
     weight = plain_column(weight, "sample_weight")
-    if weight is None or isinstance(weight, Real):
-        return weight
+    if weight is None:
+        return None
+    if isinstance(weight, Real):
+        weight = np.full(n_rows, weight)
     try:
         values = np.asarray(weight).astype(np.float64)
     except (TypeError, ValueError):
@@ -139,7 +120,16 @@ def known_weight(weight: Any, n_rows: int) -> Any:
             f"sample_weight holds {values[wrong[0]]} in row {wrong[0]:,}, which is negative or not finite;"
             " pass numbers of 0 or more"
         )
+    if not values.any():
+        raise DataError("Every sample weight is zero. Pass a weight above zero for some row.")
     return values
+
+
+def check_one_each(y: NDArray[Any], n_rows: int) -> None:
+    """Raise DataError for a target in memory that has not one value for each row."""
+    n = y.shape[0] if y.ndim else n_rows
+    if n != n_rows:
+        raise DataError(f"X has {n_rows:,} rows, but y has {n:,}; pass one value for each row")
 
 
 def check_numbers(y: Any) -> None:

@@ -1,21 +1,21 @@
 """scikit-learn estimators. Thin: they check their input, delegate, and keep the fitted `Model`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import zarr
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import compute_class_weight
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils import column_or_1d, compute_class_weight
+from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
 from dcpred.estimators import lazy_tables, out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.class_names import (
+    check_are_classes,
     check_class_weight,
-    check_classes,
-    check_one_kind,
+    check_one_each,
     class_names,
     known_weight,
     named,
@@ -24,6 +24,7 @@ from dcpred.estimators.class_names import (
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a, is_lazy
 from dcpred_tasks.model.answers import calibration_of
+from dcpred_tasks.model.class_codes import class_positions, class_values
 from dcpred_tasks.model.compact_model import class_array, class_numbers
 from dcpred_tasks.task_bodies.predict_block import (
     check_numbered,
@@ -297,10 +298,10 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         return self._refit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        labels = class_names(y)
+        labels, given = class_names(y), None
         if is_lazy(X) or isinstance(X, zarr.Array):
-            y, names_of_text = lazy_tables.numbered_labels(y)
-            labels = labels or names_of_text
+            y, given = lazy_tables.numbered_labels(y)
+            labels = labels if given is None else tuple(str(one) for one in given)
         X = self._encoded(X)
         X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
         if out_of_core.is_out_of_core(X):
@@ -315,12 +316,16 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self._fit_on_workers(X, y, sample_weight, settings, labels)
             self._keep_names(names)
             self.classes_ = class_array(self.model_.classes)
+            if given is not None and given.dtype.kind != "U":  # The model has their names.
+                self.classes_ = given[np.isin([str(one) for one in given], self.classes_)]
+                self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
             return
-        y = plain_column(named(y, labels))
-        check_one_kind(y)
-        X, y = validate_data(self, X, y, dtype="numeric", ensure_all_finite="allow-nan")
+        if y is not None:
+            y = class_values(np.asarray(plain_column(named(y, labels))))
+            check_one_each(y, _num_samples(X))
+        X, y = validate_data(self, X, y, dtype="numeric", ensure_all_finite=False)
         self._keep_columns()
-        check_classes(y)
+        check_are_classes(y)
         self.classes_, target = np.unique(y, return_inverse=True)
         sample_weight = known_weight(sample_weight, len(X))
         weight = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
@@ -392,10 +397,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             out_of_core.class_numbers(self._values(X)), y, sample_weight
         )
         check_numbered(numbers)
-        y = plain_column(named(y, labels))
-        check_one_kind(y)
-        sample_weight = known_weight(sample_weight, len(numbers))
-        return float(accuracy_score(y, self.classes_[numbers], sample_weight=sample_weight))
+        y = class_values(np.asarray(plain_column(named(y, labels))))
+        y = column_or_1d(y.astype(self.classes_.dtype) if y.dtype.kind in "mM" else y)
+        check_one_each(y, len(numbers))
+        right = class_positions(y, list(self.classes_)) == numbers
+        return float(np.average(right, weights=known_weight(sample_weight, len(numbers))))
 
     def _predicted(self, X: Any, early: bool) -> Any:
         if is_a(X, DASK_FRAME):

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
+from uuid import uuid4
 
 import dask
 import dask.array as da
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
-from dcpred.estimators.class_names import check_one_kind, plain_column
+from dcpred.estimators.class_names import plain_column
 from dcpred.estimators.tables import learn
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.input_kinds import NUMBERS, check_one_table, is_a, is_lazy, is_unread
+from dcpred_tasks.model.class_codes import class_values, joined_classes
 from dcpred_tasks.schema.frames import check_frame
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage.zarr_arrays import plain_text
@@ -39,30 +42,31 @@ def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, da.Array]:
     return schema, da.concatenate([block for block in blocks if block.shape[0]] or blocks)
 
 
-def numbered_labels(y: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """A target of text beside lazy rows as class numbers, and the names of the classes, sorted; anything else
-    as it is, and None. Every part of a lazy one is read once. Raises DataError for a label that is missing or
-    no text.
+def numbered_labels(y: Any) -> tuple[Any, NDArray[Any] | None]:
+    """A target beside lazy rows, of text, dates or objects, as class numbers, and the classes, ascending;
+    numbers as they are, and None. Every part of a lazy one is read once. Raises DataError for a label that is
+    missing or no class.
     """
-    column = _text_column(y)
+    column = _column_of_labels(y)
     if column is None:
         return y, None
     if isinstance(column, np.ndarray):
-        check_one_kind(column)
-        labels = labels_of(column)[0]
-        return label_numbers(column, sorted(labels)), tuple(sorted(labels))
+        classes, numbers = np.unique(class_values(column), return_inverse=True)
+        return numbers, np.array(classes.tolist(), str) if classes.dtype.kind == "O" else classes
     parts = column.to_delayed().ravel().tolist() if isinstance(column, da.Array) else column.to_delayed()
     found = _in_parallel(labels_of, [(part,) for part in parts])
-    labels = tuple(sorted({label for levels, _ in found for label in levels}))
+    classes = joined_classes([labels for labels, _ in found])
     blocks = [
-        da.from_delayed(dask.delayed(label_numbers)(part, labels), (n_rows,), np.int64)
+        da.from_delayed(dask.delayed(label_numbers)(part, classes), (n_rows,), np.int64)
         for part, (_, n_rows) in zip(parts, found, strict=True)
     ]
-    return da.concatenate(blocks), labels
+    return da.concatenate(blocks), classes
 
 
-def _text_column(y: Any) -> Any:
-    """A target of text as a Series or array of Dask, or an array in memory; None for any other target."""
+def _column_of_labels(y: Any) -> Any:
+    """A target of other kinds than numbers as a Series or array of Dask, or an array in memory; None for
+    numbers.
+    """
     check_one_table(y, "y")
     if is_a(y, "xarray.DataArray"):
         y = y.chunk() if is_unread(y) else y.data
@@ -71,12 +75,11 @@ def _text_column(y: Any) -> Any:
         # Zarr keeps text as bytes, too.
         y = rows.map_blocks(plain_text, "y", dtype=f"U{y.dtype.itemsize}") if y.dtype.kind == "S" else rows
     if isinstance(y, da.Array) or is_a(y, "dask.dataframe.Series"):
-        return None if y.dtype.kind in NUMBERS + "mM" else y
+        return None if y.dtype.kind in NUMBERS else y
     if y is None or is_lazy(y):
         return None
     values = np.asarray(plain_column(y))
-    is_text = values.dtype.kind == "U" or any(isinstance(value, str) for value in values.flat)
-    return values if is_text and values.ndim == 1 else None
+    return values if values.dtype.kind not in NUMBERS and values.ndim == 1 else None
 
 
 def encoded(X: Any, schema: Schema) -> da.Array:
@@ -84,7 +87,8 @@ def encoded(X: Any, schema: Schema) -> da.Array:
     columns that are not those of the schema.
     """
     check_frame(schema, X)
-    rows = X.map_partitions(encoded_block, dask.delayed(schema, pure=False), True, meta=np.empty((0, 0)))
+    told = dask.delayed(schema, pure=False)
+    rows = X.map_partitions(encoded_block, told, uuid4().hex, meta=np.empty((0, 0)))
     return da.Array(rows.dask, rows.name, (rows.chunks[0], (len(schema.features),)), ACC_DTYPE)
 
 

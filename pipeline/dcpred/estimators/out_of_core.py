@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dask
 import dask.array as da
@@ -370,7 +371,8 @@ def framed(
     *more: Any,
 ) -> Any:
     """What `block` gives for the rows of a DataFrame of Dask, with its index and divisions."""
-    values = partial(framed_block, block=block, schema=schema, names=names, columns=columns)
+    call = uuid4().hex
+    values = partial(framed_block, block=block, schema=schema, names=names, columns=columns, call=call)
     sent = [dask.delayed(each, pure=False) if isinstance(each, Model) else each for each in more]
     return X.map_partitions(values, *sent, meta=values(X._meta, *more))
 

@@ -7,15 +7,17 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
 from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_numbers, known_weight, plain_column
+from dcpred.estimators.class_names import check_numbers, check_one_each, known_weight, plain_column
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
 from dcpred_tasks.model.answers import intervals_of
 from dcpred_tasks.model.sureness import DEFAULT_ALPHA
 from dcpred_tasks.task_bodies.predict_block import check_scored, interval_block, value_block
+from dcpred_tasks.training.survey import LARGEST_TARGET
 
 
 class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
@@ -257,7 +259,9 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
             self._keep_names(names)
             return
         y = plain_column(y)
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite="allow-nan")
+        if y is not None:
+            check_one_each(np.asarray(y), _num_samples(X))
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_all_finite=False)
         self._keep_columns()
         target = np.asarray(column_or_1d(y, warn=True), np.float64)
         sample_weight = known_weight(sample_weight, len(X))
@@ -300,5 +304,13 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         """
         decision, y, sample_weight = out_of_core.computed(self._values(X), y, sample_weight)
         check_scored(decision)
+        check_numbers(y)
         y, sample_weight = plain_column(y), known_weight(sample_weight, len(decision))
+        check_one_each(np.asarray(y), len(decision))
+        large = np.flatnonzero(np.abs(np.asarray(y)) > LARGEST_TARGET)
+        if len(large):  # Their squares overflow.
+            raise DataError(
+                f"y holds {np.asarray(y)[large[0]]} in row {large[0]:,}, and targets are at most"
+                f" {LARGEST_TARGET:g}; correct that row"
+            )
         return float(r2_score(y, decision[:, 0], sample_weight=sample_weight))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 import dask
+from dask.utils import parse_bytes, parse_timedelta
 from distributed import Client, LocalCluster
 from distributed.core import rpc
 from distributed.security import Security
@@ -168,6 +169,7 @@ def _client(scheduler: Scheduler) -> Client:
             _ask(address, security)
         return Client(address, timeout=CONNECT_SECONDS, security=security, set_as_default=False)
     except Exception as error:  # Whatever may come of what another server says.
+        _check_settings(error)
         silent = isinstance(error, OSError)
         so = f"it does not answer within {CONNECT_SECONDS} s" if silent else "what answers there is none"
         kind = SchedulerAwayError if silent and _is_known(address) else SchedulerError
@@ -219,6 +221,7 @@ def _local_cluster(
             except Exception as error:
                 if asked.is_set():
                     raise KeyboardInterrupt from None
+                _check_settings(error)
                 raise ResourceError(
                     f"Cannot start local workers: {_first_cause(error)}. They need shared memory"
                     " (/dev/shm), the loopback interface, processes and open files (ulimit -u and -n), and a"
@@ -246,6 +249,45 @@ def _processes(n_workers: int, threads: int, pages: bool) -> LocalCluster:
         scheduler_kwargs={"dashboard": pages},  # else they are there wherever bokeh is
         silence_logs=logging.CRITICAL,  # the driver says what fails, in a sentence
     )
+
+
+def _check_settings(error: Exception) -> None:
+    """Raise SettingsError where a configuration of Dask has a value of another kind than Dask's own, as text
+    for a number. Dask finds such values late, in errors that do not name the setting.
+    """
+    own = dask.config.merge(*dask.config.defaults)
+    found = _values(dask.config.collect())
+    wrong = [
+        f"{name} to {value!r}" for name, value in found if not _fits(value, dask.config.get(name, None, own))
+    ]
+    if wrong:
+        raise SettingsError(
+            f"Cannot start Dask: its configuration sets {', '.join(wrong)}, which is no value of that"
+            " setting. Correct or remove it in DASK_ variables and in files of ~/.config/dask, /etc/dask and"
+            " $DASK_CONFIG."
+        ) from error
+
+
+def _values(settings: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings in a configuration, by their whole names."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _values(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _fits(value: Any, own: Any) -> bool:
+    """Whether a value is a number, time or size, where Dask's own value is one."""
+    readers = [reads for reads in (float, parse_timedelta, parse_bytes) if _reads(reads, own)]
+    return value is None or not readers or any(_reads(reads, value) for reads in readers)
+
+
+def _reads(reads: Callable[[Any], Any], value: Any) -> bool:
+    try:
+        return reads(value) is not None
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return False
 
 
 def _first_cause(error: BaseException) -> str:

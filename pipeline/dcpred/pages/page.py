@@ -15,6 +15,7 @@ from typing import Any
 
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
 GENERATOR = "dcpred report"  # who made a page, as it says itself
@@ -109,7 +110,7 @@ class Report:
         """Write the page to a file. One that was there is replaced if it is such a page, too; else raises
         DataError.
         """
-        file = Path(path)
+        file = Path(local_path(path))
         with resource_errors(file):
             check_free(file)
             replace_bytes(file, self.html.encode())

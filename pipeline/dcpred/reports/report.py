@@ -63,7 +63,7 @@ def report(
     """
     check_packages("a report", "report")
     with given_options(check_options(storage_options or {})), _stored(path) as place:
-        return render(_page(place, None if data is None else str(data), x, y, say))
+        return render(_page(place, None if data is None else local_path(data), x, y, say))
 
 
 @contextmanager

@@ -14,16 +14,21 @@ import pyarrow.compute as pc
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.execution.progress import Reporter
 from dcpred.results.fields import as_arrow
 from dcpred.runs.identity import same_rows
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
+from dcpred_tasks.artifacts.data_schema import schema_of_given
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.feature_names import feature_names
+from dcpred_tasks.schema.column import DAY, LAST_DAY, OTHERS, Codes, Column, Date, TargetCodes
+from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 
+TARGET = "y"  # the array of a data set that is no id
 IDS = "dcpred_ids"  # attribute of a data set: names of the arrays of ids that import kept
 HELD_BYTES = 64 * 2**20  # bytes of rows of X that are held at once for some of their features
 # DATA, which may hold colons, and names after the last one; a name in double quotes may hold any character.
@@ -49,15 +54,46 @@ class Beside:
     """The features, where some are asked for."""
     features: dict[str, int]
     """Columns of X by name."""
+    schema: Schema | None = None
+    """What the features are, where the data set states it."""
 
     def types(self) -> dict[str, pa.DataType]:
         found = {
             name: _values(array, np.empty(0, array.dtype), name).type for name, array in self.arrays.items()
         }
         if self.X is not None:
-            kind = as_arrow(np.empty(0, self.X.dtype), "X").type
-            found |= dict.fromkeys(self.features, kind)
+            nothing = np.empty(0, self.X.dtype)
+            found |= {name: self._feature(name, nothing).type for name in self.features}
         return found
+
+    def known(self) -> dict[str, tuple[str, ...]]:
+        """All texts that a feature may hold, of those that are categories."""
+        encoded = {name: self._encoded(name) for name in self.features}
+        return {
+            name: (*map(str, column.categories), OTHERS)
+            for name, (column, _) in encoded.items()
+            if isinstance(column, Codes | TargetCodes)
+        }
+
+    def _encoded(self, name: str) -> tuple[Column | None, int]:
+        """The column of the table that a feature comes from, and which of its features it is."""
+        place = self.features[name]
+        for column, span in [] if self.schema is None else self.schema.spans:
+            if place in range(span.start, span.stop):
+                return column, place - span.start
+        return None, 0
+
+    def _feature(self, name: str, values: NDArray[Any]) -> pa.Array:
+        """Values of a feature as the imported table had them: categories by name, and dates."""
+        column, part = self._encoded(name)
+        if isinstance(column, Codes | TargetCodes):
+            levels, at = np.unique(values, return_inverse=True)
+            names = [None if x == column.gap or x != x else column.says(part, x) or str(x) for x in levels]
+            return pa.array(names, pa.string()).take(pa.array(at))
+        if isinstance(column, Date) and column.parts[part] == DAY:
+            days, there = values.astype(np.float64), np.abs(values) < LAST_DAY
+            return pa.array(np.floor(np.where(there, days, 0)).astype("M8[D]"), mask=~there)
+        return as_arrow(values, name)
 
     def read(self, names: Iterable[str], start: int, stop: int) -> dict[str, pa.Array]:
         """Some of the columns for rows."""
@@ -70,7 +106,7 @@ class Beside:
         wanted = [name for name in self.features if name in names]
         if wanted and self.X is not None:
             columns = _features(self.X, [self.features[name] for name in wanted], start, stop)
-            found |= {name: as_arrow(columns[:, i], name) for i, name in enumerate(wanted)}
+            found |= {name: self._feature(name, columns[:, i]) for i, name in enumerate(wanted)}
         return found
 
 
@@ -143,23 +179,33 @@ def find_beside(run: ScoreRun, data: str | None, names: Sequence[str]) -> Beside
         stored_chunks.check_complete(zarr_arrays.address_of(array), array)
     if scored:
         _check_same_rows(run, where, arrays)
-    return Beside(where, tuple(names), arrays, X if features else None, features)
+    schema = None if X is None or not features else schema_of_given(X)
+    return Beside(where, tuple(names), arrays, X if features else None, features, schema)
 
 
-def kept_ids(run: ScoreRun) -> Beside | None:
-    """The ids that import kept of what was scored; None where there are none, or they are no longer there.
-    Raises DataError where they are of other rows.
+def kept_ids(run: ScoreRun, say: Reporter) -> Beside | None:
+    """The ids that import kept of what was scored; None where there are none, or they are no longer there,
+    which `say` reports. Raises DataError where they are of other rows.
     """
+    there: set[str] = set()
     try:
         group, _ = _opened(run, None)
+        there = set() if group is None else set(group.array_keys())
         names = None if group is None else group.attrs.get(IDS)
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            return None
-        return find_beside(run, None, names)
+        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+            return find_beside(run, None, names)
     except OtherRowsError:
         raise
     except DcpredError:
-        return None
+        pass
+    recorded = open_ledger(run.output).recorded_input().get("arrays")
+    lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
+    if lost:
+        say.say(
+            f"warning: the table has no ids of its rows: {', '.join(lost[:LISTED])} stood beside {run.x} when"
+            f" it was scored, and is no longer there. Where the data were moved, add --with DATA:{lost[0]}."
+        )
+    return None
 
 
 def _check_same_rows(run: ScoreRun, where: str, arrays: dict[str, zarr.Array[Any]]) -> None:

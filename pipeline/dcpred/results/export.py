@@ -112,7 +112,7 @@ def export(
     Raises RefusedErrors before anything is written, and ResourceError.
     """
     check_out(out)
-    asked = _asked(output, beside, only, columns, partial)
+    asked = _asked(output, beside, only, columns, partial, say)
     schema, written = asked.schema(), 0
     missing = {name: asked.fields[name].missing for name in asked.columns if name in asked.fields}
     n_rows = asked.scores.run.n_rows
@@ -151,11 +151,12 @@ def _asked(
     only: Sequence[str],
     columns: Sequence[str] | None,
     partial: bool,
+    say: Reporter,
 ) -> _Asked:
     """Raises RefusedErrors."""
     scores = open_stored(output, partial=partial)
     fields = {field.name: field for field in run_fields(scores)}
-    others = _beside(scores, beside, columns is None)
+    others = _beside(scores, beside, columns is None, say)
     chosen = [name for name in fields if name not in MADE_HERE]
     if columns is not None:
         chosen = [own for name in columns for own in _of_output(fields.values(), name) or [name]]
@@ -175,7 +176,8 @@ def _asked(
         )
     by_name = {name: one for one in others for name in one.names}
     kinds = _types(fields, others)
-    known = {field.name: field.known for field in fields.values() if field.known is not None}
+    known = {name: texts for one in others for name, texts in one.known().items()}
+    known |= {field.name: field.known for field in fields.values() if field.known is not None}
     conditions = [parse_condition(text, kinds, known) for text in only]
     return _Asked(scores, fields, by_name, names, conditions)
 
@@ -185,12 +187,12 @@ def _of_output(fields: Iterable[Field], name: str) -> list[str]:
     return [field.name for field in fields if field.needs == name]
 
 
-def _beside(scores: StoredScores, asked: Sequence[str], ids: bool) -> list[Beside]:
+def _beside(scores: StoredScores, asked: Sequence[str], ids: bool, say: Reporter) -> list[Beside]:
     """Columns of data sets: those that were asked for, in the order of asking; with `ids` and nothing asked
     for, what import kept.
     """
     if not asked:
-        kept = kept_ids(scores.run) if ids else None
+        kept = kept_ids(scores.run, say) if ids else None
         return [] if kept is None else [kept]
     parsed = [parse_beside(text) for text in asked]
     return [find_beside(scores.run, data, names) for data, names in parsed]

@@ -38,7 +38,7 @@ from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
-from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name
+from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, is_free
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.input_chunks import filled
 from dcpred_tasks.training.categories import features_named, numbered, with_codes
@@ -269,7 +269,7 @@ def training_hashes(
 
 
 def _finished(model: Path, runs: Collection[str]) -> TrainReport | None:
-    if not model.exists():
+    if is_free(model):
         return None
     if not (model / "model.json").exists():
         raise PlanConflictError(

@@ -103,7 +103,7 @@ class FastCheck:
         if kind == Kind.FOREIGN_FILE and is_system_file(file):
             kind, sentence = (
                 Kind.SYSTEM_FILE,
-                "the operating system made it; it is left alone",
+                "the operating system or an editor made it; it is left alone",
             )
         self.findings.append(Finding(kind, block, file, sentence))
 

@@ -59,9 +59,9 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.self_test import SelfTest, make_self_test
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import below, is_remote
-from dcpred_tasks.storage.atomic_files import encoded, new_directory, write_json
+from dcpred_tasks.storage.atomic_files import encoded, is_free, new_directory, write_json
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.storage.place import Place, open_place, read_document, read_own_document
+from dcpred_tasks.storage.place import Folder, Place, open_place, read_document, read_own_document
 from dcpred_tasks.storage.probe import PROBE
 
 FORMAT = "dcpred-model"
@@ -235,11 +235,11 @@ def write_model(
     is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
     if standing == "replace" and is_model:
         _replace(place, arrays | tests, told)
-    elif is_model or (standing != "refuse" and not is_remote(path) and place.is_there()):
+    elif is_model or (standing != "refuse" and isinstance(place, Folder) and not is_free(place.path)):
         raise _stands(place, is_model)
     elif is_remote(path):
         _write_to_store(place, arrays | tests, told)
-    elif Path(place.address).exists():
+    elif not is_free(Path(place.address)):
         raise _exists(place)
     else:
         with new_directory(Path(place.address)) as partial:

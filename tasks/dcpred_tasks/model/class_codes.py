@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import LABELS
+from dcpred_tasks.model.compact_model import class_array
 
 LONGEST_NAME = 60  # letters of a value that a message shows
+OF_CLASSES = (str, int, float, np.integer, np.floating, np.bool_)
 LISTED = 10  # most classes that a message lists
 
 
@@ -55,6 +57,55 @@ def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] |
             )
         names.append(name)
     return tuple(names)
+
+
+def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
+    """Classes in memory without a missing one: text, numbers, booleans or dates. Numbers and booleans in an
+    array of objects become one of their own kind; text stays as it is. Raises DataError for what is no class,
+    for infinity, and for text beside other values.
+
+    numbered  whether the first row is row 0, for messages; else it is one of a later part
+    """
+    kind = values.dtype.kind
+    if kind == "f" and np.isinf(values).any():
+        where = f" in row {int(np.flatnonzero(np.isinf(values.ravel()))[0]):,}" if numbered else ""
+        raise DataError(f"y holds an infinite value{where}; remove such rows, or correct them")
+    if kind not in "OSV":
+        return values
+    flat = values.ravel().tolist()
+    if kind == "S" or any(isinstance(one, bytes) for one in flat):
+        how = "y.astype(str)" if kind == "S" else "[v.decode() for v in y]"
+        raise DataError(f"y holds bytes; make them text, as {how} does")
+    is_text = [isinstance(one, str) for one in flat]
+    wrong = next((i for i, one in enumerate(flat) if not isinstance(one, OF_CLASSES)), None)
+    if wrong is None and not any(is_text):
+        found = class_array(flat).reshape(values.shape)
+        if found.dtype.kind != "O":
+            return class_values(found, numbered)
+        wrong = max(range(len(flat)), key=lambda i: abs(flat[i]))  # No dtype of NumPy holds it.
+    if wrong is not None:
+        where = f" in row {wrong:,}" if numbered else ""
+        raise DataError(
+            f"y holds {type(flat[wrong]).__name__} such as {str(flat[wrong])[:LONGEST_NAME]!r}{where}, which"
+            " cannot be a class; make all classes text, as [str(v) for v in y] does"
+        )
+    if not all(is_text):
+        raise DataError(
+            f"y holds text such as {flat[is_text.index(True)]!r} and other values such as"
+            f" {flat[is_text.index(False)]!r}; make all classes text, as y.astype(str) does, or none"
+        )
+    return values
+
+
+def joined_classes(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The different classes of all parts of a target, ascending. Raises DataError where some are text and
+    others are not.
+    """
+    text = [part for part in parts if part.dtype.kind == "U" and len(part)]
+    other = [part for part in parts if part.dtype.kind != "U" and len(part)]
+    if text and other:
+        class_values(np.array([text[0][0].item(), other[0][0].item()], object))
+    return np.unique(np.concatenate(text or other or parts))
 
 
 def class_codes(

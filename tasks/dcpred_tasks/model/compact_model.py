@@ -32,6 +32,7 @@ from dcpred_tasks.dtypes import (
     Status,
 )
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.input_kinds import check_is_matrix
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import LEAF, LeafArrays, Line
@@ -209,11 +210,7 @@ def check_features(shape: tuple[int, ...], dtype: np.dtype[np.generic], n_featur
 
 def check_matrix(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
     """Raise DataError unless this is the shape and dtype of rows of features."""
-    if len(shape) != 2:
-        raise DataError(
-            f"X must be a matrix (n_samples, n_features), but it has {len(shape)} dimensions, shape"
-            f" {tuple(shape)}; reshape it to one row per sample"
-        )
+    check_is_matrix(shape)
     if dtype.kind not in "biuf":
         kind = {"c": "complex numbers"}.get(dtype.kind, "not numbers")
         raise DataError(f"X has dtype {dtype}, which is {kind}; convert it to real numbers or booleans first")

@@ -42,6 +42,7 @@ from dcpred_tasks.schema.cells import (
 
 Level = str | int | float
 DAY, WEEKDAY, DAY_OF_YEAR, SECOND = "day", "weekday", "dayofyear", "second"
+OTHERS = "others"  # what explanations and tables call all categories that are not known
 DATE_PARTS = (DAY, WEEKDAY, DAY_OF_YEAR, SECOND)
 FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday is 0
 LAST_DAY = 2_932_897  # days from 1970 to the year 10000
@@ -206,7 +207,7 @@ class Category(Column):
         return (self.name,)
 
     def says(self, part: int, value: float) -> str | None:
-        known = [*map(str, self.categories), "others", "gap"]
+        known = [*map(str, self.categories), OTHERS, "gap"]
         return known[int(value)] if value in range(len(known)) else None
 
     def at(self, positions: IntArray) -> FloatArray:

@@ -39,6 +39,7 @@ from dcpred_tasks.schema.schema import Schema
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
 ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # beginnings of names of types
 MOSTLY = 0.5  # share of the values of a column; where more are unknown, something is wrong with them
+_calls: dict[str, Any] = {}  # calls that warned in this process, with what they hold on the scheduler
 MISSING = ("NAType", "NaTType", "NoneType")  # types of what pandas and Python have in place of a value
 
 
@@ -255,11 +256,12 @@ def check_frame(schema: Schema, X: Any) -> None:
         )
 
 
-def encode_frame(schema: Schema, X: Any, *, warns: bool = False) -> FloatArray:
+def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatArray:
     """Rows of features, float64 (n, n_features), of a frame whose columns may be in any order. Raises
     DataError where one is missing or further, or holds other values than the schema knows.
 
-    warns  whether to warn of columns most of whose values are categories that the schema does not know
+    warns  whether to warn of columns most of whose values are categories that the schema does not know; for
+           one part of many the name of the call, which warns once
     """
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
@@ -277,12 +279,27 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool = False) -> FloatArray:
             level = cells.levels[int(value)] if cells.levels else value
             share = len(rows) / np.count_nonzero(positions != column.gap)
             unknown.append(f"{share:.0%} of the values of {column.name!r}, such as {str(level)[:60]!r}")
-    if unknown:
+    if unknown and (not isinstance(warns, str) or _is_first(warns)):
         _warn(
             f"X holds categories that the model was not trained on: {'; '.join(unknown)}. They are treated as"
             " rare ones; check spelling and case."
         )
     return out
+
+
+def _is_first(call: str) -> bool:
+    """Whether no other part of a call did this before, on any worker of Dask."""
+    mine = object()
+    if _calls.setdefault(call, mine) is not mine:
+        return False
+    distributed = sys.modules.get("distributed")
+    try:
+        if distributed is None or distributed.get_worker() is None:
+            return True
+    except ValueError:  # This is no worker.
+        return True
+    _calls[call] = lock = distributed.Lock(f"dcpred-{call}")
+    return bool(lock.acquire(blocking=False))
 
 
 def _warn(message: str) -> None:

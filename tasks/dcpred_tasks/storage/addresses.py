@@ -88,9 +88,20 @@ def is_remote(address: str | Path) -> bool:
 
 def local_path(address: str | Path) -> str:
     """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic. Raises
-    DataError for a URL that lost a slash.
+    DataError for a URL that lost a slash, and for what is no path.
     """
+    if not isinstance(address, str | os.PathLike):
+        kind = type(address).__name__
+        first = (
+            "Save it with its method save, and pass the path" if hasattr(address, "save") else "Pass a str"
+        )
+        raise DataError(
+            f"Cannot use {'None' if address is None else f'a value of type {kind}'} as a path or address."
+            f" {first}{'' if hasattr(address, 'save') else ' or a pathlib.Path'}."
+        )
     text = str(address)
+    if not text:
+        raise DataError("Cannot use an empty text as a path or address. Name a file or a directory.")
     check_text(text)
     if LOST_SLASH.match(text):
         raise DataError(

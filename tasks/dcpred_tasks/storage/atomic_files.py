@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError
-from dcpred_tasks.storage.plain_files import read_plain
+from dcpred_tasks.storage.plain_files import is_system_file, read_plain
 
 # What a file system without hard links answers when one is asked for.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -134,14 +134,26 @@ def create_bytes(path: Path, data: bytes) -> bool:
     return True
 
 
+def is_free(path: Path) -> bool:
+    """Whether a new directory may have this name: nothing has it, or a directory that is empty but for files
+    of the operating system.
+    """
+    if path.is_symlink() or not path.is_dir():
+        return not os.path.lexists(path)
+    return all(map(is_system_file, os.listdir(path)))
+
+
 def publish_new(partial: Path, path: Path) -> None:
     """Give a whole file or directory the name `path`. Raises FileExistsError where that is taken.
 
     A link, unlike a rename, fails where the name is taken, and so does the rename of a directory, unless an
-    empty one has the name. `partial` may keep its own name, too.
+    empty one has the name. Files of the operating system move to the new directory. `partial` may keep its
+    own name, too.
     """
     if partial.is_dir():
         try:
+            for name in os.listdir(path) if path.is_dir() and is_free(path) else ():
+                (path / name).rename(partial / name)
             partial.rename(path)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):

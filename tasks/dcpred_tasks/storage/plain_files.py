@@ -14,19 +14,21 @@ from pathlib import Path
 LARGEST_DOCUMENT = 2**28
 
 
-# What file systems, file managers and servers of files leave in folders, by the names of files and folders.
+# What file systems, file managers, servers of files and editors leave in folders, by the names of files and
+# folders.
 SYSTEM_FILES = re.compile(
     r"\._.*|\.DS_Store|\.AppleDouble|\.apdisk|\.Spotlight-V100|\.fseventsd|\.Trashes|\.TemporaryItems"
     r"|\.nfs[0-9a-f]{16,}|\.fuse_hidden[0-9a-f]+|\.Trash-\d+|\.directory|\.snapshots?|~snapshot|lost\+found"
     r"|@eaDir|#recycle|#snapshot|Thumbs\.db|ehthumbs\.db|desktop\.ini|\$RECYCLE\.BIN"
-    r"|System Volume Information",
+    r"|System Volume Information|\..*\.sw[a-p]|.*~|#.*#|\.#.*",
     re.IGNORECASE,
 )
 
 
 def is_system_file(name: str) -> bool:
-    """Whether a name, with `/` between its parts, is of a file that the operating system made, or lies in
-    such a folder. Nobody who works with dcpred made it, and removing it does not keep it away.
+    """Whether a name, with `/` between its parts, is of a file that the operating system or an editor
+    made, or lies in such a folder. Nobody who works with dcpred made it, and removing it does not keep it
+    away.
     """
     return any(SYSTEM_FILES.fullmatch(part) for part in name.split("/"))
 

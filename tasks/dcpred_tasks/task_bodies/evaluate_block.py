@@ -13,7 +13,9 @@ from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.dtypes import LEAF_DTYPE, Status
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.evaluation.targets import known_targets
+from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.storage import zarr_arrays
@@ -86,6 +88,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
     for first in range(start, stop, job.chunk_rows):
         last = min(first + job.chunk_rows, stop)
         rows = retrying(partial(zarr_arrays.read_rows, X, first, last))
+        check_exact_rows(rows, feature_names(X))
         wanted, labelled = retrying(
             partial(known_targets, model, target, first, last, drop_unlabelled=job.drop_unlabelled)
         )

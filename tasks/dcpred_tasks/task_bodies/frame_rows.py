@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_missing
+from dcpred_tasks.model.class_codes import class_values
 from dcpred_tasks.schema.frames import frame_cells
 from dcpred_tasks.schema.survey import ColumnSurvey
 
@@ -25,26 +26,26 @@ def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> di
     return surveys
 
 
-def labels_of(values: Any) -> tuple[tuple[str, ...], int]:
-    """The different labels of some rows, a Series or array of text, and the number of rows. Raises DataError
-    for a label that is missing or no text.
+def labels_of(values: Any) -> tuple[NDArray[Any], int]:
+    """The different classes of some rows, a Series or array, and the number of rows. Raises DataError for a
+    label that is missing or no class.
     """
-    rows = values.tolist()
-    for value in rows:
-        if is_missing(value):
-            raise DataError("y has missing values; remove the rows where it has none, or fill them in")
-        if not isinstance(value, str):
-            raise DataError(
-                f"y holds {type(value).__name__} such as {str(value)[:60]!r} where other labels are text;"
-                " make all classes text, as y.astype(str) does, or numbers"
-            )
-    return tuple(dict.fromkeys(rows)), len(rows)
+    rows = _labels(values)
+    return np.unique(rows), len(rows)
 
 
-def label_numbers(values: Any, labels: Sequence[str]) -> IntArray:
-    """The number of each row's label, int64 (n,)."""
-    number = {label: i for i, label in enumerate(labels)}
-    return np.array([number[value] for value in values.tolist()], np.int64)
+def label_numbers(values: Any, classes: NDArray[Any]) -> IntArray:
+    """The number of each row's class, int64 (n,)."""
+    return np.searchsorted(classes, _labels(values)).astype(np.int64)
+
+
+def _labels(values: Any) -> NDArray[Any]:
+    rows: NDArray[Any] = np.asarray(values)
+    rows = rows.astype(object) if rows.dtype.kind == "T" else rows
+    if any(map(is_missing, rows.flat)) if rows.dtype.kind == "O" else (rows != rows).any():
+        raise DataError("y has missing values; remove the rows where it has none, or fill them in")
+    found = class_values(rows, numbered=False)
+    return found.astype(str) if found.dtype.kind == "O" else found
 
 
 def part_values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -61,7 +61,7 @@ def _refuse(bad: NDArray[np.intp]) -> None:
         )
 
 
-def encoded_block(frame: Any, schema: Schema, warns: bool = False) -> FloatArray:
+def encoded_block(frame: Any, schema: Schema, warns: bool | str = False) -> FloatArray:
     """Rows of features, float64 (n_samples, n_features), of one of the frames that make a table. Raises
     DataError for columns that are not those of the schema, or hold other values.
     """
@@ -75,12 +75,14 @@ def framed_block(
     schema: Schema | None,
     names: Sequence[str] | None,
     columns: Sequence[Any] | None,
+    call: str,
 ) -> Any:
     """What `block` gives for the rows of one of the frames of pandas that make a table, with its index: a
     Series, or a frame of `columns`. Rows are encoded by the schema, or brought into the order of `names`.
+    Of all frames of one `call` one warns of unknown categories.
     """
     ordered = frame if schema is not None else in_training_order(frame, names)
-    rows = as_matrix(ordered) if schema is None else encoded_block(frame, schema, True)
+    rows = as_matrix(ordered) if schema is None else encoded_block(frame, schema, call)
     values = block(rows, *more, **({"index": frame.index} if block is label_rows else {}))
     found = type(frame)(values[:, None] if columns is None else values, index=frame.index)
     return found[0].rename(None) if columns is None else found.set_axis(list(columns), axis=1)

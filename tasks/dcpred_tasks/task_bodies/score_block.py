@@ -25,7 +25,9 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import LEAF_DTYPE, NO_LEAF, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, MissingChunkError, ModelFormatError
+from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import KeptRoom, cpu_name, one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scoring.decided import Decided, decide, nearness_scorer
 from dcpred_tasks.scoring.output_column import OutputColumn, Values
@@ -143,6 +145,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                     raise
                 X, given_up = _read_what_is_there(source, start, stop)
                 lost.append(str(error))
+            check_exact_rows(X, feature_names(source))
             if stop < last:
                 zarr_arrays.announce_rows(source, stop, stop + run.chunk_rows)
             clock = writer.lap("read", clock)

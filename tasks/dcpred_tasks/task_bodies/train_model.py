@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, SingleArray
+from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
+from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch.leaf_shards import (
@@ -63,6 +65,7 @@ def survey_block(job: TrainJob, block: int, start: int, stop: int, sample_rows: 
     rows, and sums of its targets by category where means of them are to replace codes.
     """
     X, y, weight = _read_block(job, start, stop)
+    check_exact_rows(X, feature_names(job.array("x")))
     settings, numbers = job.settings, np.arange(start, stop, dtype=np.int64)
     survey = survey_rows(X, y, weight, start, settings.task, settings.missing)
     names = names_of_classes(getattr(job.array("y"), "attrs", {}), y.dtype)
