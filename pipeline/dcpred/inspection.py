@@ -11,7 +11,7 @@ import zarr
 from dcpred.cost.predicted import predict_cost
 from dcpred.runs.latest import LINK, SETTINGS, run_meant
 from dcpred.runs.ledger import MANIFEST, PLAN, open_ledger
-from dcpred.training.column_report import describe_log_scale
+from dcpred.training.column_report import describe_map
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_schema import KEY
@@ -64,7 +64,7 @@ def _model(place: Place) -> dict[str, Any]:
         "coded_features": _coded(model, artifact.feature_names),
         **({"target_encoded": encoded} if encoded else {}),
         "gaps": _gaps(model, names),
-        "log_scale": describe_log_scale(model.scaling, names),
+        "feature_map": describe_map(model.scaling),
         "schema": artifact.schema.document() if artifact.schema else None,
         "n_outputs": model.n_outputs,
         "kernel": artifact.body["kernel"],
@@ -90,7 +90,7 @@ def _model(place: Place) -> dict[str, Any]:
         "settings": {
             "categorical": Settings.categorical,
             "missing": Settings.missing,
-            "symlog": Settings.symlog,
+            "feature_map": Settings.feature_map,
             **artifact.body["settings"],
         },
         "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),

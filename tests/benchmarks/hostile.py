@@ -49,6 +49,7 @@ from scipy.io import netcdf_file
 from scipy.sparse import csr_array, save_npz
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from dcpred import plan
 from dcpred.cli import main as dcpred
 from dcpred.datasets.importing import find_schema, import_data
@@ -58,8 +59,8 @@ from dcpred.refresh.refresh import refresh
 from dcpred.scoring.score import score
 from dcpred.training import steps
 from dcpred.training.train import train
-from dcpred.tuning.tree_search import SHORT
-from dcpred.tuning.tune import choose_settings
+from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.tune import tune
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.errors import DcpredError
@@ -186,10 +187,10 @@ def _make_scratch(folder: Path) -> None:
         patch.setattr(steps, "write_model", give_up)
         with pytest.raises(GivenUpError):
             train(x, y, folder / "new", make_settings(TRAINING), inline)
-        patch.setattr("dcpred.tuning.tune._described", give_up)
-        with pytest.raises(GivenUpError):
-            choose_settings(x, y, folder / "begun", inline, extent=SHORT)
-    choose_settings(x, y, folder / "found", inline, extent=SHORT)
+        for name, part in (("found", "train"), ("begun", "described")):
+            patch.setattr(f"dcpred.tuning.tune.{part}", give_up)
+            with pytest.raises(GivenUpError):
+                tune(x, y, folder / name, inline, policy=STANDARD)
 
 
 def _make_tables(folder: Path) -> None:

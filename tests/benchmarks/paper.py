@@ -31,7 +31,7 @@ import numpy as np
 from common import BRIEF, LONG, Table, data_folder, write_group
 from engine import number, optional, say
 from machines import scaled
-from rivals import Cache, Job, Rival, exact, fourier, linear, nystroem, trees
+from rivals import Cache, Job, Rival, boosted, exact, fourier, linear, nystroem
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
@@ -40,7 +40,8 @@ from dcpred.cost.predicted import predict_cost
 from dcpred.evaluation import evaluate
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
-from dcpred.tuning import tree_search, tune
+from dcpred.tuning import tune
+from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
@@ -138,24 +139,24 @@ def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
         dataset,
         place,
         tune.parse_budget(f"{dataset.target.cost:g}x"),
-        extent=tree_search.SHORT if place.quick else tree_search.LONG,
+        STANDARD if place.quick else THOROUGH,
     )
 
 
 def default(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred train` without settings chooses."""
-    return _searched(dataset, place, None, extent=tree_search.SHORT)
+    return _searched(dataset, place, None, STANDARD)
 
 
 def _searched(
-    dataset: DataSet, place: Place, budget: tune.Budget | None, *, extent: tree_search.Extent
+    dataset: DataSet, place: Place, budget: tune.Budget | None, policy: SearchPolicy
 ) -> dict[str, object]:
     group, model = place.work / "train.zarr", place.work / "tuned"
     start = make_settings({"task": "regression" if dataset.regression else "classification"})
     pool = partial(nullcontext, place.workers)
     shutil.rmtree(model, ignore_errors=True)
     model.with_name("tuned.tuned.json").unlink(missing_ok=True)
-    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, extent=extent)
+    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, policy=policy)
     trained = found.seconds.pop("train")
     say(
         f"  searched in {sum(found.seconds.values()):.0f} s, trained in {trained:.0f} s; expected"
@@ -285,7 +286,7 @@ def add_rivals(found: Findings, args: argparse.Namespace, cache: Cache) -> None:
         split = split.first(QUICK_ROWS) if args.quick else split
         job = Job(split, dataset.regression, dataset.exact_rows, seed, args.workers, args.quick)
         jobs: list[tuple[str, Callable[[], Rival | None]]] = [
-            (f.__name__, partial(f, job)) for f in (linear, exact, trees)
+            (f.__name__, partial(f, job)) for f in (linear, exact, boosted)
         ]
         if dataset.regression:
             jobs += [(f"{f.__name__} {cost}", partial(f, job, cost)) for f in (fourier, nystroem)]

@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Case, int, str]] = {
         3,
         "7 features, but the model was trained with 4",
     ),
-    "one dimension": (case(lambda b: b.write("X", np.zeros(9))), 3, "1 dimensions"),
+    "one dimension": (case(lambda b: b.write("X", np.zeros(9))), 3, "it has 1 dimension, shape (9,)"),
     "complex numbers": (case(lambda b: b.write("X", np.zeros((9, 4), complex))), 3, "complex numbers"),
     "no rows": (case(lambda b: b.write("X", np.zeros((0, 4)))), 3, "has no rows"),
     "other feature names": (

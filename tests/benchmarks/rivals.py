@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from baselines import Problem, lightgbm
 from engine import MIB, Budget, measure, optional, repeated, say
 from machines import Blocked, Rows, gaussian, kernel, pair_weights, same, scaled, solve, unit_gamma, votes
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ SCALINGS = ("standard", "minmax")
 WIDTHS = (0.25, 1.0, 4.0, 16.0, 64.0)  # of γ, in 1 / (n_features × variance)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 LINEAR_C = (0.01, 0.1, 1.0, 10.0)
-RATES = (0.03, 0.1)
 FIRST_ROWS, NEXT_ROWS, VALIDATION_ROWS = 3_000, 10_000, 5_000
 KMEANS_ROWS = 20_000
 Predict = Callable[[Rows], NDArray[Any]]
@@ -262,37 +262,15 @@ def _exact_svm(job: Job) -> Rival:
 # -- trees ---------------------------------------------------------------------------------------------------
 
 
-def trees(job: Job) -> Rival | None:
-    """LightGBM, 500 trees × 127 leaves (for each class)."""
-    lightgbm = None if job.quick else optional("lightgbm")
-    if lightgbm is None:
+def boosted(job: Job) -> Rival | None:
+    """LightGBM with early stopping, fitted to all rows (baselines.py)."""
+    if job.quick or optional("lightgbm") is None:
         return None
-    classes = np.unique(job.whole.y)
-    many = not job.regression and len(classes) > 2
-    goal = {"objective": "multiclass", "num_class": len(classes)} if many else {"objective": "binary"}
-    goal = {"objective": "regression"} if job.regression else goal
-
-    def fit(part: Part, rate: float, least: int) -> Any:
-        y = part.y if job.regression else np.searchsorted(classes, part.y)
-        fixed = {"num_leaves": 127, "num_threads": job.workers, "verbose": -1, "seed": 0}
-        return lightgbm.train(
-            goal | fixed | {"learning_rate": rate, "min_data_in_leaf": least},
-            lightgbm.Dataset(part.X, y),
-            500,
-        )
-
-    def labels(out: NDArray[Any]) -> NDArray[Any]:
-        return out if job.regression else classes[out.argmax(axis=1) if many else (out > 0.5).astype(int)]
-
-    part = job.validation(NEXT_ROWS)
-    grid = product(RATES, [20] if many else [20, 100])
-    rate, least = job.best(
-        grid, lambda *one: job.quality(labels(fit(part, *one).predict(part.X_held)), part.y_held)
+    begin, whole = time.perf_counter(), job.whole
+    fitted = lightgbm(Problem(whole.X, whole.y, job.regression, job.seed, job.workers))
+    return job.finish(
+        "LightGBM", begin, lambda X: fitted.scores(X, num_threads=1), fitted.note, fitted.labels
     )
-    begin = time.perf_counter()
-    booster = fit(job.whole, rate, least)
-    note = f"rate {rate:g}, {least} rows in a leaf or more"
-    return job.finish("LightGBM, 500 × 127", begin, lambda X: booster.predict(X, num_threads=1), note, labels)
 
 
 # -- approximations at a cost, for regression ----------------------------------------------------------------

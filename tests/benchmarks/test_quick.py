@@ -10,7 +10,9 @@ from support import processes
 
 HERE = Path(__file__).parent
 SHARED = (
+    "baselines",
     "common",
+    "halves",
     "injuries",
     "machines",
     "more_sets",
@@ -22,6 +24,7 @@ SHARED = (
 )
 BENCHMARKS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in SHARED)
 SHOWN = {
+    "all_tables": ("HistGradientBoosting", "tuned SVM", "regret", "| development | numbers | 1 |"),
     "picture": ("DC-Pred++", "exact SVM"),
     "paper": ("DC-Pred++", "without refinement", "exact kernel ridge", "random Fourier features", "; "),
 }

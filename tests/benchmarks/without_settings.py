@@ -24,13 +24,14 @@ import numpy as np
 from common import Table, data_folder, write_group
 from engine import number, say
 from more_sets import EVERY
-from rivals import Cache, Job, exact, trees
+from rivals import Cache, Job, boosted, exact
 from sets import DataSet, Split
 
 from dcpred.cost.predicted import predict_cost
 from dcpred.execution.workers import InlineWorkers, Workers, connect
 from dcpred.training.train import train
-from dcpred.tuning import tree_search, tune
+from dcpred.tuning import tune
+from dcpred.tuning.policy import STANDARD
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
@@ -41,8 +42,8 @@ QUICK_ROWS, QUICK_SETS = 400, "magic"
 Found = dict[str, Any]
 # Each addition, and settings without it, which are the paper's.
 ADDITIONS: tuple[tuple[str, Found, Found], ...] = (
-    ("codes", {"categorical": "auto"}, {"categorical": "none"}),
-    ("logarithmic scale", {"symlog": "auto"}, {"symlog": "none"}),
+    ("clipping", {"feature_map": "clip"}, {"feature_map": "none"}),
+    ("quantiles", {"feature_map": "quantile"}, {"feature_map": "none"}),
     ("factors of leaves", {"leaf_scaling": True}, {"leaf_scaling": False}),
     ("logistic loss", {"loss": "logistic"}, {"loss": "hinge"}),
     ("near the machines", {**OF_DISTANCE, "loss": DISTANCE, "head_gamma": 0.0}, {"loss": "hinge"}),
@@ -87,7 +88,7 @@ class Task:
         with self.rows() as (X, y):
             begin = time.perf_counter()
             pool = partial(nullcontext, self.workers)
-            report = tune.tune(X, y, model, pool, start=start, extent=tree_search.SHORT)
+            report = tune.tune(X, y, model, pool, start=start, policy=STANDARD)
             seconds = time.perf_counter() - begin
             value, cost, ns = quality(model, self.split, regression)
         foretold = report.chosen.get("accuracy", report.chosen.get("rmse"))
@@ -135,7 +136,7 @@ def study(dataset: DataSet, args: argparse.Namespace, workers: Workers, cache: C
                 if not (dataset.regression and name in OF_CLASSES)
             }
         rivals = []
-        for make in () if args.no_rivals else (exact, trees):
+        for make in () if args.no_rivals else (exact, boosted):
             job = Job(split, dataset.regression, dataset.exact_rows, seed, args.workers, args.quick)
             rivals.append(cache.rival(key.format(make.__name__), partial(make, job)))
         yield [found, *rivals]

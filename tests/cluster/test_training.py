@@ -14,6 +14,7 @@ import zarr
 
 from dcpred.execution.progress import Silent
 from dcpred.execution.workers import InlineWorkers, Pool, connect
+from dcpred.training.column_report import describe_map
 from dcpred.training.steps import TrainReport
 from dcpred.training.train import check_training_data, fingerprints, train, training_hashes
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -184,16 +185,30 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
-def test_logarithmic_scales_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
+@pytest.mark.parametrize("name", ["clip", "quantile"])
+def test_feature_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
     data = Classes(np.exp(2 * many.X).astype(np.float32), many.y)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
-    zarr.open_array(group / "X").attrs["feature_names"] = [f"x{i}" for i in range(data.X.shape[1])]
-    run(group, tmp_path / "model", settings=replace(NEW, symlog="x0,x2"))
+    run(group, tmp_path / "model", settings=replace(NEW, feature_map=name))
     stored = read_model(tmp_path / "model", support=True)
-    check_same_bits(stored, in_memory(data, replace(NEW, symlog="0,2")))
+    check_same_bits(stored, in_memory(data, replace(NEW, feature_map=name)))
     assert stored.scaling.coding is not None
-    assert stored.scaling.coding.symlog is not None
-    assert stored.scaling.coding.symlog.features == [0, 2]
+    assert stored.scaling.coding.map is not None
+    assert stored.scaling.coding.map.features == list(range(data.X.shape[1]))
+
+
+@pytest.mark.parametrize("name", ["clip", "quantile"])
+def test_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
+    data = Classes((many.X**5).astype(np.float32), many.y)
+    group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
+    settings = replace(NEW, feature_map=name)
+    report = run(group, tmp_path / "model", settings=settings)
+    stored = read_model(tmp_path / "model", support=True)
+    check_same_bits(stored, in_memory(data, settings))
+    assert stored.scaling.coding is not None
+    assert stored.scaling.coding.map is not None
+    assert report.feature_map == describe_map(stored.scaling)
+    assert run(group, tmp_path / "model", settings=settings).already_trained
 
 
 def test_gaps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.model.coding import Coding, coded_columns
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.feature_map import MOST_KNOTS, FeatureMap
 from dcpred_tasks.model.kernel_families import BY_NAME, KERNELS, Sum
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, outlined
@@ -23,7 +24,7 @@ Any2D = NDArray[Any]
 SIZES = (0, 1, 7, 16, 17, 40)  # landmarks of a leaf: around whole vectors of 16
 SCALINGS = (
     *("none", "standard", "far", "timestamps", "zero", "tiny", "few", "coded", "gaps", "coded gaps"),
-    *("symlog", "symlog coded gaps"),
+    *("symlog", "symlog coded gaps", "clip", "clip gaps", "quantile", "quantile coded gaps"),
 )
 PATTERNS = ("first", "last", "all", "all but one", "every other", "most", "half")  # features that add nothing
 DTYPES = (
@@ -82,7 +83,8 @@ def random_tree(rng: np.random.Generator, d: int, depth: int, max_leaves: int = 
 
 def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
     shift, factor = np.zeros(d), np.ones(d)
-    if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps") or "symlog" in kind:
+    mapped = next((name for name in ("symlog", "clip", "quantile") if name in kind), "")
+    if kind in ("standard", "zero", "tiny", "few", "coded", "gaps", "coded gaps") or mapped:
         shift, factor = rng.normal(size=d), rng.uniform(0.5, 2, d)
     if kind == "far" or (kind == "gaps" and rng.random() < 0.3):
         shift, factor = np.full(d, 1.6e9) + rng.normal(size=d), np.full(d, 1e-3)
@@ -92,11 +94,13 @@ def random_scaling(rng: np.random.Generator, kind: str, d: int) -> Scaling:
         factor[rng.integers(d)] = rng.choice([1e-20, 1e-32, 1e-42, 1e-60])
     if kind == "few":
         factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
-    if "symlog" in kind:
+    if mapped:
         if rng.random() < 0.3:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
-        gaps = random_gaps(rng, shift, factor, True) if "gaps" in kind else None
-        return Scaling(shift, factor, random_symlog(rng, d, gaps))
+        gaps = random_gaps(rng, shift, factor, "coded" in kind) if "gaps" in kind else None
+        if mapped == "symlog":
+            return Scaling(shift, factor, random_symlog(rng, d, gaps))
+        return Scaling(shift, factor, random_map(rng, d, gaps, mapped))
     if kind == "coded":
         if rng.random() < 0.3:
             factor[skipped(rng, str(rng.choice(PATTERNS)), d)] = 0.0
@@ -126,6 +130,26 @@ def random_symlog(rng: np.random.Generator, d: int, coding: Coding | None) -> Co
         return known
     gap = np.where(rate > 0, known.symlog.raw(coding.gap[None])[0], coding.gap)
     return replace(known, gap=gap)
+
+
+def random_map(rng: np.random.Generator, d: int, coding: Coding | None, kind: str) -> Coding:
+    """The same columns with a map of the features that are not coded, of any centre and rate."""
+    coding = coding or Coding(np.arange(d), np.full(d, np.nan))
+    n, own = coding.n_features, ~coding.is_coded
+    if not own.any():
+        return coding
+    centre = np.where(own, rng.choice([0.0, 1.0, -300.0, 1.6e9], n) + rng.normal(size=n), 0.0)
+    # A date in units of less than a second is told apart by no change of 2^-40.
+    rate = np.where(own, np.where(centre > 1e6, 1e-3, rng.choice([1.0, 1.0, 1e-3, 40.0], n)), 0.0)
+    knots = [rng.normal(size=rng.choice([1, 2, 9, MOST_KNOTS]) * used).astype(np.float32) for used in own]
+    knots = [np.unique(knot) for knot in knots]
+    values = [np.sort(rng.normal(size=len(knot))).astype(np.float32) for knot in knots]
+    at = offsets([len(knot) for knot in knots])
+    found = FeatureMap(centre, rate, np.ones(n))
+    if kind == "quantile":
+        found = replace(found, at=at, knot=np.concatenate(knots), value=np.concatenate(values))
+    gap = None if coding.gap is None else np.where(own, found.raw(coding.gap[None])[0], coding.gap)
+    return replace(coding, gap=gap, map=found)
 
 
 def random_gaps(
@@ -312,7 +336,7 @@ def random_rows(model: Model, n: int, seed: int, dtype: str = "f8", bad: float =
     raw = model.scaling.shift + near / np.where(factor == 0, 1.0, factor)
     if coding is not None:
         raw, d = raw[:, coding.first], coding.n_features
-        raw = raw if coding.symlog is None else coding.symlog.raw(raw)
+        raw = raw if coding.amounts is None else coding.amounts.raw(raw)
         for feature in coding.features:
             raw[:, feature] = random_codes(rng, coding.codes(feature), n)
     kind = np.dtype(dtype)
@@ -382,7 +406,8 @@ def fixed_cases() -> Iterator[tuple[Model, Any2D]]:
             depth, kernel, d=300, depth=depth, sizes=sizes, n_outputs=1 + 2 * depth, leaf_scaling=depth > 0
         )
         yield model, lay(random_rows(model, 150, depth, next(dtypes), bad=0.1), next(layouts))
-    for d, scaling in product((1, 3, 16, 54), ("symlog", "symlog coded gaps")):
+    mapped = ("symlog", "symlog coded gaps", "clip gaps", "quantile", "quantile coded gaps")
+    for d, scaling in product((1, 3, 16, 54), mapped):
         model = random_model(d, d=d, scaling=scaling, n_outputs=1 + d % 5)
         yield model, lay(random_rows(model, 75, d, next(dtypes), bad=0.1), next(layouts))
 

@@ -1,4 +1,4 @@
-"""Which features are coded: those that are named, and with "auto" those that had better be."""
+"""Which features are coded: those that are named; and which ones a search may add."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import Coding, coded_columns
-from dcpred_tasks.training import categories
 from dcpred_tasks.training.categories import (
     MOST_COLUMNS,
     choose_codes,
+    code_candidates,
     features_named,
     numbered,
     with_codes,
@@ -19,16 +19,11 @@ from dcpred_tasks.training.categories import (
 from dcpred_tasks.training.feature_list import as_text
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
-AUTO = Settings(scaling="learned")
 N, MANY = 1_200, 4_000  # rows; many where codes are many
 
 
-def chosen(X: NDArray[Any], y: NDArray[Any], settings: Settings = AUTO) -> Coding | None:
-    return coded_columns(X.shape[1], choose_codes(X, y, np.ones(len(X)), settings))
-
-
 def named(X: NDArray[Any], features: str) -> Coding | None:
-    return chosen(X, np.zeros(len(X)), Settings(categorical=features))
+    return coded_columns(X.shape[1], choose_codes(X, Settings(categorical=features)))
 
 
 @pytest.fixture(name="codes")
@@ -159,55 +154,24 @@ def test_settings_say_nothing_of_what_is_usual() -> None:
     assert make_settings(settings_dict(Settings(categorical="1-3"))).categorical == "1-3"
 
 
-# -- auto ----------------------------------------------------------------------------------------------------
+# -- what a search may add -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_codes_without_an_order_are_coded(codes: NDArray[Any], task: str) -> None:
-    effect = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1)
-    found = chosen(codes, effect > 1 if task == "classification" else effect, Settings(task, "learned"))
-    assert found is not None
-    assert found.features == [0, 1, 2, 3, 4, 5]
+def test_auto_codes_nothing_but_what_is_named(codes: NDArray[Any]) -> None:
+    assert named(codes, "auto") is None
+    assert named(codes, "none") is None
+    beside = named(codes, "auto,0,2")
+    assert beside is not None
+    assert beside.features == [0, 2]
 
 
-def test_features_beside_auto_are_coded_in_any_case(codes: NDArray[Any], rng: np.random.Generator) -> None:
-    X = np.column_stack([rng.integers(0, 5, N), codes, rng.normal(size=N)])
-    effect = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
-    found = {}
-    for categorical in ("auto", "auto,0", "auto,0-3"):
-        coding = chosen(X, effect, Settings("classification", "learned", categorical))
-        assert coding is not None
-        found[categorical] = coding.features
-    assert len(found["auto"]) >= 4
-    assert 0 not in found["auto"]
-    assert found["auto,0"] == [0, *found["auto"]]
-    assert found["auto,0-3"][:4] == [0, 1, 2, 3]
-    assert len(found["auto,0-3"]) > 4
-    plain = chosen(X, effect, Settings("classification", "standard", "auto,0,2"))
-    assert plain is not None
-    assert plain.features == [0, 2]
-
-
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_amounts_are_not_coded(rng: np.random.Generator, task: str) -> None:
-    X = rng.integers(0, 20, (N, 4))
-    total = X[:, :3].sum(axis=1)
-    assert chosen(X, total > 30 if task == "classification" else total, Settings(task, "learned")) is None
-
-
-def test_the_same_rows_give_the_same_coding(codes: NDArray[Any]) -> None:
-    codes = codes[:, :3]
-    y = np.isin(codes, (0, 2)).sum(axis=1) > 1
-    one, other = chosen(codes, y), chosen(codes.copy(order="F"), y)
-    assert one is not None
-    assert other is not None
-    np.testing.assert_array_equal(one.code, other.code)
-
-
-@pytest.mark.parametrize("scaling", ["none", "standard", "minmax"])
-def test_a_scaling_that_does_not_look_at_targets_codes_nothing(codes: NDArray[Any], scaling: str) -> None:
-    assert chosen(codes, codes[:, 0] % 2, Settings(scaling=scaling)) is None
-    assert chosen(codes, codes[:, 0] % 2, Settings(scaling=scaling, categorical="0")) is not None
+def test_features_of_whole_numbers_are_candidates_unless_they_are_named(
+    codes: NDArray[Any], rng: np.random.Generator
+) -> None:
+    X = np.column_stack([codes, rng.normal(size=N), rng.integers(0, 20, N)])
+    assert code_candidates(X, set(), 256) == [0, 1, 2, 3, 4, 5, 7]
+    assert code_candidates(X, {1, 2}, 16) == [0, 3, 4, 5]
+    assert code_candidates(X.copy(order="F"), {1, 2}, 16) == [0, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -222,28 +186,15 @@ def test_a_scaling_that_does_not_look_at_targets_codes_nothing(codes: NDArray[An
     ],
     ids=["two values", "many values", "fractions", "a late fraction", "far apart", "rare values"],
 )
-def test_what_does_not_look_like_codes_is_not_judged(
-    column: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(categories, "worth_coding")
+def test_what_does_not_look_like_codes_is_no_candidate(column: Any, rng: np.random.Generator) -> None:
     X = np.column_stack([rng.normal(size=N), column(rng)])
-    assert chosen(X, rng.integers(0, 2, N)) is None
+    assert code_candidates(X, set(), 256) == []
 
 
-def test_candidates_of_few_codes_come_first_where_columns_are_too_many(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged: list[int] = []
-    monkeypatch.setattr(categories, "worth_coding", lambda *given: judged.extend(given[3]) or [])
-    X = np.column_stack([rng.integers(0, n, MANY) for n in (200, 100, 4, 150, 200, 50)])
-    assert chosen(X, rng.integers(0, 2, MANY)) is None
-    assert judged == [2, 5, 1, 3, 0]
+def test_candidates_of_few_codes_come_first_where_columns_are_too_many(rng: np.random.Generator) -> None:
+    X = np.column_stack([rng.integers(0, n, MANY) for n in (200, 100, 4, 150, 201, 50)])
+    assert code_candidates(X, set(), 256) == [0, 1, 2, 3, 5]
     assert MOST_COLUMNS == 512
-
-
-def test_few_rows_and_one_class_decide_nothing(codes: NDArray[Any]) -> None:
-    assert chosen(codes[:30], codes[:30, 0] % 2) is None
-    assert chosen(codes, np.zeros(N)) is None
 
 
 @pytest.mark.parametrize("span", ["3-1", "0-99999999999", "9999999999"])
@@ -291,56 +242,3 @@ def test_names_are_told_where_the_data_have_them(codes: NDArray[Any]) -> None:
         features_named(["area", "soil"]),
     ):
         named(codes[:, :2] + 0.5 * np.array([0, 1]), "1")
-
-
-# -- which of them -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(name="added")
-def effects_that_add_up(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Features of 40 and of 20 codes, four amounts, a count; classes, and numbers."""
-    X = np.column_stack(
-        [rng.integers(0, 40, N), rng.integers(0, 20, N), rng.normal(size=(N, 4)), rng.poisson(4, N)]
-    )
-    one, other = rng.normal(size=40), rng.normal(size=20)
-    total = one[X[:, 0].astype(int)] + other[X[:, 1].astype(int)] + 0.3 * X[:, 2]
-    return X, (total > 0) ^ (rng.random(N) < 0.05), total
-
-
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_codes_whose_effects_add_up_are_coded_and_a_count_beside_them_is_not(added: Any, task: str) -> None:
-    X, classes, total = added
-    found = chosen(X, classes if task == "classification" else total, Settings(task, "learned"))
-    assert found is not None
-    assert found.features == [0, 1]
-
-
-def test_a_feature_of_two_hundred_codes(rng: np.random.Generator) -> None:
-    X = np.column_stack([rng.integers(0, 200, MANY), rng.normal(size=(MANY, 2))])
-    found = chosen(X, rng.normal(size=200)[X[:, 0].astype(int)] + 0.5 * X[:, 1] > 0)
-    assert found is not None
-    assert found.features == [0]
-
-
-def test_nothing_is_coded_that_a_larger_factor_tells_apart_as_well(rng: np.random.Generator) -> None:
-    """An amount whose effect is no line, and counts."""
-    X = np.column_stack([rng.integers(0, 40, N), rng.poisson(4, N), rng.normal(size=(N, 4))])
-    total = np.sin(X[:, 0] / 6) + 0.3 * (X[:, 1] - 4) + 0.3 * X[:, 2]
-    assert chosen(X, total > 0) is None
-    assert chosen(X, total, Settings("regression", "learned")) is None
-
-
-def test_of_many_candidates_those_without_an_order_are_coded(rng: np.random.Generator) -> None:
-    codes, amounts = rng.integers(0, 8, (MANY, 8)), rng.integers(0, 12, (MANY, 8))
-    effect = rng.permuted(np.tile(np.linspace(-2, 2, 8), (8, 1)), axis=1)
-    total = effect[np.arange(8), codes].sum(axis=1) + 0.3 * (amounts - 5.5).sum(axis=1)
-    found = chosen(np.column_stack([codes, amounts]), total > 0)
-    assert found is not None
-    assert set(found.features) <= set(range(8))
-    assert len(found.features) >= 6
-
-
-def test_copies_of_rows_do_not_decide(rng: np.random.Generator) -> None:
-    """A row that is there twenty times counts as one, for it would foretell itself."""
-    X = np.tile(np.column_stack([rng.integers(0, 6, 300), rng.normal(size=(300, 2))]), (20, 1))
-    assert chosen(X, np.tile(rng.integers(0, 2, 300), 20)) is None

@@ -13,7 +13,6 @@ from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE, Coding, coded_
 from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import BASES, Scaling, fit_scaling
 from dcpred_tasks.scoring.statistics import bad_features
-from dcpred_tasks.training.coding_choice import held_out_residuals, squared_distances
 from support.models import random_codes, random_coding
 
 CODING = coded_columns(3, {1: np.array([7, -2, 3])})
@@ -124,11 +123,3 @@ def test_the_reference_is_that_of_raw_features(rng: np.random.Generator) -> None
     found = feature_reference(scaling, X)
     np.testing.assert_allclose(found.mean, X.mean(axis=0))
     np.testing.assert_allclose(found.sd, X.std(axis=0), atol=1e-12)
-
-
-def test_rows_near_each_other_of_extreme_weights_are_judged_all_the_same() -> None:
-    """Where rounding leaves no positive definite matrix, least squares stand in for its factor."""
-    rng = np.random.default_rng(0)
-    X = np.repeat(rng.normal(size=(1, 3)), 80, axis=0).astype(np.float32)
-    D, target = squared_distances(X, X[:40]), rng.normal(size=(80, 1))
-    assert np.isfinite(held_out_residuals(D, target, np.full(80, 1e300), 3, (1e-9,))).all()

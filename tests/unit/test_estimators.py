@@ -17,18 +17,39 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.training.few_rows import for_few_rows
-from dcpred_tasks.training.settings import make_settings
 from support.data import Classes, make_blobs, make_group
 
+OF_WEIGHTS = {
+    check.__name__: check
+    for check in (
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    )
+}
 
-@parametrize_with_checks([DCPredClassifier(), DCPredRegressor()])
+
+@parametrize_with_checks(
+    [DCPredClassifier(), DCPredRegressor()],
+    expected_failed_checks=lambda _: dict.fromkeys(
+        OF_WEIGHTS, "a search holds rows out, whatever they weigh"
+    ),
+)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("check", OF_WEIGHTS)
+@pytest.mark.parametrize("kind", [DCPredClassifier, DCPredRegressor])
+def test_with_settings_a_row_of_weight_two_is_two_rows(kind: type[Any], check: str) -> None:
+    OF_WEIGHTS[check](kind.__name__, kind(n_leaves=1, landmarks=32, products=0))
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +173,21 @@ def test_dates_are_no_numbers_to_predict() -> None:
         DCPredRegressor(n_leaves=1).fit(np.zeros((4, 1)), np.arange(4).astype("M8[D]"))
 
 
-def test_few_rows_are_fitted_without_a_look_at_any_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.estimators.out_of_core.choose", None)
-    X, y = units(99, 0)
-    inside = DCPredClassifier(random_state=0).fit(X, y)
-    lazy = DCPredClassifier(random_state=0).fit(da.from_array(X, chunks=(50, 6)), y)
+@pytest.mark.parametrize("task", ["classes", "one row of a class", "numbers"])
+@pytest.mark.parametrize("n", [2, 19])
+def test_of_too_few_rows_all_train_with_default_settings(
+    task: str, n: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, _ = units(n, 0)
+    y = X[:, 1] if task == "numbers" else np.arange(n) % 2 if task == "classes" else np.arange(n) == 1
+    kind = DCPredRegressor if task == "numbers" else DCPredClassifier
+    inside = kind(random_state=0, verbose=1).fit(X, y)
+    assert "too few rows to hold any out" in " ".join(capsys.readouterr().err.split())
+    lazy = kind(random_state=0).fit(da.from_array(X, chunks=(10, 6)), y)
     assert inside.n_leaves_ == lazy.n_leaves_ == 1
     assert inside.settings_ == lazy.settings_
+    assert (inside.settings_["scaling"], inside.settings_["landmarks"]) == ("standard", 16)
+    np.testing.assert_array_equal(lazy.predict(X), inside.predict(X))
 
 
 @pytest.mark.parametrize(("signal", "least"), [(0.0, -0.5), (1.0, 0.75)])
@@ -173,22 +202,6 @@ def test_a_regression_on_few_rows_neither_trusts_noise_nor_misses_a_function(
         y = signal * (np.sin(2 * X[:, 0]) + X[:, 1]) + rng.normal(size=440) * (0.1 if signal else 1.0)
         scores.append(DCPredRegressor(random_state=seed).fit(X[:40], y[:40]).score(X[40:], y[40:]))
     assert np.mean(scores) > least, scores
-
-
-def test_the_ridge_of_few_rows_knows_weights_from_repetitions_no_more_than_rows_in_chunks() -> None:
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
-    X[:, 2] = 7.0  # A feature that does not vary tells nothing.
-    weight = rng.integers(0, 4, 40).astype(np.float64)
-    often = np.repeat(np.arange(40), weight.astype(int))
-    plain = make_settings({"task": "regression"})
-    weighed = for_few_rows(plain, X, y, weight)
-    assert weighed == for_few_rows(plain, X[often], y[often], None)
-    noise, function = for_few_rows(plain, X, y, None), for_few_rows(plain, X, X[:, 0], None)
-    assert (noise.ridge, noise.refine_ridge, function.ridge) == (10.0, 10.0, 0.01)
-    inside = DCPredRegressor(random_state=0).fit(X, y, weight)
-    lazy = DCPredRegressor(random_state=0).fit(da.from_array(X, chunks=(20, 3)), y, weight)
-    assert inside.settings_ == lazy.settings_
 
 
 def test_text_is_no_number() -> None:

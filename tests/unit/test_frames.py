@@ -281,25 +281,14 @@ def test_the_setting_names_columns(categorical: Any, settled: str) -> None:
     assert fitted.settings_.get("categorical", "auto") == settled
 
 
-@pytest.mark.parametrize(
-    ("column", "found"),
-    [
-        ("age", [0]),
-        (2, [2]),
-        ("day", [4]),
-        ("colour", "symlog names the feature 'colour', but its values are codes"),
-        (3, [3]),
-    ],
-)
-def test_no_column_that_a_logarithmic_scale_names_is_left_out(column: int | str, found: Any) -> None:
-    asked = small(symlog=[column], scaling="standard")
-    if isinstance(found, str):
-        with pytest.raises(SettingsError, match=found):
-            asked.fit(X[TRAIN], Y[TRAIN])
-    else:
-        scaling = asked.fit(X[TRAIN], Y[TRAIN]).model_.scaling
-        assert scaling.coding.symlog.features == found
-        assert asked.schema_.features[found[0]] == (COLUMNS[column] if isinstance(column, int) else column)
+@pytest.mark.parametrize(("column", "found"), [("age", [0]), ("day", [4]), (5, [-1])])
+def test_no_column_whose_missing_values_are_named_is_left_out(column: int | str, found: list[int]) -> None:
+    name = COLUMNS[column] if isinstance(column, int) else column
+    frame = X[TRAIN].assign(age=X["age"].astype(float))
+    frame.loc[frame.index[::5], name] = None
+    asked = small(missing=[column]).fit(frame, Y[TRAIN])
+    names = asked.schema_.features
+    assert [names[f] for f in asked.model_.scaling.coding.indicated] == [names[f] for f in found] == [name]
 
 
 @pytest.mark.parametrize("kind", [bool, object, "boolean"])
@@ -312,18 +301,18 @@ def test_booleans_that_are_named_are_categories(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"symlog": ["amount"]}, {"symlog": ["day.weekday"]}, {"categorical": "auto"}]
+    "asked", [{"missing": ["amount"]}, {"missing": ["day.weekday"]}, {"categorical": "auto"}]
 )
 def test_a_model_on_disk_is_fitted_again_by_its_names(asked: Any, tmp_path: Path) -> None:
     """Its settings number the features that columns became, of which there are more."""
     first = small(**asked).fit(X[TRAIN], Y[TRAIN])
     first.save(tmp_path / "m")
     again = load_model(tmp_path / "m", estimator=True)
-    assert again.symlog == asked.get("symlog", "auto")
+    assert again.missing == asked.get("missing", "auto")
     settings = dict(first.settings_)
     again.fit(X[TRAIN], Y[TRAIN])
-    assert {name: again.settings_.get(name) for name in ("symlog", "categorical", "missing")} == {
-        name: settings.get(name) for name in ("symlog", "categorical", "missing")
+    assert {name: again.settings_.get(name) for name in ("categorical", "missing")} == {
+        name: settings.get(name) for name in ("categorical", "missing")
     }
 
 

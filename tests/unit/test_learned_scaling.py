@@ -12,10 +12,19 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import make_gaussian_quantiles
 
+from dcpred_tasks.model.coding import coded_columns
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.labelled_rows import LabelledRows, distinct_rows
-from dcpred_tasks.training.learned_scaling import Metric, judge, learn_metric, loss_and_gradient, mean_metric
+from dcpred_tasks.training.learned_scaling import (
+    FARTHEST_CODES,
+    Metric,
+    judge,
+    learn_metric,
+    loss_and_gradient,
+    mean_metric,
+    without_tails,
+)
 from dcpred_tasks.training.nearest_rows import neighbours
 
 DATA = Path(os.environ.get("DCPRED_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -395,3 +404,53 @@ def test_factors_are_learned_without_many_copies_of_the_sample(monkeypatch: pyte
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 4.5 * X.nbytes
+
+
+def test_the_metric_of_a_few_extreme_rows_is_not_that_of_all_others(rng: np.random.Generator) -> None:
+    """Two features tell the class, and hold a few values 1e5 times as far out as all others: in units of
+    their deviation, or of their range, nearly all rows are alike.
+    """
+    Z = rng.normal(size=(1500, 8))
+    y = ((Z[:, 0] > 0) ^ (Z[:, 1] > 0)).astype(int)
+    X = Z.copy()
+    for f in (0, 1):
+        X[rng.random(len(X)) < 0.004, f] *= 1e5
+    found = learn(X, y)
+    assert found.name == "learned"
+    assert found.scores["learned"] > -0.3
+    part = found.factor**2 * Z.var(axis=0)
+    assert part[:2].min() > 10 * part[2:].max()
+
+
+def test_outer_values_count_where_most_of_the_variance_does_not_lie_there(rng: np.random.Generator) -> None:
+    X = np.column_stack([rng.normal(size=2000), rng.random(2000) < 0.002, np.full(2000, 3.0)])
+    low, high = X.min(axis=0), X.max(axis=0)
+    same = without_tails(X, low, high, None)
+    assert same[0] is X
+    np.testing.assert_array_equal(same[1:], (low, high))
+    X[:3, 0] = 1e6, -1e6, np.nan
+    coding = coded_columns(3, {}, np.zeros(3))
+    rows, least, most = without_tails(X, X.min(axis=0), np.array([1e6, 1, 3]), coding)
+    assert np.isnan(rows[2, 0])
+    assert (rows[0, 0], most[0]) == (np.nanmax(rows[:, 0]),) * 2
+    assert most[0] < 5
+    assert least.tolist()[1:] == [0, 3]
+
+
+def test_rows_that_coincide_leave_a_kernel_its_width() -> None:
+    """In a feature of four whole numbers every row coincides with all of its neighbours."""
+    rng = np.random.default_rng(0)
+    U = rng.integers(0, 4, (1200, 1)).astype(np.float32)
+    rows = LabelledRows(U, (U[:, 0] % 2).astype(float), np.ones(1200))
+    found = judge(np.ones(1), rows.take(np.arange(200)), rows.take(np.arange(200, 1200)), CLASSES)
+    assert found.neighbour_distance == pytest.approx(float(found.w[0]))
+
+
+def test_factors_of_codes_leave_other_codes_within_reach(rng: np.random.Generator) -> None:
+    """The code tells the class, and enough rows share it: neighbours would separate codes for good."""
+    X = np.column_stack([rng.integers(0, 6, 1500), rng.normal(size=1500)])
+    y = (X[:, 0] % 2).astype(int)
+    coding = coded_columns(2, {0: np.arange(1, 6)})
+    given = np.ones(1500), X.min(axis=0), X.max(axis=0), CLASSES, 0
+    found = learn_metric(X, y, *given, coding=coding)
+    assert 0 < found.factor[:5].max() <= (FARTHEST_CODES / 2) ** 0.5

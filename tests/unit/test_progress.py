@@ -20,9 +20,8 @@ from dcpred.execution.progress import SILENT, Bars, Line, Lines, Reporter, Told,
 from dcpred.execution.terminal import MOST_COLUMNS, cut
 from dcpred.execution.verbosity import Verbosity, told_as
 from dcpred.training.forecast import forecast_training
-from dcpred.tuning.forecast import Headway, forecast_tuning
-from dcpred.tuning.tree_search import LONG as LONG_SEARCH
-from dcpred.tuning.tree_search import SHORT
+from dcpred.tuning.forecast import forecast_tuning
+from dcpred.tuning.policy import STANDARD, THOROUGH
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs
 
@@ -321,16 +320,6 @@ def test_shares_are_of_what_is_left() -> None:
         assert course.done == done
 
 
-@pytest.mark.parametrize("efforts", [[1.0] * 10, [1.0] * 40, [100.0], [0.0, 5.0]])
-def test_a_search_of_more_or_fewer_rounds_than_expected_gets_ahead(efforts: list[float]) -> None:
-    headway = Headway(10.0)
-    taken = [headway.take(effort) for effort in efforts]
-    assert all(share >= 0 for share in taken)
-    assert sum(taken) < 1
-    if len(efforts) == 10:
-        assert sum(taken[:5]) == pytest.approx(0.5), "in even steps, where it is what was expected"
-
-
 @pytest.mark.parametrize("n_rows", [1, 100, 20_000, 10**8])
 @pytest.mark.parametrize("n_features", [1, 54, 784])
 @pytest.mark.parametrize(
@@ -338,7 +327,7 @@ def test_a_search_of_more_or_fewer_rounds_than_expected_gets_ahead(efforts: list
 )
 def test_forecasts_of_every_size_of_data(n_rows: int, n_features: int, settings: Settings) -> None:
     training = forecast_training(n_rows, n_features, settings, 2)
-    tuning = [forecast_tuning(n_rows, n_features, 2, extent).total for extent in (SHORT, LONG_SEARCH)]
+    tuning = [forecast_tuning(n_rows, n_features, 2, policy).total for policy in (STANDARD, THOROUGH)]
     assert all(np.isfinite(seconds) and seconds >= 0 for seconds in training.work.values())
     assert training.total < forecast_training(10 * n_rows, n_features, settings, 2).total
     assert 0 < tuning[0] < tuning[1]

@@ -25,25 +25,24 @@ from dcpred.explanation import explain
 from dcpred.serving import load_model
 from dcpred.training.steps import Training
 from dcpred.training.train import check_training_data, numbered_for, train
+from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.importances import importances
-from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
-from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.schema.column import Means, Number, TargetCodes
 from dcpred_tasks.schema.schema import ATTRIBUTE, Schema
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.scratch.training_job import TrainJob
-from dcpred_tasks.scratch.trial_files import TrialTree, gather_trial, tried_file, write_trial_tree
-from dcpred_tasks.storage.atomic_files import read_arrays
-from dcpred_tasks.task_bodies.try_settings import probe_block
+from dcpred_tasks.scratch.trial_files import read_trial
 from dcpred_tasks.training import target_means
+from dcpred_tasks.training.folds import folds_of
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
@@ -56,7 +55,7 @@ from dcpred_tasks.training.target_means import (
     part_of,
     target_sums,
 )
-from dcpred_tasks.training.trial import TrialRows, folds_of
+from dcpred_tasks.training.trial import TrialRows
 from support.pools import inline
 
 N, SHOPS = 3_000, 150
@@ -339,8 +338,8 @@ def data_set(path: Path, y: np.ndarray, weight: np.ndarray | None = None) -> str
     return str(path)
 
 
-def gathered(folder: Path, y: np.ndarray) -> TrialRows:
-    """Rows of the one leaf of a tree, as a search tries settings on them."""
+def tried(folder: Path, y: np.ndarray, fold: int) -> TrialRows:
+    """The rows that a search tries settings on in a fold."""
     folder.mkdir()
     data = data_set(folder / "d.zarr", y)
     address = f"{data}/X", f"{data}/y"
@@ -351,29 +350,22 @@ def gathered(folder: Path, y: np.ndarray) -> TrialRows:
     job = TrainJob(*address, None, str(folder), settings, plan.n_rows, 1_000, coded)
     (folder / "survey").mkdir()
     training = Training(job, replace(plan, block_rows=1_000), InlineWorkers(), SILENT)
-    training.survey(names)
-    n = training.targets.encoding.n_columns
-    tree = Tree(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros((0, n), np.float32))
-    classes, factors = np.unique(y) if y.dtype.kind == "i" else np.empty(0), np.empty(0)
-    one, rare = np.zeros(1, np.int64), np.zeros((2, 0), np.int64)
-    scaling = Scaling(np.zeros(n), np.ones(n))
-    write_trial_tree(job, 0, TrialTree(scaling, tree, one, np.ones(1), classes, factors, rare))
-    for block in range(3):
-        probe_block(job, [0], 1, block, 1_000 * block, 1_000 * (block + 1))
-    gather_trial(job, 0, 3)
-    return TrialRows(**read_arrays(tried_file(job, 0, 0)))
+    trials = Trials(training, training.survey(names), training.workers, SILENT, STANDARD, None)
+    trials.prepare()
+    return read_trial(job, fold)[0]
 
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_a_search_trains_on_knows_no_row_that_is_held_out(tmp_path: Path, kind: str) -> None:
     y = TARGETS[kind]
-    rows, held = gathered(tmp_path / "a", y), folds_of(ROWS, 0) == 1
-    rng = np.random.default_rng(1)
-    other = gathered(tmp_path / "b", np.where(held, rng.permutation(y), y))
-    np.testing.assert_array_equal(rows.without(1).X, other.without(1).X)
-    assert (rows.without(2).X != other.without(2).X).any()
-    assert (rows.X != other.X).any()
-    assert rows.take(np.arange(5)).without(1).X.shape == (5, rows.X.shape[1])
+    held = folds_of(ROWS, 0) == 1
+    other = np.where(held, np.random.default_rng(1).permutation(y), y)
+    rows, others = (
+        [tried(tmp_path / f"{n}{f}", of, f) for f in (1, 2)] for n, of in (("a", y), ("b", other))
+    )
+    np.testing.assert_array_equal(rows[0].held, held)
+    np.testing.assert_array_equal(rows[0].X, others[0].X)
+    assert (rows[1].X != others[1].X).any()
 
 
 def test_leaves_in_memory_and_on_workers_are_the_same(tmp_path: Path) -> None:

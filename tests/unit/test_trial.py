@@ -1,146 +1,68 @@
-"""Trials of settings in one leaf."""
+"""Trials: which rows are held out, and models of the others that predict them."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dcpred_tasks.training.sampling import drawn
-from dcpred_tasks.training.settings import SETTING_NAMES, Settings
+from dcpred_tasks.model.compact_model import class_numbers
+from dcpred_tasks.process import one_thread
+from dcpred_tasks.training.folds import FOLDS, folds_of, rare_folds
+from dcpred_tasks.training.reference_models import BOOSTING, KERNEL, REFERENCES, reference_decisions
+from dcpred_tasks.training.settings import TASKS, Settings
+from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.trial import (
-    FOLDS,
-    NOT_OF_LANDMARKS,
-    NOT_OF_MACHINES,
+    Trial,
     TrialRows,
-    Verdict,
-    folds_of,
-    rare_folds,
-    try_leaf,
+    fit_trial_scaling,
+    leaves_of_share,
+    shape_of,
+    tried_decisions,
+    tried_model,
 )
+from support.searches import trials_of
 
-SETTINGS = Settings(gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
+SETTINGS = Settings(n_leaves=1, gamma=1.0, head_gamma=0.5, landmarks=8, products=0)
 
 
-def moons(n: int, seed: int, rank: int = 0) -> TrialRows:
+def moons(n: int, seed: int) -> TrialRows:
     rng = np.random.default_rng(seed)
     target = np.arange(n) % 2
     angle = rng.uniform(0, np.pi, n)
     X = np.column_stack([np.cos(angle), np.sin(angle)]) * np.where(target, 1, -1)[:, None]
     X = (X + np.where(target, 0.5, 0.0)[:, None] + rng.normal(0, 0.1, (n, 2))).astype(np.float32)
-    number = np.arange(n) + 10_000 * rank
-    return TrialRows(X, target, np.ones(n), number, np.full(n, rank), folds_of(number, SETTINGS.seed))
+    held, every = folds_of(np.arange(n), SETTINGS.seed) == 0, np.ones(n, bool)
+    return TrialRows(X, target, np.ones(n), np.arange(n), held, every, every)
 
 
-def held_out(number: np.ndarray, seed: int, fold: int = 0) -> np.ndarray:
-    return folds_of(number, seed) == fold
+def survey_of(rows: TrialRows, task: str = "classification") -> Survey:
+    return trials_of(rows.X, rows.target, settings=Settings(task=task)).survey
 
 
-def join(*parts: TrialRows) -> TrialRows:
-    return TrialRows(
-        *(
-            np.concatenate([getattr(p, name) for p in parts])
-            for name in ("X", "target", "weight", "number", "rank", "fold")
-        )
-    )
+def decided(rows: TrialRows, settings: Settings = SETTINGS, *, spread: bool = False) -> np.ndarray:
+    """Decision values of the held-out rows."""
+    survey = survey_of(rows, settings.task)
+    scaling = fit_trial_scaling(rows, survey, settings).scaling
+    return tried_decisions(rows, survey, Trial(settings, spread), scaling)[0]
 
 
-def test_better_settings_are_judged_better() -> None:
-    rows = moons(400, 0)
-    tries = [SETTINGS, replace(SETTINGS, gamma=1e-6, head_gamma=1e-6), replace(SETTINGS, landmarks=1)]
-    good, flat, one = try_leaf(rows, tries, 1, 0)
-    assert good.hard < 0.05
-    assert good.hard < min(flat.hard, one.hard)
-    assert good.soft < min(flat.soft, one.soft)
+def wrong(rows: TrialRows, settings: Settings = SETTINGS, *, spread: bool = False) -> float:
+    return float((class_numbers(decided(rows, settings, spread=spread)) != rows.target[rows.held]).mean())
 
 
-def test_local_machines_are_shared_only_by_those_that_want_the_same() -> None:
-    """Of as many rows: landmarks near one of 20 rows are others than near one of all."""
-    near = replace(SETTINGS, loss="distance", head_gamma=0.0)
-    rows, tries = moons(400, 0), [near, replace(near, local_rows=20), replace(near, gamma=4.0)]
-    together = try_leaf(rows, tries, 1, 0)
-    assert together == [try_leaf(rows, [one], 1, 0)[0] for one in tries]
-    assert len(set(together)) == len(tries)
-
-
-def test_held_out_rows_do_not_train() -> None:
-    """Labels without any pattern: what trained on them would know them."""
-    rng = np.random.default_rng(0)
-    rows = replace(moons(300, 0), target=rng.integers(0, 2, 300))
-    verdict = try_leaf(rows, [replace(SETTINGS, gamma=50.0, head_gamma=50.0, landmarks=300, C=1e4)], 1, 0)[0]
-    assert 0.3 < verdict.hard < 0.7
-
-
-def test_halo_rows_train_and_are_not_judged() -> None:
-    near = join(moons(40, 0), replace(moons(400, 1, rank=1), number=np.arange(400) + 5_000))
-    alone, helped = try_leaf(
-        near, [replace(SETTINGS, overlap=1), replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0
-    )
-    assert helped.soft < alone.soft
-    wrong = replace(near, target=np.where(near.rank > 0, 1 - near.target, near.target))
-    assert try_leaf(wrong, [replace(SETTINGS, overlap=1)], 1, 0)[0] == alone, (
-        "beyond the overlap they are not there"
-    )
-    assert try_leaf(wrong, [replace(SETTINGS, overlap=2, halo_weight=1.0)], 1, 0)[0].hard > 0.5
-
-
-def test_a_verdict_does_not_depend_on_what_else_is_tried() -> None:
-    rows = moons(200, 0)
-    tries = [SETTINGS, replace(SETTINGS, C=1.0), replace(SETTINGS, guide=1.0), replace(SETTINGS, landmarks=4)]
-    together = try_leaf(rows, tries, 1, 3)
-    assert together == [try_leaf(rows, [one], 1, 3)[0] for one in tries]
-    assert together == try_leaf(rows, tries[::-1], 1, 3)[::-1]
-
-
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_a_leaf_with_too_few_rows_is_not_judged(n: int) -> None:
-    verdict = try_leaf(moons(n, 0), [SETTINGS], 1, 0)[0]
-    assert np.isnan(verdict.soft)
-    assert np.isnan(verdict.hard)
-
-
-def test_constant_leaves_are_judged_by_their_class() -> None:
-    rows = replace(moons(40, 0), target=np.ones(40, np.int64))
-    assert try_leaf(rows, [SETTINGS], 1, 0)[0].hard == 0.0
-    several = replace(rows, target=np.full(40, 2))
-    assert try_leaf(several, [SETTINGS], 4, 0)[0].hard == 0.0
-
-
-def test_regression_is_judged_by_its_squared_error() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (400, 1)).astype(np.float32)
-    target = np.sin(3 * X[:, 0].astype(float))
-    rows = replace(moons(400, 0), X=X, target=target)
-    settings = replace(SETTINGS, task="regression", ridge=1e-3)
-    good, poor = try_leaf(rows, [settings, replace(settings, landmarks=1)], 1, 0)
-    assert good == Verdict(good.hard, good.hard, good.variance)
-    assert 0 < good.variance < good.hard**2
-    assert good.hard < 0.01 < 0.1 < poor.hard
-
-
-def test_the_variance_of_an_error_is_that_of_a_mean_of_rows() -> None:
-    labels = np.random.default_rng(3).integers(0, 2, 4_000)
-    verdict = try_leaf(replace(moons(4_000, 0), target=labels), [SETTINGS], 1, 0)[0]
-    n = int(held_out(np.arange(4_000), SETTINGS.seed).sum())
-    assert verdict.variance == pytest.approx(verdict.hard * (1 - verdict.hard) / n)
-    assert abs(verdict.hard - 0.5) < 4 * verdict.variance**0.5
-
-
-def test_three_classes_and_row_weights() -> None:
-    rows = join(
-        moons(100, 0), replace(moons(100, 1), target=np.full(100, 2), X=moons(100, 1).X + np.float32(6))
-    )
-    rows = replace(rows, number=np.arange(200))
-    verdict = try_leaf(rows, [SETTINGS], 3, 0)[0]
-    assert verdict.hard < 0.1
-    weighted = replace(rows, weight=np.where(rows.target == 2, 1.0, 1e-9))
-    assert try_leaf(weighted, [SETTINGS], 3, 0)[0].hard < 1e-6
+# -- folds ---------------------------------------------------------------------------------------------------
 
 
 def test_every_row_is_held_out_once() -> None:
-    held = np.array([held_out(np.arange(10_000), 5, fold) for fold in range(FOLDS)])
-    assert (held.sum(axis=0) == 1).all()
-    assert held.mean(axis=1) == pytest.approx(np.full(FOLDS, 0.25), abs=0.02)
+    fold = folds_of(np.arange(10_000), 5)
+    assert np.bincount(fold) / 10_000 == pytest.approx(np.full(FOLDS, 0.25), abs=0.02)
+    assert (folds_of(np.arange(10_000), 6) != fold).any(), "other seeds hold others out"
+
+
+def test_a_row_is_held_out_wherever_it_lies() -> None:
+    numbers = np.arange(100, 400)
+    some = np.random.default_rng(0).permutation(300)[:120]
+    assert (folds_of(numbers, 3)[some] == folds_of(numbers[some], 3)).all()
 
 
 def test_every_class_is_held_out_and_trains_in_each_fold() -> None:
@@ -150,8 +72,7 @@ def test_every_class_is_held_out_and_trains_in_each_fold() -> None:
         rare = rare_folds(number, target, seed)
         assert (rare[0] == np.flatnonzero(target == 2)).all(), "the others are left to chance"
         fold = folds_of(number, seed, rare)
-        counts = np.bincount(fold[target == 2], minlength=FOLDS)
-        assert set(counts) == {2, 3}
+        assert set(np.bincount(fold[target == 2], minlength=FOLDS)) == {2, 3}
         some = np.random.default_rng(seed).permutation(3_000)[:500]
         assert (folds_of(some, seed, rare) == fold[some]).all(), "wherever a row lies"
         others = target != 2
@@ -165,52 +86,138 @@ def test_a_class_of_a_row_or_two_trains_in_the_first_fold() -> None:
         assert (fold[100:] != 0).any()
 
 
-def test_a_row_is_held_out_wherever_it_lies() -> None:
-    numbers = np.arange(100, 400)
-    some = np.random.default_rng(0).permutation(300)[:120]
-    assert (held_out(numbers, 3)[some] == held_out(numbers[some], 3)).all()
+# -- models --------------------------------------------------------------------------------------------------
 
 
-def test_each_fold_has_a_verdict_of_its_own() -> None:
-    rows = moons(90, 0)
-    assert len({try_leaf(rows, [SETTINGS], 1, 5, fold)[0].soft for fold in range(FOLDS)}) == FOLDS
+def test_better_settings_have_fewer_wrong_rows() -> None:
+    rows = moons(400, 0)
+    flat, one = replace(SETTINGS, gamma=1e-6, head_gamma=1e-6), replace(SETTINGS, landmarks=1)
+    assert wrong(rows) < 0.05
+    assert wrong(rows) < min(wrong(rows, flat), wrong(rows, one))
 
 
-def test_a_fold_without_rows_is_not_judged() -> None:
-    six = moons(6, 0)
-    empty = [fold for fold in range(FOLDS) if not held_out(six.number, SETTINGS.seed, fold).any()]
-    assert empty, "six rows, of which each fold should have one and a half"
-    assert all(np.isnan(try_leaf(six, [SETTINGS], 1, 5, fold)[0].hard) for fold in empty)
+def test_held_out_rows_do_not_train() -> None:
+    """Neither the model nor the scaling: what is other there changes nothing of either."""
+    rows, rng = moons(300, 0), np.random.default_rng(0)
+    noise = replace(rows, target=rng.integers(0, 2, 300))
+    sharp = replace(SETTINGS, gamma=50.0, head_gamma=50.0, landmarks=300, C=1e4)
+    assert 0.3 < wrong(noise, sharp) < 0.7, "what trained on them would know them"
+    other = replace(rows, X=np.where(rows.held[:, None], 9 * rows.X, rows.X))
+    survey = survey_of(rows)
+    learned = replace(SETTINGS, scaling="learned")
+    scalings = [fit_trial_scaling(one, survey, learned).scaling for one in (rows, other)]
+    assert scalings[0].factor.tolist() == scalings[1].factor.tolist()
+    models = [tried_model(one, survey, Trial(learned, False), scalings[0]) for one in (rows, other)]
+    assert models[0].beta.tolist() == models[1].beta.tolist()
 
 
-def test_a_share_of_the_rows_trains_and_the_same_are_judged() -> None:
-    rows = moons(2_000, 0)
-    rows = replace(rows, target=np.where(np.random.default_rng(1).random(2_000) < 0.2, 0, rows.target))
-    full, again, tenth = (try_leaf(rows, [SETTINGS], 1, 5, 0, share)[0] for share in (1.0, 1.0, 0.1))
-    assert full == again
-    assert tenth != full
-    few = np.flatnonzero(held_out(rows.number, SETTINGS.seed) | drawn(rows.number, 1, 0.1, SETTINGS.seed + 3))
-    assert tenth == try_leaf(rows.take(few), [SETTINGS], 1, 5)[0]
+def test_rows_of_cells_or_rows_from_everywhere_train() -> None:
+    """Held-out rows are the same."""
+    rows = moons(400, 0)
+    cell = np.arange(400) < 250
+    spoilt = replace(rows, target=np.where(cell, 1 - rows.target, rows.target))
+    spoilt = replace(spoilt, cell=cell, spread=~cell, held=rows.held & cell)
+    assert wrong(spoilt) < 0.1
+    assert wrong(spoilt, spread=True) > 0.9
+    survey = survey_of(rows)
+    for spread, own in ((False, cell), (True, ~cell)):
+        scaling = fit_trial_scaling(spoilt, survey, SETTINGS).scaling
+        model = tried_model(spoilt, survey, Trial(SETTINGS, spread), scaling)
+        assert model.leaf_rows.sum() == (own & ~spoilt.held).sum()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"kernel": "laplacian"}, {"degree": 3}, {"coef0": 0.1}, {"seed": 5}, {"C": 0.01}),
-        *({"refine": False}, {"overlap": 2}, {"halo_weight": 1.0}, {"landmarks": 2}, {"products": 3}),
-        {"landmark_floor": 1.0},
-    ],
-    ids=str,
-)
-def test_settings_share_only_what_none_of_them_changes(changes: dict[str, Any]) -> None:
-    """Whatever differs between two tries: each gets the errors that it gets alone."""
-    polynomial = {"degree", "coef0"} & changes.keys()
-    first = replace(SETTINGS, kernel="polynomial", products=0, local_rows=60) if polynomial else SETTINGS
-    first = replace(first, local_rows=60, landmarks=4)
-    tries = [first, replace(first, **changes)]
-    rows = join(moons(160, 0), moons(80, 1, rank=1))
-    assert try_leaf(rows, tries, 1, 0) == [try_leaf(rows, [one], 1, 0)[0] for one in tries]
+def test_leaves_are_as_large_as_in_training() -> None:
+    """A part of the rows has a part of the leaves."""
+    rows = moons(1_000, 0)
+    settings = replace(SETTINGS, n_leaves=16, min_leaf_rows=1)
+    survey = survey_of(rows)
+    scaling = fit_trial_scaling(rows, survey, settings).scaling
+    fourth = replace(rows, cell=np.arange(1_000) < 250)
+    assert tried_model(rows, survey, Trial(settings, False), scaling).n_leaves == 16
+    assert tried_model(fourth, survey, Trial(settings, False), scaling).n_leaves == 4
+    assert [leaves_of_share(16, share) for share in (1.0, 0.7, 0.5, 0.01, 100.0)] == [16, 8, 8, 1, 2048]
 
 
-def test_a_setting_that_nobody_has_looked_at_is_part_of_every_key() -> None:
-    assert set(SETTING_NAMES) > NOT_OF_MACHINES > NOT_OF_LANDMARKS
+def test_the_shape_of_a_model_is_what_its_cost_follows_from() -> None:
+    rows, survey = moons(400, 0), survey_of(moons(400, 0))
+    scaling = fit_trial_scaling(rows, survey, SETTINGS).scaling
+    works, landmarks, products, present = shape_of(tried_model(rows, survey, Trial(SETTINGS, False), scaling))
+    assert (works, landmarks, products, present) == (1.0, 8.0, 0.0, 1.0)
+    pure = replace(rows, target=np.where(rows.held, rows.target, 0))
+    assert shape_of(tried_model(pure, survey, Trial(SETTINGS, False), scaling))[0] == 0.0
+
+
+def test_numbers_are_predicted_within_what_trained() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 1)).astype(np.float32)
+    rows = replace(moons(400, 0), X=X, target=np.sin(3 * X[:, 0].astype(float)))
+    settings = replace(SETTINGS, task="regression", ridge=1e-3)
+    error = decided(rows, settings)[:, 0] - rows.target[rows.held]
+    assert np.sqrt((error**2).mean()) < 0.1
+    far = replace(rows, X=np.where(rows.held[:, None], np.float32(100.0), X))
+    known = rows.target[~rows.held]
+    assert known.min() <= decided(far, settings).min() <= decided(far, settings).max() <= known.max()
+
+
+def test_three_classes_and_row_weights() -> None:
+    rows = moons(400, 0)
+    third = np.arange(400) % 4 == 3
+    rows = replace(rows, target=np.where(third, 2, rows.target), X=rows.X + np.float32(6) * third[:, None])
+    assert wrong(rows) < 0.1
+    noise = np.random.default_rng(5).random(400) < 0.5
+    flipped = replace(rows, target=np.where(noise & ~rows.held, (rows.target + 1) % 3, rows.target))
+    weighted = replace(flipped, weight=np.where(noise, 1e-6, 1.0))
+    assert wrong(weighted) < 0.1 < wrong(flipped), "rows without weight do not count"
+
+
+# -- references ----------------------------------------------------------------------------------------------
+
+
+def referred(rows: TrialRows, name: str, n_classes: int = 2, *, most: int = 10_000) -> np.ndarray:
+    task = "classification" if n_classes else "regression"
+    with one_thread():  # as in a task
+        return reference_decisions(rows, name, task, n_classes, most, 0)
+
+
+@pytest.mark.parametrize("name", [BOOSTING, KERNEL])
+def test_reference_models_know_classes_and_numbers(name: str) -> None:
+    """With missing values, more classes than train, and a feature that is nowhere there."""
+    rows = moons(400, 0)
+    X = np.where(np.random.default_rng(0).random(rows.X.shape) < 0.02, np.nan, rows.X)
+    rows = replace(rows, X=np.hstack([X, np.full((400, 1), np.nan)]).astype(np.float32))
+    target = rows.target[rows.held]
+    two = referred(rows, name)
+    assert two.shape == (len(target), 1)
+    assert (class_numbers(two) == target).mean() > 0.9
+    four = referred(rows, name, 4)
+    assert four.shape == (len(target), 4)
+    assert (class_numbers(four) == target).mean() > 0.9
+    third = replace(rows, target=np.where(np.arange(400) % 7 == 0, 2, rows.target))
+    assert referred(third, name, 3).shape == (len(target), 3)
+    numbers = replace(rows, target=1e6 + 1e3 * rows.X[:, 0].astype(float))
+    numbers = replace(numbers, target=np.nan_to_num(numbers.target, nan=1e6))
+    found = referred(numbers, name, 0)[:, 0]
+    assert np.corrcoef(found, numbers.target[rows.held])[0, 1] > 0.9
+    assert set(REFERENCES) == {(one, task) for one in (BOOSTING, KERNEL) for task in TASKS}
+
+
+@pytest.mark.parametrize("name", [BOOSTING, KERNEL])
+def test_reference_models_of_one_class_or_one_value_know_it(name: str) -> None:
+    rows = replace(moons(200, 0), target=np.ones(200, int))
+    for n_classes in (2, 3):
+        assert (class_numbers(referred(rows, name, n_classes)) == 1).all()
+    assert referred(replace(rows, target=np.full(200, 3.5)), name, 0) == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("name", [BOOSTING, KERNEL])
+def test_reference_models_do_not_train_on_held_out_rows_and_count_weights(name: str) -> None:
+    rows = moons(400, 0)
+    other = replace(rows, target=np.where(rows.held, 1 - rows.target, rows.target))
+    assert (referred(rows, name) == referred(other, name)).all()
+    noise = np.random.default_rng(5).random(400) < 0.6
+    flipped = replace(rows, target=np.where(noise & ~rows.held, 1 - rows.target, rows.target))
+    right = rows.target[rows.held]
+    assert (class_numbers(referred(flipped, name)) == right).mean() < 0.7
+    weighted = replace(flipped, weight=np.where(noise, 1e-6, 1.0))
+    assert (class_numbers(referred(weighted, name)) == right).mean() > 0.9
+    assert (referred(rows, name, most=50) != referred(rows, name)).any()

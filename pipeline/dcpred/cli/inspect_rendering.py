@@ -5,6 +5,7 @@ from typing import Any
 from dcpred.cli.rendering import drift_told, rows
 from dcpred.cli.schema_rendering import schema_lines
 from dcpred.execution.progress import counted
+from dcpred.training.column_report import map_in_words
 
 NAMED = 10  # most features with gaps that are named
 UNLISTED = ("missing_chunks", "bytes_on_disk")  # None where a server lists nothing
@@ -20,7 +21,7 @@ def inspected(r: dict[str, Any]) -> str:
             **_coded(r),
             **_target_encoded(r),
             **_gaps(r),
-            **_log_scale(r),
+            **_feature_map(r),
             **_unpredicted(r),
         },
         pairs,
@@ -68,14 +69,9 @@ def _gaps(r: dict[str, Any]) -> dict[str, Any]:
     return {"gaps": told | ({"further features": more} if more else {}) or "known, and in no sampled row"}
 
 
-def _log_scale(r: dict[str, Any]) -> dict[str, Any]:
-    """Of each feature on a logarithmic scale where that is linear."""
-    if not r.get("log_scale"):
-        return {}
-    told = {
-        _named(one): f"linear within {one['linear_to']:.4g} of {one['centre']:.6g}" for one in r["log_scale"]
-    }
-    return {"log_scale": told}
+def _feature_map(r: dict[str, Any]) -> dict[str, Any]:
+    """In place of all mapped features, how many there are."""
+    return {"feature_map": map_in_words(r["feature_map"])} if r.get("feature_map") else {}
 
 
 def _named(one: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from dcpred.cli.schema_rendering import followed_lines, schema_lines
 from dcpred.execution.progress import counted, duration
 from dcpred.execution.terminal import columns, is_terminal, wrapped
-from dcpred.training.column_report import gaps_in_words, log_scale_in_words
+from dcpred.training.column_report import gaps_in_words, map_in_words
 
 MIB = 2**20
 SHARDS_SHOWN = 8
@@ -79,7 +79,7 @@ def trained(r: dict[str, Any]) -> str:
                 else []
             ),
             *([("gaps", told)] if (told := gaps_in_words(r["gaps"])) else []),
-            *([("scale", told)] if (told := log_scale_in_words(r["log_scale"])) else []),
+            *([("map", told)] if (told := map_in_words(r["feature_map"])) else []),
             ("seconds", ", ".join(f"{name} {s:.1f}" for name, s in r["seconds"].items())),
             (
                 "peak memory",

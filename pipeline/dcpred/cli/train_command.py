@@ -77,13 +77,13 @@ def train_command(
     """Train a model on a Zarr data set and write it to the new directory MODEL.
 
     Settings come from --config, then --set, then --task. Where none is given, or only such as a search leaves
-    alone (categorical, missing, symlog, class_weight, seed, limits of rows), the others are chosen by
+    alone (categorical, missing, class_weight, seed, limits of rows), the others are chosen by
     validation, in a short search; `dcpred tune` searches longer, and within a cost. A search or a training
     that was cut off goes on where it stopped when the same command is given again.
     """
     from dcpred.inspection import cost_of  # noqa: PLC0415
     from dcpred.training.train import train  # noqa: PLC0415 - slow to import, and not needed for help
-    from dcpred.tuning.tree_search import SHORT  # noqa: PLC0415
+    from dcpred.tuning.policy import STANDARD  # noqa: PLC0415
     from dcpred.tuning.tune import tune  # noqa: PLC0415
 
     check_cluster_options(workers, scheduler)
@@ -95,7 +95,7 @@ def train_command(
     say = reporter()
     if values.keys() <= BESIDE_A_SEARCH:
         with trained_beside(model, scratch) as here:
-            tuned = tune(*addresses, here, pool, start=settings, weight=weight, extent=SHORT, say=say)
+            tuned = tune(*addresses, here, pool, start=settings, weight=weight, policy=STANDARD, say=say)
         told = asdict(tuned)
         told["trained"]["model"] = str(model)
         emit(told, as_json, tuned_rendering.tuned)

@@ -85,7 +85,7 @@ def tune_command(
     directory MODEL. A search or a training that was cut off goes on where it stopped when the same command is
     given again.
     """
-    from dcpred.tuning.tree_search import LONG, SHORT  # noqa: PLC0415 - slow to import, and not needed for help
+    from dcpred.tuning.policy import STANDARD, THOROUGH  # noqa: PLC0415 - slow to import, and not needed for help
     from dcpred.tuning.tune import check_beside_a_search, parse_budget, tune  # noqa: PLC0415
 
     check_cluster_options(workers, scheduler)
@@ -105,7 +105,7 @@ def tune_command(
             start=start,
             weight=weight,
             budget=limit,
-            extent=SHORT if short else LONG,
+            policy=STANDARD if short else THOROUGH,
             say=reporter(),
         )
     report = asdict(tuned)

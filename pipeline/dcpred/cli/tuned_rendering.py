@@ -1,28 +1,26 @@
-"""A frontier of models as a person reads it: a table, a plot of characters, what more would buy."""
+"""A frontier of models as a person reads it: a table, a plot of characters, and what other models reach."""
 
 from typing import Any
 
 from dcpred.cli.rendering import rows, sentences, table, trained
 from dcpred.execution.progress import counted
-from dcpred.tuning.frontier_plot import with_cost
+from dcpred.tuning.frontier_plot import NAMES, shown, with_cost
+from dcpred.tuning.kept import quality_name
 
-CHOSEN, BEYOND = "*", "!"  # marks of lines of the table
+CHOSEN = "*"  # marks a line of the table
 
 
 def tuned(r: dict[str, Any]) -> str:
-    """The frontier as a table and a plot of characters, then what training says."""
+    """The frontier as a table and a plot of characters, references, then what training says."""
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
-    name = "rmse" if "rmse" in chosen else "accuracy"
-    shown = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
-    heads = ["", "cost", name, "leaves", "landmarks", "products", "overlap", "scaling"]
-    lines = table([heads, *(_cells(p, name, p == chosen) for p in shown)], left=(0, 7))
-    marks = [f"{CHOSEN} chosen"] + [f"{BEYOND} beyond the budget"] * any(
-        not p["within_budget"] for p in shown
-    )
+    name = quality_name(chosen)
+    every = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
+    heads = ["", "cost", NAMES[name], "leaves", "landmarks", "products", "overlap", "scaling"]
+    lines = table([heads, *(_cells(p, name, p == chosen) for p in every)], left=(0, 7))
     took = ", ".join(f"{step} {s:.1f} s" for step, s in r["seconds"].items())
     judged = (
-        f"on {chosen['n_judged']:,} rows held out of a sample of leaves, give or take"
-        f" {_uncertain(chosen, name)}, at predicted costs:"
+        f"on {chosen['n_judged']:,} held-out rows, give or take {_uncertain(chosen, name)}, at predicted"
+        " costs:"
         if chosen["n_judged"]
         else "too few rows to hold any out, so that nothing was judged; at predicted costs:"
     )
@@ -30,21 +28,29 @@ def tuned(r: dict[str, Any]) -> str:
         [
             *sentences([judged]),
             *lines,
-            ", ".join(marks),
-            *sentences(_more(points, chosen, name)),
-            *sentences([r["floor"]["words"]] if r["floor"] else []),
+            f"{CHOSEN} chosen",
+            *sentences(_references(r["references"], chosen)),
             "",
             *([*frontier_plot(points, chosen, name), ""] if len(points) > 1 and chosen["n_judged"] else []),
             rows([("made       ", _made(r["made"])), ("took", took)]),
             trained(r["trained"]),
+            *sentences([r["words"]] if r["words"] else []),
         ]
     )
 
 
+def _references(references: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
+    """What other models reach on the same rows."""
+    if not references:
+        return []
+    others = ", ".join(f"{one['name']} {shown(one)}" for one in references)
+    return [f"on rows held out: this model {shown(chosen)}; {others}"]
+
+
 def _cells(p: dict[str, Any], name: str, is_chosen: bool) -> list[str]:
-    value = "-" if p[name] is None else f"{p[name]:.5g}" if name == "rmse" else f"{100 * p[name]:.2f} %"
+    value = "-" if p[name] is None else f"{100 * p[name]:.2f} %" if name == "accuracy" else f"{p[name]:.5g}"
     return [
-        CHOSEN if is_chosen else "" if p["within_budget"] else BEYOND,
+        CHOSEN if is_chosen else "",
         f"{p['cost_ratio']:.1f}x",
         value,
         f"{p['n_leaves']:,}",
@@ -65,22 +71,7 @@ def _made(m: dict[str, Any]) -> str:
 def _uncertain(chosen: dict[str, Any], name: str) -> str:
     """Two standard errors."""
     two = 2.0 * chosen["standard_error"]
-    return f"{two:.2g}" if name == "rmse" else f"{100 * two:.2g} points"
-
-
-def _more(points: list[dict[str, Any]], chosen: dict[str, Any], name: str) -> list[str]:
-    """What a dearer model beyond the budget would buy."""
-    dearer = [p for p in points if p["cost_ratio"] > chosen["cost_ratio"] and not p["within_budget"]]
-    if not dearer or not chosen["n_judged"]:
-        return []
-    p = min(dearer, key=lambda p: p["cost_ratio"])
-    gain = (
-        f"{100 * (chosen['rmse'] - p['rmse']) / chosen['rmse']:.1f} % less error"
-        if name == "rmse"
-        else f"{100 * (p['accuracy'] - chosen['accuracy']):.2f} points better"
-    )
-    leaves = counted(p["n_leaves"], "leaf", "leaves")
-    return [f"the budget binds: {p['landmarks']} landmarks and {leaves} are {gain} at {p['cost_ratio']:.1f}x"]
+    return f"{100 * two:.2g} points" if name == "accuracy" else f"{two:.2g}"
 
 
 PLOT_COLUMNS, PLOT_ROWS = 60, 12
@@ -90,7 +81,7 @@ def frontier_plot(points: list[dict[str, Any]], chosen: dict[str, Any], name: st
     """Quality (upwards is better) against cost, in characters; X is the point that was chosen."""
     every = points if chosen in points else [*points, chosen]
     cost = [p["cost_ratio"] for p in every]
-    value = [-p[name] if name == "rmse" else 100 * p[name] for p in every]
+    value = [100 * p[name] if name == "accuracy" else -p[name] for p in every]
     left, bottom = min(cost), min(value)
     width, height = max(max(cost) - left, 1e-9), max(max(value) - bottom, 1e-9)
     canvas = [[" "] * PLOT_COLUMNS for _ in range(PLOT_ROWS)]

@@ -23,6 +23,7 @@ from dcpred_tasks.model.kernel_families import Sum
 from dcpred_tasks.model.tree import Tree
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS takes longer where rows start elsewhere
+CLIP_NS, QUANTILE_NS = 0.6, 2.0  # a feature of a vector of 16 that is mapped
 NEAR_CENTRES = 2**15  # bytes of centres that rows walk past at full speed
 NEAR_LANDMARKS = 2**18  # the same of landmarks, which a tile of rows reads but once
 
@@ -73,7 +74,7 @@ def predict_cost(model: Model) -> PredictedCost:
     values = float(share @ prices.values(m))
     return PredictedCost(
         # Once before the walk, and once more about the middle of the leaf; features of factor 0 count, too.
-        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(model) + _encode_ns(model),
+        convert=((model.tree.n_nodes > 0) + works) * _convert_ns(model) + _encode_ns(model) + _map_ns(model),
         descend=_descend_ns(model, share, held),
         landmarks=values,
         outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
@@ -89,6 +90,15 @@ def _encode_ns(model: Model) -> float:
     return (
         0.0 if targets is None else 0.85 * targets.n_columns + 12.0 * len(targets.feature) * targets.n_means
     )
+
+
+def _map_ns(model: Model) -> float:
+    """Amounts mapped, once for both conversions, in vectors of 16 features (2026-11)."""
+    coding = model.scaling.coding
+    if coding is None or coding.map is None:
+        return 0.0
+    lanes = LANES * -(-model.scaling.n_encoded // LANES)
+    return (CLIP_NS if coding.map.at is None else QUANTILE_NS) * lanes
 
 
 def _convert_ns(model: Model) -> float:

@@ -55,7 +55,6 @@ from dcpred_tasks.storage.addresses import check_options, check_writable, local_
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.task_bodies.predict_block import check_scored, novelty_block
 from dcpred_tasks.training.categories import features_named, named_columns, numbered, with_codes
-from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import check_survey, survey_rows
@@ -229,12 +228,11 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
                 self.model_ = replace(self.model_, classes=known)
             return
         scaling: Scaling | None = None
+        self.tuned_: dict[str, Any] | None = None
         survey = survey_rows(X, target, weight, 0, self._task, settings.missing)
         named = replace(survey, classes=class_array(classes)[survey.classes]) if classes else survey
         check_survey(named, self._task)
-        if not self._names_settings() and len(X) < out_of_core.FEWEST_TO_SEARCH:
-            settings = for_few_rows(settings, X, target, weight)
-        elif self.budget is not None or not self._names_settings():
+        if self.budget is not None or not self._names_settings():
             settings, scaling = self._choice(X, target, both, settings, coded)
         with (
             watched_training(settings, len(X), X.shape[1], self.verbose) as watch,
@@ -276,7 +274,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         coded: CodedFeatures,
     ) -> tuple[Settings, Scaling | None]:
         """What fits these rows, where nothing was asked for."""
-        return out_of_core.choose(X, target, weight, settings, self.budget, self.verbose, coded)
+        given = X, target, weight, settings, self.budget, self.verbose, coded, self.n_jobs
+        settings, scaling, self.tuned_ = out_of_core.choose(*given)
+        return settings, scaling
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -299,7 +299,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            settings = out_of_core.fit(
+            settings, self.tuned_ = out_of_core.fit(
                 X, y, sample_weight, settings, folder, budget, self.verbose, labels, self._encoding()
             )
             model = open_artifact(folder / "model")

@@ -76,25 +76,25 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         Weight of the classes. "balanced": all classes weigh the same. A dict gives the weight of each class,
         and needs rows in memory. None: every row weighs the same.
     scaling : {"none", "standard", "minmax", "learned", "sharpened"} or None, default None
-        How features are scaled. learned: a factor for each feature, such that near rows have like targets; a
-        feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that few
-        features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1. None:
-        standard.
+        How features are scaled, after they are mapped. learned: a factor for each feature, such that near
+        rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as long
+        as it pays, so that few features may outweigh all others. standard: to variance 1. minmax: to the
+        range 0 to 1. None: standard.
     categorical : str, default "auto"
         Features whose values are codes and not amounts: each becomes a column for every value but the most
-        frequent one, rare ones and those that no training row has. Categories of tables are coded in any case
-        but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose columns
-        let rows that are held out do better; it may stand beside features. none: no feature.
+        frequent one, rare ones and those that no training row has. auto: the categories of a table; a search
+        may add features of 3 to 256 different whole numbers. Features that are listed are coded beside the
+        categories of a table; auto may stand among them, so that a search may add others. none: no feature.
     missing : str, default "auto"
-        What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the
-        most frequent code. indicate: the same, and every feature with gaps gets a column that says where they
-        are; of features that are listed, those with gaps get one, and no others do. auto: refuse where no
-        training row has a gap; else as impute, with such a column for features where it lets rows that are
-        held out do better.
-    symlog : str, default "auto"
-        Features on a symmetric logarithmic scale about their median: amounts of which few rows have many
-        times what most have. auto: with learned scaling those of the longest tails, if rows that are held out
-        do better so. none: no feature.
+        What a missing value (NaN) is. refuse: a value that no row may have. impute: the mean of its feature,
+        or the most frequent code. indicate: the same, and every feature with missing values gets a column
+        that says where they are; of features that are listed, those with missing values get one, and no
+        others do. auto: refuse where no training row has a missing value; else indicate. A search chooses
+        between impute and indicate.
+    feature_map : {"none", "clip", "quantile"} or None, default None
+        How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all
+        others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their
+        share of smaller values in training rows, linear between at most 63 quantiles. None: none.
     overlap : int (from 1 to 64 leaves) or None, default None
         Leaves that a row helps to train: its own, and the nearest after it. 2 to 4 help at borders of leaves.
         None: 1.
@@ -166,7 +166,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     random_state : int, RandomState or None, default None
         Start of every random choice. The same number gives the same model.
     n_jobs : int or None, default None
-        Threads that fit leaves, for rows in memory. None: one.
+        Threads that fit leaves, for rows in memory. None: one; a search then tries a candidate on each core.
     budget : str or None, default None
         What a prediction may cost, as "8x" (linear predictions), "0.2us" or "200ns". Settings are then chosen
         by validation, on the workers of the current Dask client or in this process. Only class_weight,
@@ -186,6 +186,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     feature_names_in_ : ndarray (n_features,) of str, only where X names its features
     schema_ : Schema, what the columns of X were, only where X names its features or is of a data set
     n_leaves_ : int
+    settings_ : dict, the settings that the model was trained with
+    tuned_ : dict, what the search for settings found (quality, references, trace), None where there was none
     model_ : the arrays of the compact model (dcpred_tasks.model.compact_model.Model)
     """
 
@@ -206,7 +208,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         scaling: str | None = None,
         categorical: str | Sequence[int | str] = "auto",
         missing: str | Sequence[int | str] = "auto",
-        symlog: str | Sequence[int | str] = "auto",
+        feature_map: str | None = None,
         overlap: int | None = None,
         halo_weight: float | None = None,
         landmarks: int | None = None,
@@ -250,7 +252,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.scaling = scaling
         self.categorical = categorical
         self.missing = missing
-        self.symlog = symlog
+        self.feature_map = feature_map
         self.overlap = overlap
         self.halo_weight = halo_weight
         self.landmarks = landmarks

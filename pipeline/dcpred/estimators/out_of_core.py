@@ -12,13 +12,14 @@ import dask.array as da
 import numpy as np
 import zarr
 from distributed import default_client
+from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.progress import reporter
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
-from dcpred.tuning.tree_search import QUICK, SHORT
+from dcpred.tuning.policy import STANDARD
 from dcpred.tuning.tune import choose_settings, parse_budget, tune
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
@@ -47,14 +48,11 @@ from dcpred_tasks.task_bodies.predict_block import (
     number_block,
     probability_block,
 )
-from dcpred_tasks.training.few_rows import for_few_rows
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import CodedFeatures
 
 PLAIN = "plain"  # in place of a budget: nothing was asked for
-# Rows below which settings are not chosen by a look at the rows: a quarter of fewer decides nothing.
-FEWEST_TO_SEARCH = 100
 COPY_BYTES = 16 * 2**20
 # Parameters that a search for settings within a budget leaves alone.
 BESIDE_A_BUDGET = BESIDE_A_SEARCH | {"budget", "random_state", "n_jobs", "directory", "verbose"}
@@ -223,12 +221,12 @@ def fit(
     verbose: int = 0,
     labels: Names | None = None,
     schema: Schema | None = None,
-) -> Settings:
+) -> tuple[Settings, dict[str, Any] | None]:
     """Train on Dask and Zarr arrays and write the model to folder/model. Arrays that workers could not open
     at an address of their own (Dask arrays, arrays in memory) are first written to `folder` as Zarr, block by
-    block. With a budget, settings are chosen first, and with PLAIN by a quick look; returns those that were
-    trained with. verbose: 1 shows on standard error how far it is. labels: the names of the classes where y
-    holds their numbers. schema: what the columns of X were.
+    block. With a budget, settings are chosen first, and with PLAIN within the usual one; returns those that
+    were trained with, and what the search found. verbose: 1 shows on standard error how far it is. labels:
+    the names of the classes where y holds their numbers. schema: what the columns of X were.
     """
     say = reporter(verbose)
     attributes = None if schema is None else {SCHEMA_ATTRIBUTE: schema.document()}
@@ -236,14 +234,10 @@ def fit(
     x = _address(X, "X", group, folder)
     target = _address(y, "y", group, folder, None if labels is None else {"labels": list(labels)})
     weight = None if sample_weight is None else _address(sample_weight, "weight", group, folder)
-    if budget == PLAIN and X.shape[0] < FEWEST_TO_SEARCH:
-        weights = None if sample_weight is None else np.asarray(sample_weight[:], np.float64)
-        settings, budget = for_few_rows(settings, np.asarray(X[:]), np.asarray(y[:]), weights), None
     if budget is None:
         train(x, target, folder / "model", settings, current_workers, weight=weight, say=say)
-        return settings
+        return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
-    extent = QUICK if budget == PLAIN else SHORT
     found = tune(
         x,
         target,
@@ -252,10 +246,10 @@ def fit(
         start=settings,
         weight=weight,
         budget=limit,
-        extent=extent,
+        policy=STANDARD,
         say=say,
     )
-    return make_settings(found.settings)
+    return make_settings(found.settings), found.found()
 
 
 def choose(
@@ -266,16 +260,19 @@ def choose(
     budget: str | None,
     verbose: int,
     coded: CodedFeatures,
-) -> tuple[Settings, Scaling | None]:
-    """Settings for rows in memory, and the scaling that they were chosen with if it was learned: found in the
-    memory of this process, within a budget, or by a quick look where there is none.
+    n_jobs: int | None,
+) -> tuple[Settings, Scaling | None, dict[str, Any]]:
+    """Settings for rows in memory, the scaling that they were chosen with if it was learned, and what the
+    search found, in the memory of this process.
+
+    n_jobs  candidates that are tried at once; None: one for each core
     """
-    limit, extent = (None, QUICK) if budget is None else (parse_budget(budget), SHORT)
+    limit = None if budget is None else parse_budget(budget)
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
-    return choose_settings(
-        rows, target, weight, settings, coded, budget=limit, extent=extent, say=reporter(verbose)
-    )
+    threads = cpu_count() if n_jobs is None else effective_n_jobs(n_jobs)
+    say = reporter(verbose)
+    return choose_settings(rows, target, weight, settings, coded, budget=limit, threads=threads, say=say)
 
 
 def names_settings(estimator: Any) -> bool:

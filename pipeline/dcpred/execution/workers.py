@@ -4,6 +4,7 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -74,11 +75,18 @@ DRIVER_BYTES = 300 * 2**20  # memory of a driver that has imported everything
 
 
 class InlineWorkers:
-    """This process, one task at a time."""
+    """This process: one task at a time, or several in threads."""
 
     where = dashboard = ""
+    threads = 1
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
 
     def each(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        if self.threads > 1 and len(tasks) > 1:
+            yield from self._threaded(body, tasks)
+            return
         with listening() as asked:
             for number, task in enumerate(tasks):
                 if asked.is_set():
@@ -89,12 +97,25 @@ class InlineWorkers:
                 except Exception as error:
                     yield number, Failure(error)
 
+    def _threaded(self, body: Callable[..., T], tasks: Sequence[Task]) -> Iterator[tuple[int, T | Failure]]:
+        with listening() as asked, ThreadPoolExecutor(self.threads) as pool:
+            futures = {pool.submit(body, *task): number for number, task in enumerate(tasks)}
+            try:
+                for done, future in enumerate(as_completed(futures)):
+                    if asked.is_set():
+                        tell("paused", "warning", done=done, in_flight=self.threads)
+                        raise interrupted(done, len(tasks))
+                    error = future.exception()
+                    yield futures[future], future.result() if error is None else Failure(error)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
     def on_each(self, body: Callable[..., T], *task: Any) -> Iterator[T]:
         with suppress(Exception):
             yield body(*task)
 
     def n_threads(self) -> int:
-        return 1
+        return self.threads
 
     def check_sees(self, address: str) -> None:
         """It does."""

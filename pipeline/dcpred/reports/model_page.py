@@ -12,7 +12,7 @@ from dcpred.pages.svg import FIRST
 from dcpred.pages.text import counted, number, percent, plain, size
 from dcpred.reports.evaluation_page import evaluation_facts, evaluation_sections, evaluation_warnings
 from dcpred.reports.names import last_name, without_places
-from dcpred.training.column_report import describe_log_scale, log_scale_in_words
+from dcpred.training.column_report import describe_map, map_in_words
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.importances import known_importances
@@ -159,7 +159,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         text += f" {counted(unused, 'feature has', 'features have')} no part in it."
     if coded:
         text += f" {counted(len(coded), 'coded feature is', 'coded features are')} left out."
-    if told := log_scale_in_words(describe_log_scale(model.scaling, model.scaling.names(names))):
+    if told := map_in_words(describe_map(model.scaling)):
         text += f" {plain(told[0].upper() + told[1:], 500)}; means and deviations are raw."
     reference = model.reference
     assert reference is not None

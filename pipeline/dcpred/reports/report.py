@@ -35,6 +35,7 @@ from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.plain_files import read_plain
+from dcpred_tasks.training.task_settings import in_effect
 
 TUNED = ".tuned.json"  # the end of the name of what a search found, which begins with that of its model
 MOST_BYTES = 256 * 2**20  # the largest JSON file that is read
@@ -180,14 +181,20 @@ def _search_of(address: str) -> list[Section]:
     except (OSError, ValueError):
         return []
     artifact = open_artifact(address)
-    if found is None or artifact.body["settings"] != found["settings"]:
+    if found is None or not _is_of_this_model(found, artifact):
         return []
     return search_sections(_of_this_model(found, artifact))
 
 
+def _is_of_this_model(found: dict[str, Any], artifact: Artifact) -> bool:
+    """Whether a model has the settings that a search found."""
+    task = artifact.body["task"]
+    return in_effect(found["settings"], task) == in_effect(artifact.body["settings"], task)
+
+
 def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
     """What a search found with the cost of the model that it made, if that still stands there."""
-    if artifact.body["settings"] != found["settings"]:
+    if not _is_of_this_model(found, artifact):
         return found
     cost = predict_cost(artifact.model()).cost_ratio
     points, chosen = with_cost(found["frontier"], found["chosen"], cost)

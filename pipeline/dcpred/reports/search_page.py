@@ -6,7 +6,8 @@ from dcpred.pages import charts
 from dcpred.pages.page import Page, Picture, Section, Table
 from dcpred.pages.text import number, percent, plain
 from dcpred.reports.model_page import seconds_picture, settings_section
-from dcpred.tuning.frontier_plot import judged, paint_frontier
+from dcpred.tuning.frontier_plot import NAMES, judged, paint_frontier
+from dcpred.tuning.kept import quality_name
 
 SHAPE = ("n_leaves", "landmarks", "products", "overlap")
 
@@ -45,23 +46,53 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
         if chosen["n_judged"]
         else "Nothing was judged."
     )
-    if words := found.get("floor", {}).get("words"):
+    if words := found["words"]:
         text += f" {words[0].upper()}{words[1:]}."
-    return [Section("Search", text, parts=parts)]
+    sections = [Section("Search", text, parts=parts)]
+    if found["references"]:
+        lines = [
+            ["the choice", _shown(chosen)],
+            *([plain(o["name"]), _shown(o)] for o in found["references"]),
+        ]
+        about = "Other models on the same held-out rows."
+        sections.append(Section("References", about, parts=[Table(["model", _quality(chosen)[0]], lines)]))
+    if found["trace"]:
+        sections.append(_decisions(found["trace"]))
+    return sections
+
+
+def _decisions(trace: list[dict[str, Any]]) -> Section:
+    text = "Every decision: a candidate replaces the incumbent where a paired test on held-out rows says so."
+    heads = ["step", "candidate", "loss", "cost", "incumbent", "its loss", "gain ± error", "rows", "verdict"]
+    lines = [
+        [
+            *(plain(line[name]) for name in ("step", "candidate")),
+            *(number(line["loss"], 4), number(line["cost_ratio"], 3), plain(line["incumbent"])),
+            number(line["incumbent_loss"], 4),
+            f"{line['gain']:.2g} ± {line['standard_error']:.2g}",
+            f"{line['rows']:,}",
+            plain(line["verdict"]),
+        ]
+        for line in trace
+    ]
+    return Section("Decisions", text, parts=[Table(heads, lines)])
 
 
 def _quality(point: dict[str, Any]) -> tuple[str, str]:
-    return ("RMSE", "rmse") if "rmse" in point else ("accuracy", "accuracy")
+    name = quality_name(point)
+    return NAMES[name], name
 
 
 def _shown(point: dict[str, Any]) -> str:
-    value = point[_quality(point)[1]]
-    return number(value, 5) if "rmse" in point else percent(value, 2)
+    name = quality_name(point)
+    if point[name] is None:
+        return "not judged"
+    return percent(point[name], 2) if name == "accuracy" else number(point[name], 5)
 
 
 def _uncertain(point: dict[str, Any]) -> str:
     two = 2.0 * (point["standard_error"] or 0.0)
-    return f"{two:.2g}" if "rmse" in point else f"{100 * two:.2g} points"
+    return f"{100 * two:.2g} points" if quality_name(point) == "accuracy" else f"{two:.2g}"
 
 
 def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
@@ -70,7 +101,7 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
     def paint(axes: Any) -> None:
         paint_frontier(points, chosen, axes)
 
-    better = "downwards" if name == "RMSE" else "upwards"
+    better = "upwards" if name == "accuracy" else "downwards"
     text = (
         f"The best {name} that was found at every cost; {better} is better, to the left is cheaper. Chosen:"
         f" {_shown(chosen)} at a cost of {number(chosen['cost_ratio'], 3)}."

@@ -1,4 +1,4 @@
-"""What is told of gaps and logarithmic scales where a model is trained: in progress, and in reports."""
+"""What progress and reports of a training say about missing values and maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,9 +7,15 @@ import numpy as np
 
 from dcpred.execution.progress import counted
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.symlog import Symlog
 from dcpred_tasks.training.survey import Survey
 
 NAMED = 5  # most features that are named
+MAPPED = {
+    "clip": "by smooth clipping",
+    "quantile": "by quantiles",
+    "symlog": "to a symmetric logarithmic scale",
+}
 
 
 def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> dict[str, Any]:
@@ -57,37 +63,30 @@ def gaps_in_words(found: Mapping[str, Any]) -> str | None:
     return "; ".join(said)
 
 
-def describe_log_scale(scaling: Scaling, names: Sequence[str] | None) -> list[dict[str, Any]]:
-    """The features on a symmetric logarithmic scale: its middle, and up to which distance from that it is
-    linear.
+def describe_map(scaling: Scaling) -> dict[str, Any] | None:
+    """The map of amounts: its name, the features that it maps, and of a map by quantiles the number of knots
+    of each; None where nothing is mapped. A model of an earlier version may have "symlog".
     """
-    if scaling.coding is None or scaling.coding.symlog is None:
-        return []
-    scale = scaling.coding.symlog
-    return [
-        {
-            "feature": f,
-            "name": str(names[f]) if names is not None else None,
-            "centre": float(scale.centre[f]),
-            "linear_to": float(1.0 / scale.rate[f]),
-        }
-        for f in scale.features
-    ]
+    found = None if scaling.coding is None else scaling.coding.amounts
+    if found is None:
+        return None
+    if isinstance(found, Symlog):
+        return {"name": "symlog", "features": found.features, "knots": None}
+    knots = None if found.at is None else np.diff(found.at)[found.features].tolist()
+    return {"name": found.name, "features": found.features, "knots": knots}
 
 
-def log_scale_in_words(found: Sequence[Mapping[str, Any]]) -> str | None:
-    """The same in a sentence, None where no feature is on such a scale."""
+def map_in_words(found: Mapping[str, Any] | None) -> str | None:
+    """The same in a sentence, None where nothing is mapped."""
     if not found:
         return None
-    own = [one["feature"] for one in found]
-    names = {str(one["feature"]): one["name"] for one in found if one["name"] is not None}
-    return f"{_listed(own, names)} {'is' if len(own) == 1 else 'are'} on a symmetric logarithmic scale"
+    return f"{counted(len(found['features']), 'feature is', 'features are')} mapped {MAPPED[found['name']]}"
 
 
 def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
     """Sentences on all that becomes of features, none where they are as they were."""
-    gaps, scales = describe_gaps(scaling, survey, names), describe_log_scale(scaling, names)
-    return [told for told in (gaps_in_words(gaps), log_scale_in_words(scales)) if told]
+    sentences = gaps_in_words(describe_gaps(scaling, survey, names)), map_in_words(describe_map(scaling))
+    return [one for one in sentences if one]
 
 
 def _have(features: Sequence[int]) -> str:

@@ -11,7 +11,11 @@ import numpy as np
 from dcpred.execution.progress import Reporter, Step, counted
 from dcpred.execution.workers import Workers, run_all
 from dcpred.plan import BlockPlan
-from dcpred.training.column_report import columns_in_words, describe_gaps, describe_log_scale
+from dcpred.training.column_report import (
+    columns_in_words,
+    describe_gaps,
+    describe_map,
+)
 from dcpred.training.forecast import forecast_training
 from dcpred.training.leaf_plan import halo_groups, leaf_groups, leaf_work
 from dcpred_tasks.artifacts.data_schema import schema_of_array
@@ -84,8 +88,8 @@ class TrainReport:
     """Leaves with more than max_leaf_rows rows, all alike, which could only be thinned and not divided."""
     gaps: dict[str, Any] = field(default_factory=dict)
     """What became of gaps (column_report.describe_gaps)."""
-    log_scale: list[dict[str, Any]] = field(default_factory=list)
-    """Features on a logarithmic scale (column_report.describe_log_scale)."""
+    feature_map: dict[str, Any] | None = None
+    """The map of amounts (column_report.describe_map)."""
     already_trained: bool = False
     """Whether the model was there, and nothing was written."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -184,7 +188,7 @@ class Training:
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
             gaps=describe_gaps(model.scaling, survey, self.names()),
-            log_scale=describe_log_scale(model.scaling, self.names()),
+            feature_map=describe_map(model.scaling),
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
@@ -194,8 +198,7 @@ class Training:
             provenance["arithmetic"] = self.job.refined_by
         seen = self.stored_sample(survey).X
         provenance[TRAINED_ROWS] = sketch(seen, min(len(seen) / survey.n_used, 1.0))
-        features = self._stored_names()
-        if features is not None:
+        if (features := self._stored_names()) is not None:
             provenance["feature_names"] = features
         schema = schema_of_array(self.job.x)
         report.hash = write_model(path, model, settings_dict(stored), provenance, schema)

@@ -7,6 +7,7 @@ from typing import Any
 
 from dcpred.pages.charts import frontier
 from dcpred.pages.svg import PAPER, drawing
+from dcpred.tuning.kept import quality_name
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.storage.atomic_files import resource_errors
 
@@ -50,10 +51,23 @@ def with_cost(
     return [made if p == chosen else p for p in points], made
 
 
+# Qualities, as a reader knows them.
+NAMES = {"accuracy": "accuracy", "log_loss": "log-loss", "rmse": "RMSE"}
+
+
 def judged(point: dict[str, Any]) -> float | None:
-    """The accuracy of a point in percent, or its RMSE; None where nothing was judged."""
-    value = point["rmse" if "rmse" in point else "accuracy"]
-    return None if value is None else float(value) * (1.0 if "rmse" in point else 100.0)
+    """The quality of a point: the accuracy in percent, log-loss or RMSE; None where nothing was judged."""
+    name = quality_name(point)
+    value = point[name]
+    return None if value is None else float(value) * (100.0 if name == "accuracy" else 1.0)
+
+
+def shown(point: dict[str, Any]) -> str:
+    """The quality of a point with its name."""
+    name, value = quality_name(point), judged(point)
+    if value is None:
+        return "not judged"
+    return f"accuracy {value:.2f} %" if name == "accuracy" else f"{NAMES[name]} {value:.4g}"
 
 
 def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axes: Any) -> None:
@@ -61,4 +75,5 @@ def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axe
     drawn = [(float(p["cost_ratio"]), value) for p in points if (value := judged(p)) is not None]
     frontier(axes, drawn, (float(chosen["cost_ratio"]), judged(chosen)))
     axes.set_xlabel("predicted cost, linear predictions a row")
-    axes.set_ylabel("RMSE on held-out rows" if "rmse" in chosen else "accuracy on held-out rows, %")
+    name = quality_name(chosen)
+    axes.set_ylabel(f"{NAMES[name]} on held-out rows" + (", %" if name == "accuracy" else ""))

@@ -13,7 +13,8 @@ from dcpred_tasks.training.task_settings import in_effect
 
 # The fields of a report that are kept.
 FOUND = {"settings": dict, "chosen": dict, "frontier": list, "seconds": dict}
-FLOOR = "floor"  # One of an earlier version does not have it.
+LATER = {"trace": list, "references": list, "words": str}  # One of an earlier version does not have them.
+QUALITIES = ("accuracy", "log_loss", "rmse")
 COUNTS = ("n_judged", "n_leaves", "landmarks", "products", "overlap")
 COSTS = ("cost_ratio", "ns_per_row")
 LARGEST = 1e100  # far beyond all that a search finds; sums and products with it are finite
@@ -63,18 +64,39 @@ def _found(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(isinstance(found.get(name), FOUND[name]) for name in FOUND):
         raise ValueError
     settings = make_settings(in_effect(found["settings"], found["settings"]["task"]))
-    if not all(_is_row(row, settings.task) for row in (found["chosen"], *found["frontier"])):
+    if not all(_is_row(row) for row in (found["chosen"], *found["frontier"])):
         raise ValueError
     if not all(_is_number(seconds) for seconds in found["seconds"].values()):
         raise ValueError
-    floor = found.get(FLOOR, {})
-    if not isinstance(floor, dict) or not isinstance(floor.get("words", ""), str):
+    later = {name: found.get(name, kind()) for name, kind in LATER.items()}
+    if not all(isinstance(later[name], kind) for name, kind in LATER.items()):
         raise ValueError
-    return {name: found[name] for name in FOUND} | {"settings": settings_dict(settings), FLOOR: floor}
+    if not all(_is_decision(line) for line in later["trace"]):
+        raise ValueError
+    if not all(_is_reference(line) for line in later["references"]):
+        raise ValueError
+    return {name: found[name] for name in FOUND} | later | {"settings": settings_dict(settings)}
 
 
-def _is_row(row: Any, task: str) -> bool:
-    quality = (row["rmse" if task == "regression" else "accuracy"], row["standard_error"])
+def _is_decision(line: Any) -> bool:
+    words = all(type(line[name]) is str for name in ("step", "candidate", "incumbent", "verdict"))
+    numbers = ("loss", "incumbent_loss", "gain", "standard_error", "cost_ratio", "rows")
+    return words and all(_is_number(line[name]) for name in numbers)
+
+
+def _is_reference(line: Any) -> bool:
+    numbers = (line[quality_name(line)], line["standard_error"], line["gain"], line["gain_error"])
+    words = type(line["name"]) is str and type(line["better"]) is bool
+    return words and all(_is_number(one) for one in numbers)
+
+
+def quality_name(row: Mapping[str, Any]) -> str:
+    """What the quality of a point is called: accuracy, log_loss or rmse."""
+    return next((name for name in QUALITIES if name in row), QUALITIES[0])
+
+
+def _is_row(row: Any) -> bool:
+    quality = (row[quality_name(row)], row["standard_error"])
     return (
         all(type(row[name]) is int and row[name] >= 0 for name in COUNTS)
         and all(_is_number(row[name]) and row[name] > 0 for name in COSTS)

@@ -14,7 +14,8 @@ judged again (judging.py).
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost.measured import measured_linear_ns
 from dcpred.cost.predicted import predict_cost
@@ -42,32 +44,32 @@ from dcpred.training.train import (
     train,
     training_hashes,
 )
-from dcpred.tuning.floor import beside_defaults
+from dcpred.tuning.budget import Budget
 from dcpred.tuning.forecast import forecast_tuning
-from dcpred.tuning.judging import JOURNAL
 from dcpred.tuning.kept import found_before
-from dcpred.tuning.points import SLACK, Budget, Point, choose, frontier
-from dcpred.tuning.search import judged_unseen, search
-from dcpred.tuning.tree_search import LONG, QUICK, Extent
-from dcpred.tuning.trial_trees import TrialTrees
+from dcpred.tuning.outcome import chosen_in_words, decision_in_words, described
+from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy
+from dcpred.tuning.search import Search
+from dcpred.tuning.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch.training_job import MemoryJob, TrainJob
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
+    is_free,
     read_own_json,
     resource_errors,
     write_json,
 )
 from dcpred_tasks.storage.plain_files import is_system_file
 from dcpred_tasks.training.categories import features_named
-from dcpred_tasks.training.machine_settings import DISTANCE
 from dcpred_tasks.training.setting_descriptions import BESIDE_A_SEARCH
-from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
+from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.target_means import NOT_CODED, CodedFeatures
 
 MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are looked at as if they lay in chunks of this size
@@ -93,10 +95,18 @@ class TuneReport:
     """Predicted cost and shape of the model itself, whose small leaves may have fewer landmarks than were
     chosen.
     """
-    floor: dict[str, Any] = field(default_factory=dict)
-    """How the default settings compare with what the search found (floor.beside_defaults)."""
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    """Every decision: candidate, incumbent, both losses, gain with its standard error, rows, verdict."""
+    references: list[dict[str, Any]] = field(default_factory=list)
+    """The default settings and reference models on the rows that `chosen` was judged on."""
+    words: str = ""
+    """A sentence where a reference is better by more than a standard error."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The fields of `TrainReport`."""
+
+    def found(self) -> dict[str, Any]:
+        """What the search found: the fields without those of the training that followed."""
+        return {name: value for name, value in vars(self).items() if name not in ("made", "trained")}
 
 
 def parse_budget(budget: object) -> Budget:
@@ -141,7 +151,7 @@ def tune(
     start: Settings | None = None,
     weight: str | None = None,
     budget: Budget | None = None,
-    extent: Extent = LONG,
+    policy: SearchPolicy = THOROUGH,
     say: Reporter = SILENT,
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
@@ -150,7 +160,7 @@ def tune(
     budget  what a row may cost; None: 20 linear predictions or 100 ns, whichever is more, or twice what the
             cheapest model takes where that is more, and the cheapest model within a hundredth of the least
             error
-    extent  how much is looked at
+    policy  how much is looked at
 
     Raises what `dcpred.training.train.train` raises, and SettingsError where no model is as cheap as the
     budget.
@@ -160,7 +170,7 @@ def tune(
     check_name(model)
     start = _start(start)
     with say.job("choosing settings and training"), started_once(pool) as same:
-        found, known, scaling = _choice(x, y, weight, model, same, start, budget, extent, say)
+        found, known, scaling = _choice(x, y, weight, model, same, start, budget, policy, say)
         begin = time.perf_counter()
         settings = make_settings(found["settings"])
         report: TrainReport = train(
@@ -178,47 +188,70 @@ def choose_settings(
     coded: CodedFeatures = NOT_CODED,
     *,
     budget: Budget | None = None,
-    extent: Extent = QUICK,
+    policy: SearchPolicy = STANDARD,
+    threads: int = 1,
     say: Reporter = SILENT,
-) -> tuple[Settings, Scaling | None]:
-    """What `tune` would train rows in memory with: settings, and the scaling that they were chosen with if it
-    was learned. All is done in the memory of this process.
+) -> tuple[Settings, Scaling | None, dict[str, Any]]:
+    """What `tune` would train rows in memory with: settings, the scaling that they were chosen with if it was
+    learned, and the fields of a report. All is done in the memory of this process.
 
-    coded  features whose codes means of the target replace
+    coded    features whose codes means of the target replace
+    threads  candidates that are tried at once
     """
+    training = memory_training(X, y, weight, start, coded, threads, say)
+    shares = forecast_tuning(len(X), X.shape[1], threads, policy)
+    # Tasks in threads limit the threads of BLAS, and the warnings of k-means, one by one: none may lift the
+    # limit of another.
+    with say.job("choosing settings"), one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found, trials = _looked(training, None, shares, policy, budget)
+    settings = make_settings(found["settings"])
+    _tell(found, say)
+    return settings, trials.final_scaling(settings), found
+
+
+def memory_training(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    weight: NDArray[np.float64],
+    start: Settings,
+    coded: CodedFeatures,
+    threads: int,
+    say: Reporter,
+) -> Training:
+    """The steps that a search takes before it tries anything, on rows in memory."""
     chunk_rows = min(max(MEMORY_CHUNK_BYTES // max(X[:1].nbytes, 1), 1), len(X))
     plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, chunk_rows)
     arrays = {"x": X, "y": y, "weight": weight}
     job = MemoryJob("", "", "", "", _start(start), plan.n_rows, plan.block_rows, coded, arrays=arrays)
-    workers = InlineWorkers()
-    shares = forecast_tuning(len(X), X.shape[1], workers.n_threads(), extent)
-    slack = SLACK if budget is None else 1.0
-    with say.job("choosing settings"):
-        points, trials, seconds = _looked(
-            Training(job, plan, workers, say), None, shares, extent, budget, slack
-        )
-        found = _described(points, trials, shares, slack, seconds)
-    say.say(_words(make_settings(found["settings"])))
-    if not found["chosen"]["n_judged"]:
-        say.say(NOT_JUDGED)
-    return make_settings(found["settings"]), trials.learned.get(found["settings"]["scaling"])
+    return Training(job, plan, InlineWorkers(threads), say)
 
 
 def _looked(
     training: Training,
     names: tuple[str, ...] | None,
     shares: Shares,
-    extent: Extent,
+    policy: SearchPolicy,
     budget: Budget | None,
-    slack: float,
-) -> tuple[list[Point], TrialTrees, dict[str, float]]:
-    """The points of a search over all rows, the trees that it tried, and what its steps took."""
-    seconds: dict[str, float] = {}
+) -> tuple[dict[str, Any], Trials]:
+    """The fields of a report by a search over all rows, and its judge."""
+    begin = time.perf_counter()
     with training.say.part(shares.of_rest("survey")):
         survey = training.survey(names)
         training.stored_sample(survey)
-    trials = TrialTrees(training, survey, training.workers, training.say, extent, budget)
-    return _searched(trials, shares, slack, seconds), trials, seconds
+    seconds = {"survey": time.perf_counter() - begin}
+    trials = Trials(training, survey, training.workers, training.say, policy, budget)
+    return _found(trials, shares, seconds), trials
+
+
+def _tell(found: dict[str, Any], say: Reporter) -> None:
+    for line in found["trace"]:
+        say.detail(decision_in_words(line))
+    say.say(chosen_in_words(make_settings(found["settings"])))
+    if found["words"]:
+        say.say(found["words"])
+    if not found["chosen"]["n_judged"]:
+        say.say(NOT_JUDGED)
 
 
 def check_beside_a_search(names: Iterable[str]) -> None:
@@ -231,11 +264,7 @@ def check_beside_a_search(names: Iterable[str]) -> None:
 
 
 def _start(start: Settings | None) -> Settings:
-    return replace(start or Settings(), scaling="learned", kernel="rbf", triangle=0, refine=True)
-
-
-# Extents in the names of searches, so that one of an earlier version goes on.
-NAMED_BEFORE = {"long": False, "short": True}
+    return replace(start or Settings(), kernel="rbf", triangle=0, refine=True)
 
 
 def _choice(
@@ -246,7 +275,7 @@ def _choice(
     pool: Pool,
     start: Settings,
     budget: Budget | None,
-    extent: Extent,
+    policy: SearchPolicy,
     say: Reporter,
 ) -> tuple[dict[str, Any], Known | None, Scaling | None]:
     """The fields of a report, what was found out of all rows if it was found out now, and the scaling that
@@ -255,8 +284,7 @@ def _choice(
     """
     plan, names = check_training_data(x, y, weight, start)
     start, coded = numbered_for(start, x)
-    looked = NAMED_BEFORE.get(extent.name, extent.name)
-    asked = {"budget": None if budget is None else str(budget), "short": looked}
+    asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
     contents = fingerprints(x, y, weight)
     runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]
@@ -275,14 +303,12 @@ def _choice(
         budget = on_this_machine(budget, zarr_arrays.open_array(x).shape[1], say)
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     check_driver(plan, x, start)
-    seconds: dict[str, float] = {}
-    slack = SLACK if budget is None else 1.0  # A named budget may be spent.
     with pool() as workers, resource_errors(scratch):
         say_where(say, "searching", workers, scratch)
         workers.check_memory(
             plan.task_bytes, "write the input with smaller chunks, or start fewer or larger workers"
         )
-        shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), extent)
+        shares = forecast_tuning(plan.n_rows, zarr_arrays.open_array(x).shape[1], workers.n_threads(), policy)
         make_scratch(scratch, model)
         with hold(scratch):
             if goes_on := _prepared(scratch, run, say):
@@ -291,25 +317,20 @@ def _choice(
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
                     training = Training(job, plan, workers, say)
-                    points, trials, seconds = _looked(training, names, shares, extent, budget, slack)
+                    found, trials = _looked(training, names, shares, policy, budget)
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
                     "interrupted in the search for settings; run the same command again to go on with it"
                 ) from None
-            except RefusedError:
-                # Once tries are judged, a second call goes on from them: a chunk or a cluster may be mended.
-                if not (scratch / JOURNAL).exists():
+            except RefusedError as error:
+                # Once candidates are judged, a second call goes on: a chunk or a cluster may be mended, but
+                # no budget that is too small.
+                if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            with distrusted(scratch, goes_on):
-                found = _described(points, trials, shares, slack, seconds)
-            if found["floor"]:
-                say.say(found["floor"]["words"])
-            say.say(_words(make_settings(found["settings"])))
-            if not found["chosen"]["n_judged"]:
-                say.say(NOT_JUDGED)
-            scaling = trials.learned.get(found["settings"]["scaling"])
+            _tell(found, say)
+            scaling = trials.final_scaling(make_settings(found["settings"]))
             write_json(kept, {"run": run, "found": found, "scaling": scaling.as_lists() if scaling else {}})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets), scaling
@@ -320,7 +341,7 @@ def _check_no_other(model: Path) -> None:
     unfinished = model.with_name(f"{model.name}.scratch")
     check_free(unfinished)
     for there in (model, unfinished):
-        if there.exists():
+        if not is_free(there):
             raise PlanConflictError(
                 f"Cannot write a model to {model}: {there} is there already, of other data, settings or"
                 " budget. Data count as other when their files have other times or sizes. Remove it or choose"
@@ -328,54 +349,26 @@ def _check_no_other(model: Path) -> None:
             )
 
 
-def _searched(trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]) -> list[Point]:
-    """The points of a search; notes what it took. Raises SettingsError where the budget allows none."""
+def _found(trials: Trials, shares: Shares, seconds: dict[str, float]) -> dict[str, Any]:
+    """The fields of a report. Raises SettingsError where the budget allows no model."""
+    say, begin = trials.say, time.perf_counter()
     with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():
-        trials.prepare(seconds, shares)
-    begin = time.perf_counter()
-    say = trials.say
-    with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.tried:
-        points = search(trials, range(len(trials.trees)), trials.budget, trials.extent, slack)
+        with say.part(shares.of_rest("rows")), say.step("choosing rows to judge on", None, ""):
+            trials.prepare()
+        seconds["rows"] = time.perf_counter() - begin
+        begin = time.perf_counter()
+        with say.part(shares.of_rest("search")), say.step("trying settings", 1.0, "") as trials.advance:
+            found = Search(trials).run()
+            if found is None and not trials.named:
+                trials.widen()
+                found = Search(trials).run()
     seconds["search"] = time.perf_counter() - begin
-    if not points:
+    if found is None:
         raise SettingsError(
             f"a budget of {trials.budget.words} was asked for, but the cheapest model of these rows takes"
             f" {trials.least()}; ask for so much or more"
         )
-    return points
-
-
-def _described(
-    points: Sequence[Point], trials: TrialTrees, shares: Shares, slack: float, seconds: dict[str, float]
-) -> dict[str, Any]:
-    """The fields of a report."""
-    best = choose(points, slack)
-    # The scaling does not know the rows that are held out first, which matters more where they are many: with
-    # factors that know them small leaves of a9a seem 1.2 points better. Nobody is told of a quick look.
-    if trials.extent.rounds and trials.folds(best.tree) > 1:
-        best, points = judged_unseen(trials, best, points, trials.n_judged(best.tree))
-    begin = time.perf_counter()
-    with trials.say.part(shares.of_rest("floor")):
-        best, floor = beside_defaults(trials, best)
-    seconds["floor"] = time.perf_counter() - begin
-    points = [best, *points] if best not in points else points
-    return {
-        "settings": settings_dict(best.settings),
-        "chosen": _row(best, trials),
-        "frontier": [_row(point, trials) for point in frontier(points)],
-        "seconds": seconds,
-        "floor": floor,
-    }
-
-
-def _words(s: Settings) -> str:
-    """What was chosen, in a sentence."""
-    leaves = counted(s.n_leaves or 1, "leaf", "leaves")
-    landmarks = counted(s.landmarks, "landmark", "landmarks")
-    landmarks += " near the local machines" if s.loss == DISTANCE else ""
-    gamma = s.head_gamma or s.gamma
-    width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
-    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
+    return described(found, trials) | {"seconds": seconds}
 
 
 MARK = "tune.json"
@@ -400,7 +393,7 @@ def _prepared(scratch: Path, run: str, say: Reporter) -> bool:
     _check_own(scratch)
     if _is_of(scratch, run) and read_own_json(scratch / MARK) == own_mark(run):
         return True
-    if (scratch / JOURNAL).exists():
+    if has_judged(scratch):
         say.say(
             f"what a search of other data, settings or budget, or of another version of dcpred, has left in"
             f" {scratch} is removed"
@@ -434,19 +427,6 @@ def _made(path: Path) -> dict[str, Any]:
     }
 
 
-def _row(point: Point, trials: TrialTrees) -> dict[str, Any]:
-    """A line of the frontier; the quality is None where there were too few rows to judge by."""
-    s, n_judged = point.settings, trials.n_judged(point.tree) * point.folds
-    if s.task == "regression":
-        name, value = "rmse", float(np.sqrt(point.error))
-        uncertain = point.standard_error / max(2.0 * value, 1e-300)
-    else:
-        name, value, uncertain = "accuracy", 1.0 - point.error, point.uncertain(n_judged)
-    quality = {
-        name: value if n_judged else None,
-        "standard_error": uncertain if n_judged else None,
-        "n_judged": n_judged,
-    }
-    shape = {name: getattr(s, name) for name in ("scaling", "n_leaves", "landmarks", "products", "overlap")}
-    cost = {"cost_ratio": point.cost.cost_ratio, "ns_per_row": point.cost.ns_per_row}
-    return {**quality, **cost, "within_budget": point.within, **shape}
+def has_judged(scratch: Path) -> bool:
+    """Whether a search has judged anything there."""
+    return any(scratch.glob("tried-*.npz"))

@@ -51,6 +51,13 @@ GAPS = {
 }
 # Only in models with features on a logarithmic scale.
 SYMLOG = {f"symlog_{f.name}": ModelArray(ACC_DTYPE, ("feature",), since=6) for f in fields(Symlog)}
+# Only in models with mapped features; knots only of maps by quantiles.
+MAPS = {f"map_{name}": ModelArray(ACC_DTYPE, ("feature",), since=8) for name in ("centre", "rate", "sd")}
+KNOTS = {
+    "map_at": ModelArray(INDEX_DTYPE, ("knot_edge",), since=8),
+    "map_knot": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
+    "map_value": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
+}
 # Only in models that encode codes of categories as means of the target. What is told of features is told of
 # encoded ones.
 TARGETS = {
@@ -78,9 +85,9 @@ SELF_TEST = {
     "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
 }
 SURE = NOVELTY | CALIBRATION | INTERVALS
-OF_ROWS = CODING | GAPS | SYMLOG | TARGETS  # what says how raw rows become rows of columns
+OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # what says how raw rows become rows of columns
 ARRAYS = COMPACT | PRESENT | SUPPORT | MACHINES | REFERENCE | OF_ROWS | SURE | SELF_TEST
-OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG}
+OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 
 def named_dimensions(name: str, a: NDArray[Any], among: Collection[str]) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""How raw rows become rows of columns, what stands for gaps (model/coding.py), and which features are on a
-logarithmic scale (model/symlog.py), as compiled code takes it.
+"""How raw rows become rows of columns, what stands for gaps (model/coding.py), and which features are mapped
+(model/feature_map.py) or on a logarithmic scale (model/symlog.py), as compiled code takes it.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from dcpred_tasks.dtypes import FloatArray, SingleArray
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.engine.row_layout import Conversion, aligned
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.feature_map import MOST_KNOTS
 
 
 class Columns(NamedTuple):
@@ -55,6 +56,25 @@ class LogScale(NamedTuple):
     """float64 (n_features,), in 1 / raw units; 0 for a feature that stays as it is."""
 
 
+class Maps(NamedTuple):
+    """The map of features that are amounts, which are mapped first; arrays are empty where none is."""
+
+    stride: int
+    """Length of a mapped row: n_features, padded to a multiple of 16; 0 where no feature is mapped."""
+    centre: FloatArray
+    """float64 (stride,), in raw units."""
+    rate: FloatArray
+    """float64 (stride,), in 1 / raw units; 0 for a feature that stays as it is."""
+    knots: SingleArray
+    """float32 (stride / 16 · 63 · 16,), the knots of 16 features side by side, infinite after the last one;
+    (0,) where features are clipped.
+    """
+    pieces: SingleArray
+    """float32 (stride · 64 · 3,), knot, slope and value of the lines before the first knot and after each;
+    of a feature that stays as it is a line that changes nothing.
+    """
+
+
 class Gaps(NamedTuple):
     """What stands for gaps in columns as they are held; arrays are empty where NaN is a bad value."""
 
@@ -75,14 +95,39 @@ def log_scale_of(model: Model) -> LogScale:
     return LogScale(-(-len(rate) // 8) * 8, aligned(centre), aligned(rate))
 
 
+def maps_of(model: Model) -> Maps:
+    """The map of a model's features."""
+    none, coding = np.empty(0, np.float32), model.scaling.coding
+    if coding is None or coding.map is None:
+        return Maps(0, np.empty(0), np.empty(0), none, none)
+    found, n = coding.map, coding.n_features
+    stride = -(-n // LANES) * LANES
+    centre, rate = (np.pad(values, (0, stride - n)) for values in (found.centre, found.rate))
+    if found.at is None or found.knot is None or found.value is None:
+        return Maps(stride, aligned(centre), aligned(rate), none, none)
+    knots = np.full((stride, MOST_KNOTS), np.inf, np.float32)
+    pieces = np.zeros((stride, MOST_KNOTS + 1, 3), np.float32)
+    pieces[:, :, 1] = 1.0
+    for f in found.features:
+        own = slice(int(found.at[f]), int(found.at[f + 1]))
+        last = own.stop - own.start
+        knots[f, :last] = found.knot[own]
+        pieces[f, 1 : last + 1] = np.stack([found.knot[own], found.slope[own], found.value[own]], axis=1)
+        pieces[f, 0] = found.knot[own.start], 0.0, found.value[own.start]
+    side_by_side = knots.reshape(-1, LANES, MOST_KNOTS).transpose(0, 2, 1)
+    return Maps(
+        stride, aligned(centre), aligned(rate), aligned(side_by_side.ravel()), aligned(pieces.ravel())
+    )
+
+
 def raw_gaps(model: Model) -> FloatArray:
-    """What stands for a gap of each raw feature, on its scale, float64 (n_features,); (0,) where NaN is a bad
-    value.
+    """What stands for a gap of each raw feature, mapped or on its scale, float64 (n_features,); (0,) where
+    NaN is a bad value.
     """
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
         return np.empty(0)
-    return coding.gap if coding.symlog is None else coding.symlog(coding.gap[None])[0]
+    return coding.gap if coding.amounts is None else coding.amounts(coding.gap[None])[0]
 
 
 def gaps_of(model: Model, conversion: Conversion) -> Gaps:

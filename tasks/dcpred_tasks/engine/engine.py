@@ -44,7 +44,7 @@ from dcpred_tasks.engine.layout import (
 )
 from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
 from dcpred_tasks.engine.packing import Packed, pack
-from dcpred_tasks.engine.row_layout import aligned_empty
+from dcpred_tasks.engine.row_layout import Source, aligned_empty
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 
@@ -54,20 +54,8 @@ DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-leve
 LEAF_ROWS, WIDE_LEAF_ROWS, WIDE_ROW_BYTES = 16, 64, 2**10
 LEAF_BYTES = 2**22  # A leaf tile grows to at most four times that, while its rows fit in this many bytes.
 LEAF_TILE = (2**13, 2**16)  # fewest and most rows of a leaf tile
+MAPPED_BYTES = 2**23  # most bytes of a leaf tile whose rows are mapped
 COPY_BYTES = 2**23  # size of a copy of rows whose features do not lie side by side
-
-
-class Source(NamedTuple):
-    """Where raw rows lie in memory, the features of a row side by side."""
-
-    code: int
-    """The number of their dtype in layout.DTYPES."""
-    itemsize: int
-    """Bytes of a feature."""
-    address: int
-    """Address of the first row, in bytes."""
-    stride: int
-    """Bytes from row to row."""
 
 
 class Out(NamedTuple):
@@ -93,6 +81,8 @@ class Room(NamedTuple):
 
     rows: NDArray[np.float32]
     """float32 (small · width,), converted rows: scaled, and centred on the tree's origin or on their leaf."""
+    mapped: NDArray[np.float32]
+    """float32 (large · maps.stride,), the mapped rows of a leaf tile, where amounts are mapped."""
     logarithms: NDArray[np.float64]
     """float64 (strip · log_scale.stride,), raw rows on a logarithmic scale, where features are on one."""
     logarithms_at: NDArray[np.int64]
@@ -213,7 +203,12 @@ class Engine:
         per_leaf = WIDE_LEAF_ROWS if 4 * p.n_columns >= WIDE_ROW_BYTES else LEAF_ROWS
         wanted = per_leaf * (len(p.group_at) - 1)
         wanted = max(wanted, min(4 * wanted, LEAF_BYTES // (4 * p.n_features)))
-        self.leaf_rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
+        rows = int(np.clip(2 ** (wanted - 1).bit_length(), *LEAF_TILE))
+        if p.maps.stride:
+            rows = min(
+                rows, max(2 ** ((MAPPED_BYTES // (4 * p.maps.stride)).bit_length() - 1), self.descent_rows)
+            )
+        self.leaf_rows = rows
 
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
@@ -305,8 +300,11 @@ class Engine:
 
         rows = aligned_empty((max(small, STRIP_ROWS) + LANES) * p.width, np.float32)
         rows.reshape(-1, p.width)[:, p.n_converted :] = 0.0
+        mapped = aligned_empty(large * p.maps.stride, np.float32)
+        mapped[:] = 0.0  # Features that fill up vectors are finite.
         return Room(
             rows=rows,
+            mapped=mapped,
             logarithms=aligned_empty(STRIP_ROWS * p.log_scale.stride, np.float64),
             logarithms_at=ints(STRIP_ROWS),
             columns=aligned_empty(STRIP_ROWS * p.columns.stride, np.float64),

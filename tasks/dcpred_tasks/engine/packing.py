@@ -38,7 +38,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.columns import Columns, Gaps, LogScale, columns_of, gaps_of, log_scale_of
+from dcpred_tasks.engine.columns import (
+    Columns,
+    Gaps,
+    LogScale,
+    Maps,
+    columns_of,
+    gaps_of,
+    log_scale_of,
+    maps_of,
+)
 from dcpred_tasks.engine.digits import Digits, digits_of
 from dcpred_tasks.engine.fixed_point import FixedNodes, fixed_nodes, no_nodes
 from dcpred_tasks.engine.layout import (
@@ -94,6 +103,7 @@ class Packed(NamedTuple):
     columns: Columns
     gaps: Gaps
     log_scale: LogScale
+    maps: Maps
     n_outputs: int
     """Decision values of a row."""
     n_converted: int
@@ -193,8 +203,7 @@ class Packed(NamedTuple):
 
 def pack(model: Model) -> Packed:
     """Lay a model out for the engine."""
-    held = held_features(model)
-    n_held, conversion = len(held), held_conversion(model, held)
+    conversion = held_conversion(model, held := held_features(model))
     in_lanes = len(model.triangle) == 0 and factors_fit(model)
     (means, width), has_bounds = _centred(model), model.bounds.shape[1] > 0
     wide = (width > WIDE_LEAF) & (model.kernel.family.sum == Sum.SQUARES)
@@ -215,14 +224,15 @@ def pack(model: Model) -> Packed:
         columns=columns_of(model),
         gaps=gaps_of(model, conversion),
         log_scale=log_scale_of(model),
+        maps=maps_of(model),
         n_outputs=model.n_outputs,
         n_converted=len(conversion.feature),
-        width=-(-max(n_held, 1) // LANES) * LANES,
+        width=-(-max(len(held), 1) // LANES) * LANES,
         group_features=group_features(held),
         term_weights=term_weights,
         row_values=(int(np.diff(group_at).max()) + 1) * LANES,
         regression=model.task == "regression",
-        picks=aligned(conversion.feature[: 0 if n_held == model.n_columns else None]),
+        picks=aligned(conversion.feature[: 0 if len(held) == model.n_columns else None]),
         factor=aligned(in_single(conversion.factor)),
         shift=aligned(conversion.shift),
         double_factor=aligned(conversion.factor),

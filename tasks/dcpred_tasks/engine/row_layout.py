@@ -1,5 +1,5 @@
-"""How the engine holds rows: which columns, in which order, centred on which point; and arrays that start on
-cache lines.
+"""How the engine holds rows: which columns, in which order, centred on which point; where rows lie that
+are scored; and arrays that start on cache lines.
 """
 
 from typing import Any, NamedTuple
@@ -10,6 +10,19 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.layout import LANES
 from dcpred_tasks.model.compact_model import Model
+
+
+class Source(NamedTuple):
+    """Where raw rows lie in memory, the features of a row side by side."""
+
+    code: int
+    """The number of their dtype in layout.DTYPES."""
+    itemsize: int
+    """Bytes of a feature."""
+    address: int
+    """Address of the first row, in bytes."""
+    stride: int
+    """Bytes from row to row."""
 
 
 class Conversion(NamedTuple):

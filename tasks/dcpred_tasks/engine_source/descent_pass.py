@@ -31,6 +31,7 @@ from dcpred_tasks.engine_source.projection import (
     project,
     touch,
 )
+from dcpred_tasks.engine_source.row_maps import map_rows
 
 PREFETCHED_LEVELS = 2  # levels on which rows to come are prefetched
 OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
@@ -38,19 +39,22 @@ OK, NON_FINITE_FEATURE = int(Status.OK), int(Status.NON_FINITE_FEATURE)
 
 @compiled
 def score_tiles(p, q, room, descent_rows, leaf_rows, source, n, out):
-    """Score n rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves."""
+    """Score n rows, descent_rows at a time down the tree and leaf_rows at a time in the leaves. Where amounts
+    are mapped, these are mapped first.
+    """
     for start in range(0, n, leaf_rows):
         stop = min(start + leaf_rows, n)
+        rows = map_rows(p, source, start, stop - start, room) if p.maps.stride > 0 else source
         for a in range(start, stop, descent_rows):
             last = min(a + descent_rows, stop)
-            _descend(p, q, source, a, last - a, room.leaf[a - start :], out.status, room)
+            _descend(p, q, rows, a, last - a, room.leaf[a - start :], out.status, room)
         by_digits, by_products, count = _sort_by_leaf(p, stop - start, room)
-        n_redo = score_leaves(p, source, start, by_digits, by_products, count, out, room)
+        n_redo = score_leaves(p, rows, start, by_digits, by_products, count, out, room)
         for k in range(n_redo + stop - start - count):
             i = room.tile_sorted[k if k < n_redo else k - n_redo + count]
             leaf = room.leaf[i]
             if not finish_constant(p, q, leaf, start + i, out):
-                finish_plain(p, q, source, leaf, start + i, out, room)
+                finish_plain(p, q, rows, leaf, start + i, out, room)
         if len(out.leaf) > 0:
             for i in range(stop - start):
                 out.leaf[start + i] = room.leaf[i]

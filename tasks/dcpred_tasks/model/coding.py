@@ -10,8 +10,9 @@ values) loses 0.449 on held-out rows with 126 columns and 0.450 with 84, of whic
 it, and a feature may have an indicator besides, a column that is 1 where it has a gap. Indicators come after
 all other columns, so that those of features which are not coded lie as in a raw row.
 
-**Amounts** of a wide range may be on a symmetric logarithmic scale (model/symlog.py), on which their column
-holds them. It is the first thing that is done with a row: what else is said of values is said of those.
+**Amounts** may be on a symmetric logarithmic scale (model/symlog.py), or mapped (model/feature_map.py): their
+column holds what becomes of them. It is the first thing that is done with a row: what else is said of values
+is said of those.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
+from dcpred_tasks.model.feature_map import FeatureMap
 from dcpred_tasks.model.symlog import Symlog
 
 LARGEST_CODE = 2**24  # Single precision holds every whole number up to it.
@@ -40,6 +42,7 @@ class Coding:
     gap     float64 (n_features,), the raw value that stands for a gap, no code that has a column; None where
             NaN is a bad value, and there are no indicators
     symlog  the features on a logarithmic scale, none of them coded; None where no feature is
+    map     the map of features that are not coded; None where no feature is mapped, or one is on that scale
 
     Raises ValueError where they are not so.
     """
@@ -48,15 +51,19 @@ class Coding:
     code: FloatArray
     gap: FloatArray | None = None
     symlog: Symlog | None = None
+    map: FeatureMap | None = None
 
     def __post_init__(self) -> None:
         if not self._sound():
             raise ValueError("columns are not those of features in their order, with ascending codes")
         if not self._sound_gaps():
             raise ValueError("indicators or values of gaps are not those of its features")
-        rate = np.zeros(self.n_features) if self.symlog is None else self.symlog.rate
+        rate = np.zeros(self.n_features) if self.amounts is None else self.amounts.rate
         if len(rate) != self.n_features or rate[self.is_coded].any():
-            raise ValueError("features on a logarithmic scale are not its own, or are coded")
+            what = "on a logarithmic scale" if self.map is None else "with a map"
+            raise ValueError(f"features {what} are not its own, or are coded")
+        if self.symlog is not None and self.map is not None:
+            raise ValueError("features are on a logarithmic scale and mapped, too")
 
     def _sound(self) -> bool:
         if self.source.ndim != 1 or self.source.shape != self.code.shape or not len(self.source):
@@ -80,6 +87,11 @@ class Coding:
         if (tail >= self.n_features).any() or self.gap.shape != (self.n_features,):
             return False
         return bool(np.isfinite(self.gap).all()) and not (self.gap[self.source] == self.code).any()
+
+    @property
+    def amounts(self) -> Symlog | FeatureMap | None:
+        """What becomes of features that are not coded, before anything else."""
+        return self.symlog if self.map is None else self.map
 
     @cached_property
     def n_own(self) -> int:
@@ -137,8 +149,8 @@ class Coding:
         of_gaps = np.isnan(rows[:, self.indicated])
         if self.gap is not None:
             np.copyto(rows, self.gap, where=np.isnan(rows))
-        if self.symlog is not None:
-            rows = self.symlog(rows)
+        if self.amounts is not None:
+            rows = self.amounts(rows)
         if len(self.source) == self.n_features and not self.is_coded.any():
             return rows
         out = np.ascontiguousarray(rows[:, self.source])
@@ -149,18 +161,18 @@ class Coding:
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Its arrays by name, without `gap` and those of `symlog` where there are none."""
+        """Its arrays by name, without `gap` and those of `amounts` where there are none."""
         own: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
         own |= {} if self.gap is None else {"gap": self.gap}
-        return own if self.symlog is None else own | self.symlog.arrays()
+        return own if self.amounts is None else own | self.amounts.arrays()
 
     def raw(self, columns: FloatArray) -> FloatArray:
         """Raw rows of columns (n, n_columns), float64 (n, n_features): of a coded feature the code whose
         column is largest, and a gap where an indicator is nearer to 1 than to 0.
         """
         rows = columns[:, self.first]
-        if self.symlog is not None:
-            rows = self.symlog.raw(rows)
+        if self.amounts is not None:
+            rows = self.amounts.raw(rows)
         for feature in self.features:
             own = self.columns(feature)
             rows[:, feature] = self.code[own][columns[:, own].argmax(axis=1)]
@@ -172,8 +184,8 @@ class Coding:
         """Limits of columns from those of raw features, which are NaN where a feature has no value at all."""
         number, absent = np.isnan(self.code), np.zeros(self.n_features) if self.gap is None else self.gap
         low, high = (np.where(np.isnan(limit), absent, limit) for limit in (minimum, maximum))
-        if self.symlog is not None:
-            low, high = self.symlog(np.stack([low, high]))
+        if self.amounts is not None:
+            low, high = self.amounts(np.stack([low, high]))
         return np.where(number, low[self.source], 0.0), np.where(number, high[self.source], 1.0)
 
 
@@ -182,16 +194,16 @@ def coded_columns(
     codes: Mapping[int, NDArray[np.generic]],
     gap: FloatArray | None = None,
     indicated: Sequence[int] = (),
-    symlog: Symlog | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> Coding | None:
     """The coding with a column for each of these values of each of these features, in which `gap` stands for
     gaps, and these features have indicators; None where features are their columns as they are.
     """
-    if not codes and gap is None and symlog is None:
+    if not codes and gap is None and feature_map is None:
         return None
     number = np.array([np.nan])
     columns = [np.sort(codes[f]).astype(ACC_DTYPE) if f in codes else number for f in range(n_features)]
     source = np.repeat(np.arange(n_features, dtype=INDEX_DTYPE), [len(own) for own in columns])
     tail = np.sort(np.array(indicated, INDEX_DTYPE))
     code = np.concatenate([*columns, np.full(len(tail), np.inf)])
-    return Coding(np.append(source, tail), code, gap, symlog)
+    return Coding(np.append(source, tail), code, gap, map=feature_map)

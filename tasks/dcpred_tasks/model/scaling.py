@@ -1,6 +1,6 @@
 """Feature scaling x' = (x − μ) ∘ s, learned once, before the tree; x are raw features, or the columns that
-they become where some are coded or on a logarithmic scale, or gaps are known. Codes of many categories are
-replaced by means of the target first (model/target_encoding.py).
+they become where some are coded, mapped or on a logarithmic scale, or gaps are known. Codes of many
+categories are replaced by means of the target first (model/target_encoding.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.coding import Coding
+from dcpred_tasks.model.feature_map import map_from_arrays
 from dcpred_tasks.model.symlog import symlog_of
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 
@@ -120,9 +121,9 @@ class Scaling:
 
     def of_features(self) -> "Scaling":
         """A scaling of the raw features by themselves, for what is told of them: a coded one is moved to its
-        least code, and has the factor 0 where all of its columns have; so has one on a logarithmic scale,
-        which else is moved to the scale's centre. A gap stays one. Of an encoded category its first mean is
-        scaled.
+        least code, and has the factor 0 where all of its columns have; so has one that is mapped or on a
+        logarithmic scale, which else is moved to the centre of that. A gap stays one. Of an encoded category
+        its first mean is scaled.
         """
         if self.targets is not None:
             own, means = self.of_encoded.of_features(), self.targets.first_means()
@@ -134,8 +135,8 @@ class Scaling:
         counts = np.logical_or.reduceat(self.factor[: self.coding.n_own] != 0, first)
         shift = np.where(coded, self.coding.lowest, self.shift[first])
         factor = np.where(coded, counts.astype(ACC_DTYPE), self.factor[first])
-        if self.coding.symlog is not None:
-            centre, rate = self.coding.symlog.centre, self.coding.symlog.rate
+        if self.coding.amounts is not None:
+            centre, rate = self.coding.amounts.centre, self.coding.amounts.rate
             shift = np.where(rate > 0, centre, shift)
             factor = np.where((rate > 0) & (factor != 0), rate, factor)
         return Scaling(shift, factor)
@@ -165,7 +166,7 @@ class Scaling:
         if "source" in arrays:
             source, code = np.asarray(arrays["source"], INDEX_DTYPE), np.asarray(arrays["code"], ACC_DTYPE)
             gap = np.asarray(arrays["gap"], ACC_DTYPE) if "gap" in arrays else None
-            coding = Coding(source, code, gap, symlog_of(arrays))
+            coding = Coding(source, code, gap, symlog_of(arrays), map_from_arrays(arrays))
         own = Scaling(shift, factor, coding)
         return replace(own, targets=encoding_of(arrays, own.n_encoded))
 
@@ -181,7 +182,8 @@ def fit_scaling(
     """`minimum` and `maximum` are those of all rows, `sample` some of the rows with their weights, all of raw
     features. A constant feature keeps factor 1 (minmax and standard then centre it, so that it adds nothing
     to any distance). The columns of a coded feature have one factor; standard gives their sum variance 1. A
-    feature without any value, whose limits are NaN, gets the factor 0.
+    feature without any value, whose limits are NaN, gets the factor 0; so does, beside features that are
+    mapped, an amount that is not, for it is constant.
     """
     if coding is None:
         return _fit(name, lambda rows: rows.astype(ACC_DTYPE), sample, weight, minimum, maximum)
@@ -192,7 +194,10 @@ def fit_scaling(
         variance = np.where(coded, factor, 1.0)[: coding.n_own] ** -2.0
         together = np.add.reduceat(variance, coding.first)[coding.source]
         factor = np.where(coded, together**-0.5, factor)
-    return Scaling(plain.shift, np.where(np.isnan(minimum[coding.source]), 0.0, factor), coding)
+    left_out = np.isnan(minimum)[coding.source]
+    if coding.map is not None:
+        left_out |= np.isnan(coding.code) & (coding.map.rate == 0)[coding.source]
+    return Scaling(plain.shift, np.where(left_out, 0.0, factor), coding)
 
 
 def _fit(

@@ -1,4 +1,5 @@
-"""Features on a symmetric logarithmic scale: amounts of which a few rows have a hundred times what most have.
+"""Features on a symmetric logarithmic scale. Models of earlier versions have such features; new ones have
+maps (model/feature_map.py).
 
     s(x) = sign(u) · l(1 + |u|),   u = (x − centre) · rate
 

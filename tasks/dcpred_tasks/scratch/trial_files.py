@@ -1,11 +1,11 @@
 """The files of a search for settings, beside those of a training job.
 
 SCRATCH/
-  tree-0.npz           a tree that is tried, its scaling, the leaves that are looked at, their share of rows
-  probe-0/000000.npz   the rows of those leaves and of their halos in one block
-  tried-0/000017.npz   the same of one leaf in all blocks
-  whole.npz            sampled rows that whole models are judged on
-  whole-0-c0ffee.npz   losses of one such model, with the scaling of a tree and settings of this digest
+  cells.npz            cells of space whose rows are looked at where rows are many
+  cells/000000.npz     the rows of those cells in one block
+  trial-0.npz          the rows of the trials of a fold, and the survey of all rows
+  scaling-0-c0ffee.npz a scaling that settings of this digest ask for, learned without the held-out rows
+  tried-0-c0ffee.npz   decision values of the held-out rows, by the model of a trial of this digest
 """
 
 from dataclasses import dataclass
@@ -21,117 +21,94 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.scratch.training_job import Sample, TrainJob, survey_arrays, survey_of
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.survey import Survey
-from dcpred_tasks.training.trial import TrialRows
+from dcpred_tasks.training.trial import FittedScaling, TrialRows
+
+SURVEY = "survey_"  # begins the names of arrays of the survey
 
 
 @dataclass(frozen=True)
-class TrialTree:
-    """A tree that is tried.
+class Cells:
+    """The cells of space whose rows are looked at.
 
-    leaves         int64 (L,), the leaves that are looked at
-    kept           float64 (L,), the share of their rows that is read
-    classes        as in training_job.StoredDivision
+    scaling  of the columns that the tree divides
+    tree     whose leaves are cells
+    chosen   int64 (n,), the cells that are looked at
+    classes  as in training_job.StoredDivision
     class_factors  as in training_job.StoredDivision
-    rare           int64 (2, m), folds of rows of rare classes (trial.rare_folds)
     """
 
     scaling: Scaling
     tree: Tree
-    leaves: IntArray
-    kept: FloatArray
+    chosen: IntArray
     classes: NDArray[Any]
     class_factors: FloatArray
-    rare: IntArray
 
 
-def tree_file(job: TrainJob, number: int) -> Path:
-    return job.root / f"tree-{number}.npz"
+def cells_file(job: TrainJob) -> Path:
+    return job.root / "cells.npz"
 
 
-def probe_file(job: TrainJob, number: int, block: int) -> Path:
-    return job.root / f"probe-{number}" / f"{block:06d}.npz"
+def cell_rows_file(job: TrainJob, block: int) -> Path:
+    return job.root / "cells" / f"{block:06d}.npz"
 
 
-def tried_file(job: TrainJob, number: int, leaf: int) -> Path:
-    return job.root / f"tried-{number}" / f"{leaf:06d}.npz"
+def trial_file(job: TrainJob, fold: int) -> Path:
+    return job.root / f"trial-{fold}.npz"
 
 
-def whole_file(job: TrainJob) -> Path:
-    return job.root / "whole.npz"
+def scaling_file(job: TrainJob, fold: int, digest: str) -> Path:
+    return job.root / f"scaling-{fold}-{digest}.npz"
 
 
-def losses_file(job: TrainJob, number: int, digest: str) -> Path:
-    return job.root / f"whole-{number}-{digest}.npz"
+def tried_file(job: TrainJob, fold: int, digest: str) -> Path:
+    return job.root / f"tried-{fold}-{digest}.npz"
 
 
-def write_whole(job: TrainJob, rows: Sample, held: NDArray[np.bool_], survey: Survey) -> None:
-    """Keep sampled rows, with those that are held out, and the survey of all rows."""
-    parts = {f"sample_{name}": value for name, value in vars(rows).items()} | {"held": held}
-    write_arrays(whole_file(job), parts | survey_arrays(survey))
-
-
-def read_whole(job: TrainJob) -> tuple[Sample, NDArray[np.bool_], Survey]:
-    """What write_whole kept."""
-    a: dict[str, Any] = dict(read_arrays(whole_file(job)))
-    held = a.pop("held")
-    survey, rows = survey_of(a)
-    return rows, held, survey
-
-
-def write_trial_tree(job: TrainJob, number: int, trial: TrialTree) -> None:
-    for folder in ("probe", "tried"):
-        (job.root / f"{folder}-{number}").mkdir(exist_ok=True)
-    parts: dict[str, NDArray[Any]] = {
-        **trial.scaling.arrays(),
-        "starts": trial.tree.starts,
+def write_cells(job: TrainJob, cells: Cells) -> None:
+    (job.root / "cells").mkdir(exist_ok=True)
+    tree: dict[str, NDArray[Any]] = {
+        "starts": cells.tree.starts,
+        "children": cells.tree.children,
+        "centres": cells.tree.centres,
     }
-    parts |= {
-        "children": trial.tree.children,
-        "centres": trial.tree.centres,
-        "leaves": trial.leaves,
-        "kept": trial.kept,
-    }
-    parts |= {"classes": trial.classes, "class_factors": trial.class_factors, "rare": trial.rare}
-    write_arrays(tree_file(job, number), parts)
+    own = {"chosen": cells.chosen, "classes": cells.classes, "class_factors": cells.class_factors}
+    write_arrays(cells_file(job), {**cells.scaling.arrays(), **tree, **own})
 
 
-def read_trial_tree(job: TrainJob, number: int) -> TrialTree:
-    a = read_arrays(tree_file(job, number))
-    scaling, tree = Scaling.of(a), Tree(a["starts"], a["children"], a["centres"])
-    return TrialTree(scaling, tree, a["leaves"], a["kept"], a["classes"], a["class_factors"], a["rare"])
+def read_cells(job: TrainJob) -> Cells:
+    a = read_arrays(cells_file(job))
+    tree = Tree(a["starts"], a["children"], a["centres"])
+    return Cells(Scaling.of(a), tree, a["chosen"], a["classes"], a["class_factors"])
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What is known of the L leaves that are looked at.
-
-    rows        int64 (L,), the rows of each leaf, without its halo
-    targets     int64 (L,), different targets among its rows and its halo
-    weight      float64 (L,), mean weight of its rows
-    mixed_from  int64 (L,), the least overlap with two different targets: with less, the leaf is a constant
-    """
-
-    rows: IntArray
-    targets: IntArray
-    weight: FloatArray
-    mixed_from: IntArray
+def write_trial(job: TrainJob, fold: int, rows: TrialRows, survey: Survey) -> None:
+    """Keep the rows of the trials of a fold, and the survey of all rows."""
+    no_sample = {f"sample_{name}": np.empty(0) for name in Sample.__dataclass_fields__}
+    kept = {SURVEY + name: array for name, array in (survey_arrays(survey) | no_sample).items()}
+    write_arrays(trial_file(job, fold), rows.arrays() | kept)
 
 
-def gather_trial(job: TrainJob, number: int, n_blocks: int) -> Gathered:
-    """Put the rows of each leaf together, in the order of rank and number."""
-    n_rows, targets, weight, mixed_from = [], [], [], []
-    parts = [read_arrays(probe_file(job, number, block)) for block in range(n_blocks)]
-    together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    leaf = together.pop("leaf")
-    rows = TrialRows(**together)
-    for one in read_trial_tree(job, number).leaves:
-        own = np.flatnonzero(leaf == one)
-        own = own[np.lexsort((rows.number[own], rows.rank[own]))]
-        found = rows.take(own)
-        write_arrays(tried_file(job, number, int(one)), found.arrays())
-        other = np.flatnonzero(found.target != found.target[0]) if len(own) else own
-        mixed_from.append(int(found.rank[other].min()) + 1 if len(other) else np.iinfo(np.int64).max)
-        n_rows.append(int((found.rank == 0).sum()))
-        targets.append(len(np.unique(found.target)))
-        weight.append(float(found.weight[found.rank == 0].mean()) if n_rows[-1] else 0.0)
-    return Gathered(np.array(n_rows), np.array(targets), np.array(weight), np.array(mixed_from))
+def read_trial(job: TrainJob, fold: int) -> tuple[TrialRows, Survey]:
+    """What write_trial kept."""
+    a = read_arrays(trial_file(job, fold))
+    survey = {name.removeprefix(SURVEY): a.pop(name) for name in list(a) if name.startswith(SURVEY)}
+    return TrialRows(**a), survey_of(survey)[0]
+
+
+def write_scaling(job: TrainJob, fold: int, digest: str, fitted: FittedScaling) -> None:
+    write_arrays(scaling_file(job, fold, digest), {**fitted.scaling.arrays(), "unit": np.array(fitted.unit)})
+
+
+def read_scaling(job: TrainJob, fold: int, digest: str) -> FittedScaling:
+    a = read_arrays(scaling_file(job, fold, digest))
+    return FittedScaling(Scaling.of(a), float(a["unit"]))
+
+
+def write_tried(job: TrainJob, fold: int, digest: str, decision: FloatArray, shape: FloatArray) -> None:
+    write_arrays(tried_file(job, fold, digest), {"values": decision, "shape": shape})
+
+
+def read_tried(job: TrainJob, fold: int, digest: str) -> tuple[FloatArray, FloatArray]:
+    """The decision values of a trial, and the shape of its model (trial.shape_of)."""
+    a = read_arrays(tried_file(job, fold, digest))
+    return a["values"], a["shape"]

@@ -33,6 +33,7 @@ from dcpred_tasks.scratch.training_job import (
 )
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.training.division import n_outputs, row_weights
+from dcpred_tasks.training.folds import folds_of
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, Recoded, fit_and_judge
 from dcpred_tasks.training.leaf import LeafModel
 from dcpred_tasks.training.leaf_balance import SPLIT_SAMPLE_ROWS, split_centres, split_rows
@@ -41,7 +42,6 @@ from dcpred_tasks.training.refinement import check_arithmetic
 from dcpred_tasks.training.sampling import drawn, fold_rows, thinned
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.target_means import target_sums
-from dcpred_tasks.training.trial import folds_of
 
 
 @dataclass(frozen=True)

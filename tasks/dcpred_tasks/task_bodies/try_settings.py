@@ -1,90 +1,77 @@
-"""The task bodies of tuning: rows of a few leaves are gathered from all blocks, settings tried on them, and
-whole models tried on sampled rows.
+"""The task bodies of a search for settings: rows of some cells are gathered from all blocks, scalings are
+learned, and candidates are tried.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.scratch.training_job import TrainJob, read_targets
+from dcpred_tasks.scratch.training_job import TrainJob
 from dcpred_tasks.scratch.trial_files import (
-    losses_file,
-    probe_file,
-    read_trial_tree,
-    read_whole,
-    tried_file,
+    cell_rows_file,
+    read_cells,
+    read_scaling,
+    read_trial,
+    write_scaling,
+    write_tried,
 )
-from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
+from dcpred_tasks.storage.atomic_files import write_arrays
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies.train_model import Receipt, block_rows, columns_of, receipt
-from dcpred_tasks.training.overlap import near_leaves
+from dcpred_tasks.training.reference_models import reference_decisions
 from dcpred_tasks.training.refinement import check_arithmetic
-from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import FOLDS, TrialRows, Verdict, folds_of, try_leaf
-from dcpred_tasks.training.whole_trial import model_losses
+from dcpred_tasks.training.trial import (
+    Trial,
+    fit_trial_scaling,
+    shape_of,
+    tried_decisions,
+)
 
 
-def probe_block(
-    job: TrainJob, trees: Sequence[int], overlap: int, block: int, start: int, stop: int
-) -> Receipt:
-    """Keep the rows of a block that the trials of any of these trees need."""
-    trials = {number: read_trial_tree(job, number) for number in trees}
-    first = trials[trees[0]]
-    rows = block_rows(job, first.classes, first.class_factors, start, stop)
-    for number, trial in trials.items():
-        X = columns_of(job, trial.scaling, rows)
-        with one_thread():
-            leaves = np.column_stack([trial.tree.descend(X), near_leaves(trial.tree, X, overlap - 1)])
-        kept = np.zeros(trial.tree.n_leaves + 1)  # the last element stands for "no leaf", −1
-        kept[trial.leaves] = trial.kept
-        chance = row_hash(rows.number, job.settings.seed + 2).astype(np.float64) / 2.0**64
-        row, rank = np.nonzero(chance[:, None] < kept[leaves])
-        used = trial.scaling.factor != 0
-        used[0] |= not used.any()  # solvers need a feature, even one of zeros
-        columns, recoded = np.flatnonzero(used), None
-        if job.coded:
-            means = np.isin(trial.scaling.source[columns], read_targets(job).columns)
-            columns = np.concatenate([columns[~means], columns[means]])
-            kept_rows, last = rows.take(row), columns[len(columns) - means.sum() :]
-            each = [columns_of(job, trial.scaling, kept_rows, held)[:, last] for held in range(FOLDS)]
-            recoded = np.stack(each, axis=1)
-        fold = folds_of(rows.number, job.settings.seed, trial.rare)
-        found = TrialRows(
-            X[row][:, columns],
-            rows.target[row],
-            rows.weight[row],
-            rows.number[row],
-            rank.astype(np.int64),
-            fold[row],
-            recoded,
-        )
-        write_arrays(probe_file(job, number, block), found.arrays() | {"leaf": leaves[row, rank]})
+def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
+    """Keep the rows of a block that lie in the cells that are looked at."""
+    cells = read_cells(job)
+    rows = block_rows(job, cells.classes, cells.class_factors, start, stop)
+    with one_thread():
+        cell = cells.tree.descend(columns_of(job, cells.scaling, rows))
+    own = rows.take(np.flatnonzero(np.isin(cell, cells.chosen)))
+    kept = {"X": own.X, "target": own.target, "weight": own.weight, "number": own.number}
+    write_arrays(cell_rows_file(job, block), kept)
     return receipt(stop - start)
 
 
-def try_settings(
-    job: TrainJob,
-    number: int,
-    leaf: int,
-    tries: Sequence[Settings],
-    n_outputs: int,
-    fold: int,
-    share: float,
-) -> tuple[Receipt, list[Verdict]]:
-    """Judge settings on one leaf."""
-    check_arithmetic(job.refined_by)
-    rows = TrialRows(**read_arrays(tried_file(job, number, leaf)))
+def learn_trial_scaling(job: TrainJob, fold: int, settings: Settings, digest: str) -> Receipt | None:
+    """Learn the scaling that settings ask for; None where its features do not fit single precision."""
+    rows, survey = read_trial(job, fold)
     with one_thread():
-        verdicts = try_leaf(rows, tries, n_outputs, leaf, fold, share)
-    return receipt(len(rows.X)), verdicts
-
-
-def try_model(job: TrainJob, number: int, settings: Settings, digest: str) -> Receipt:
-    """Judge a whole model with these settings and the scaling of a tree."""
-    check_arithmetic(job.refined_by)
-    rows, held, survey = read_whole(job)
-    scaling = read_trial_tree(job, number).scaling
-    given = rows.X, rows.target, rows.weight, held, survey
-    write_arrays(losses_file(job, number, digest), {"loss": model_losses(*given, settings, scaling)})
+        try:
+            fitted = fit_trial_scaling(rows, survey, settings)
+        except DataError:
+            return None
+    write_scaling(job, fold, digest, fitted)
     return receipt(len(rows.X))
+
+
+def try_settings(job: TrainJob, fold: int, trial: Trial, scaling: str, digest: str) -> Receipt:
+    """Try settings with a scaling of that digest."""
+    check_arithmetic(job.refined_by)
+    rows, survey = read_trial(job, fold)
+    decision, model = tried_decisions(rows, survey, trial, read_scaling(job, fold, scaling).scaling)
+    write_tried(job, fold, digest, decision, shape_of(model))
+    return receipt(len(rows.X))
+
+
+def try_reference(job: TrainJob, fold: int, name: str, most: int) -> Receipt:
+    """Try a reference model."""
+    rows, survey = read_trial(job, fold)
+    settings = job.settings
+    with one_thread():
+        decision = reference_decisions(rows, name, settings.task, len(survey.classes), most, settings.seed)
+    write_tried(job, fold, reference_digest(name), decision, np.zeros(0))
+    return receipt(len(rows.X))
+
+
+def reference_digest(name: str) -> str:
+    """What stands for a reference model in the name of its file."""
+    return digest_json({"reference": name})[:20]

@@ -1,6 +1,5 @@
-"""Which features are coded (model/coding.py): those that the setting `categorical` names, and with "auto"
-those whose values look like codes, where machines of rows that are held out tell that it pays
-(coding_choice.py). Features that a schema says are codes are named beside what was set.
+"""Which features are coded (model/coding.py): those that the setting `categorical` names, with those that a
+schema says are codes. A search may name others whose values look like codes (code_candidates).
 """
 
 import difflib
@@ -12,17 +11,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.coding import LARGEST_CODE, WIDEST_RANGE
-from dcpred_tasks.model.scaling import LEARNED
-from dcpred_tasks.training.coding_choice import worth_coding
 from dcpred_tasks.training.feature_list import as_text, numbers, parts
-from dcpred_tasks.training.settings import AUTO, NONE, OF_FEATURES, Settings
+from dcpred_tasks.training.settings import AUTO, MISSING, NONE, OF_FEATURES, Settings
 
 MOST_VALUES = 256  # different values of a feature that is coded
 LARGEST_FEATURE = 10**6  # number that a span may reach, so that naming features takes little memory
-# With "auto": different values of a candidate, at least, and columns of all candidates together, at most.
+# Different values of a candidate of a search, at least, and columns of all candidates together, at most.
 FEWEST_AUTO, MOST_COLUMNS = 3, 512
 FIRST_ROWS = 4_096  # rows whose values tell whether a feature may be a candidate
 REMEDY = "number its categories from 0 on, or leave it out"
@@ -114,16 +111,13 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
     places  the feature that is meant by each number, where settings number columns of a table: the one of
             its own name that a column has, and features by theirs
 
-    Raises SettingsError where gaps or a logarithmic scale are asked for in a column without such a feature.
+    Raises SettingsError where `missing` names a column without such a feature.
     """
-    for name in ("missing", "symlog"):
-        text = str(getattr(settings, name))
-        if places is None or text in OF_FEATURES[name]:
-            continue
-        if others := [column for column in numbers(text) if column not in places]:
+    if places is not None and settings.missing not in MISSING:
+        if others := [column for column in numbers(settings.missing) if column not in places]:
             why = "it is a column of categories, of which the features are means of the target"
-            raise FeatureError(name, others[0], why, "leave it out, or name its features")
-        settings = replace(settings, **{name: _text(_placed(text, places), False)})  # type: ignore[arg-type]
+            raise FeatureError("missing", others[0], why, "leave it out, or name its features")
+        settings = replace(settings, missing=_text(_placed(settings.missing, places), False))
     if settings.categorical == NONE or (not coded and places is None):
         return settings
     own = _placed(settings.categorical, places)
@@ -170,33 +164,17 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
-def choose_codes(
-    sample: NDArray[np.generic],
-    target: NDArray[np.generic],
-    weight: FloatArray,
-    settings: Settings,
-    gap: FloatArray | None = None,
-    means: Collection[int] = (),
-) -> dict[int, NDArray[np.generic]]:
-    """The features that settings have coded, and the values of each that have a column. The arguments are
-    those of `learn_metric`; NaN is a gap, for which `gap` (n_features,) stands in a feature that is not
-    coded. Features that hold means of the target (`means`) are amounts. With "auto" and a scaling that does
-    not look at targets no feature is.
+def choose_codes(sample: NDArray[np.generic], settings: Settings) -> dict[int, NDArray[np.generic]]:
+    """The features that settings name, and the values of each that have a column; NaN is a missing value.
+
+    sample  (n, n_features), raw rows
 
     Raises SettingsError for a feature that cannot be coded.
     """
     if settings.categorical == NONE:
         return {}
     text = numbered(settings, None).categorical
-    features, of_others = numbers(text), _looks_at_others(text)
-    named = _named(sample, features, alone=not of_others)
-    if not of_others or settings.scaling not in LEARNED:
-        return named
-    codes = _candidates(sample, {*features, *means})
-    if codes:
-        found = worth_coding(sample, target, weight, codes, settings.task, settings.seed, gap, named)
-        named |= {f: codes[f] for f in found}
-    return named
+    return _named(sample, numbers(text), alone=not _looks_at_others(text))
 
 
 def most_frequent(column: NDArray[np.generic]) -> float:
@@ -257,22 +235,24 @@ def _number(value: np.generic) -> str:
     return f"{number:,}" if value.dtype.kind != "f" or abs(number) < 2**53 else f"{value:g}"
 
 
-def _candidates(sample: NDArray[np.generic], named: set[int]) -> dict[int, NDArray[np.generic]]:
-    """The features that look like codes and were not named, and the values of each that would have a column:
-    those of few values come first, as long as the columns of all are not too many.
+def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> list[int]:
+    """The features, ascending, that look like codes of at most so many values and were not named: those of
+    few values come first, as long as the columns of all are not too many.
     """
     looked_at = [f for f in range(sample.shape[1]) if f not in named]
     few = {f: values for f in looked_at if (values := _few(sample[:FIRST_ROWS, f])) is not None}
-    codes, left = {}, MOST_COLUMNS
+    codes, left = [], MOST_COLUMNS
     for f in sorted(few, key=lambda f: len(few[f])):
         if len(few[f]) - 1 > left:
             break
         values, counts = _values(sample[:, f])
-        own = values[:0] if len(values) < FEWEST_AUTO or _not_codes(values) else _with_columns(values, counts)
+        if not FEWEST_AUTO <= len(values) <= most or _not_codes(values):
+            continue
+        own = _with_columns(values, counts)
         if 1 < len(own) <= left:
-            codes[f] = own
+            codes.append(f)
             left -= len(own)
-    return codes
+    return sorted(codes)
 
 
 def _few(column: NDArray[np.generic]) -> NDArray[np.generic] | None:

@@ -2,7 +2,6 @@
 of rows.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, fit_scaling
 from dcpred_tasks.training.gaps import choose_columns
 from dcpred_tasks.training.leaf import Kernels
-from dcpred_tasks.training.learned_columns import learn_columns
+from dcpred_tasks.training.learned_scaling import REPETITIONS, learn_metric
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_fitting import Node, fit_tree, levels_for
@@ -44,6 +43,7 @@ def learn_scaling(
     weight: FloatArray,
     survey: Survey,
     settings: Settings,
+    repetitions: int = REPETITIONS,
 ) -> Scaling:
     """The scaling that the settings ask for, with the columns that features become; learned ones look at the
     targets.
@@ -52,14 +52,15 @@ def learn_scaling(
     target  (n,), class numbers or values
     weight  float64 (n,), > 0, sample weights
     """
+    coding = choose_columns(sample, weight, survey, settings)
+    limits = survey.minimum, survey.maximum
     if settings.scaling in LEARNED:
-        sharpen_below = math.inf if settings.scaling == "sharpened" else 0
-        coding, metric = learn_columns(sample, target, weight, survey, settings, sharpen_below)
+        sharpen = settings.scaling == "sharpened"
+        given = sample, target, weight, *limits, settings.task, settings.seed, sharpen, coding
+        metric = learn_metric(*given, repetitions)
         metric = metric.sharpened or metric
         scaling = Scaling(metric.shift, metric.factor, coding)
     else:
-        coding = choose_columns(sample, target, weight, survey, settings)
-        limits = survey.minimum, survey.maximum
         scaling = fit_scaling(settings.scaling, sample, weight, *limits, coding)
     check_scaled(scaling, survey)
     return scaling
@@ -102,17 +103,20 @@ def _kernels(rows: SingleArray, weight: FloatArray, settings: Settings) -> Kerne
     """γ "scale" is 1 where the scaling was learned, for that has the width of the kernel in it, else
     1 / (n_features × variance) as in scikit-learn. "median" gets the same, until each leaf replaces it.
     """
-    if isinstance(settings.gamma, str):
-        if settings.scaling in LEARNED:
-            rows = rows[:, rows.any(axis=0)]  # Features that the scaling left out are 0 in every row.
-        squares = BY_NAME[settings.kernel].sum == Sum.SQUARES
-        gamma = 1.0 if settings.scaling in LEARNED and squares else _scale(rows, weight)
-    else:
-        gamma = settings.gamma
+    gamma = kernel_unit(rows, weight, settings) if isinstance(settings.gamma, str) else settings.gamma
     return Kernels(
         local=Kernel(settings.kernel, gamma, settings.degree, settings.coef0),
         head=Kernel(settings.kernel, settings.head_gamma or gamma, settings.degree, settings.coef0),
     )
+
+
+def kernel_unit(rows: SingleArray, weight: FloatArray, settings: Settings) -> float:
+    """γ "scale" in the columns of these scaled rows."""
+    if settings.scaling in LEARNED:
+        if BY_NAME[settings.kernel].sum == Sum.SQUARES:
+            return 1.0
+        rows = rows[:, rows.any(axis=0)]  # Features that the scaling left out are 0 in every row.
+    return _scale(rows, weight)
 
 
 def _scale(rows: SingleArray, weight: FloatArray) -> float:

@@ -24,11 +24,11 @@ from dcpred_tasks.model.sureness import LARGEST_ALPHA, LEAST_ALPHA, Intervals, N
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.calibration import PRESENT, fit_calibration
+from dcpred_tasks.training.folds import FOLDS, HELD_OUT_SHARE
 from dcpred_tasks.training.leaf import Kernels, LeafModel, fit_leaf
 from dcpred_tasks.training.nearness import own_place
 from dcpred_tasks.training.sampling import row_hash
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.trial import FOLDS, HELD_OUT_SHARE
 
 FEWEST_ROWS = 40  # training rows below which none is held out
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.

@@ -16,6 +16,7 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.assembly import assemble
 from dcpred_tasks.training.division import Division, divide, learn_scaling, n_outputs, row_weights
+from dcpred_tasks.training.folds import folds_of
 from dcpred_tasks.training.held_out import (
     HeldOut,
     LeafRowsToFit,
@@ -38,7 +39,6 @@ from dcpred_tasks.training.target_means import (
     fit_to_rows,
 )
 from dcpred_tasks.training.tree_fitting import flatten
-from dcpred_tasks.training.trial import folds_of
 
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
 # gives a function that is called with each amount that is done.

@@ -16,7 +16,6 @@ BESIDE_A_SEARCH = frozenset(
         "missing",
         "sample_rows",
         "seed",
-        "symlog",
     }
 )
 

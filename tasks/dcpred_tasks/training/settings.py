@@ -19,11 +19,16 @@ TASKS = ("classification", "regression")
 GAMMAS = ("scale", "median")
 LOSSES = ("hinge", "logistic", DISTANCE)
 CATEGORICAL = AUTO, NONE = "auto", "none"
-MISSING = (AUTO, "refuse", "impute", "indicate")
+FEATURE_MAPS = (NONE, "clip", "quantile")
+INDICATE = "indicate"
+MISSING = (AUTO, "refuse", "impute", INDICATE)
 # Settings that list features, and what else they may be.
-OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING, "symlog": (AUTO, NONE)}
+OF_FEATURES = {"categorical": CATEGORICAL, "missing": MISSING}
 # Left out of a model's settings at their defaults: older models keep their hashes.
-LATER = ("categorical", "missing", "symlog", "machine", "basis", "size", "tolerance", "calibrate")
+LATER = (
+    *("categorical", "missing", "feature_map"),
+    *("machine", "basis", "size", "tolerance", "calibrate"),
+)
 _LARGEST_GAMMA = 1e30  # Single precision holds kernel values of no larger one.
 
 
@@ -35,37 +40,38 @@ class Settings:
     # features and tree
     scaling: str = setting(
         "standard",
-        "How features are scaled. learned: a factor for each feature, such that near rows have like targets;"
-        " a feature that does not matter gets the factor 0. sharpened: the same, as long as it pays, so that"
-        " few features may outweigh all others. standard: to variance 1. minmax: to the range 0 to 1.",
+        "How features are scaled, after they are mapped. learned: a factor for each feature, such that near"
+        " rows have like targets; a feature that does not matter gets the factor 0. sharpened: the same, as"
+        " long as it pays, so that few features may outweigh all others. standard: to variance 1. minmax: to"
+        " the range 0 to 1.",
         choices=SCALINGS,
     )
     categorical: str = setting(
         "auto",
         "Features whose values are codes and not amounts: each becomes a column for every value but the most"
-        " frequent one, rare ones and those that no training row has. Categories of tables are coded in any"
-        " case but none. auto: with learned scaling those features of 3 to 256 different whole numbers whose"
-        " columns let rows that are held out do better; it may stand beside features. none: no feature.",
+        " frequent one, rare ones and those that no training row has. auto: the categories of a table; a"
+        " search may add features of 3 to 256 different whole numbers. Features that are listed are coded"
+        " beside the categories of a table; auto may stand among them, so that a search may add others."
+        " none: no feature.",
         choices=CATEGORICAL,
         more="features as 3,7 or 0-41, or their names",
     )
     missing: str = setting(
         "auto",
-        "What a gap (NaN) is. refuse: a value that no row may have. impute: the mean of its feature, or the"
-        " most frequent code. indicate: the same, and every feature with gaps gets a column that says where"
-        " they are; of features that are listed, those with gaps get one, and no others do. auto: refuse"
-        " where no training row has a gap; else as impute, with such a column for features where it lets rows"
-        " that are held out do better.",
+        "What a missing value (NaN) is. refuse: a value that no row may have. impute: the mean of its"
+        " feature, or the most frequent code. indicate: the same, and every feature with missing values gets"
+        " a column that says where they are; of features that are listed, those with missing values get one,"
+        " and no others do. auto: refuse where no training row has a missing value; else indicate. A search"
+        " chooses between impute and indicate.",
         choices=MISSING,
         more="features as 3,7 or 0-41, or their names",
     )
-    symlog: str = setting(
-        "auto",
-        "Features on a symmetric logarithmic scale about their median: amounts of which few rows have many"
-        " times what most have. auto: with learned scaling those of the longest tails, if rows that are held"
-        " out do better so. none: no feature.",
-        choices=(AUTO, NONE),
-        more="features as 3,7 or 0-41, or their names",
+    feature_map: str = setting(
+        "none",
+        "How amounts are mapped before they are scaled, so that a few extreme values do not outweigh all"
+        " others. clip: linear about the median, and flat beyond three interquartile ranges. quantile: their"
+        " share of smaller values in training rows, linear between at most 63 quantiles.",
+        choices=FEATURE_MAPS,
     )
     n_leaves: int = setting(
         0,

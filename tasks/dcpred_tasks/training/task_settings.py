@@ -1,9 +1,11 @@
-"""Which settings only one task uses."""
+"""Which settings only one task uses, and which no task uses any more."""
 
 OF_TASK = {
     "classification": ("C", "class_weight", "guide", "head_C", "loss"),
     "regression": ("head_ridge", "ridge"),
 }
+
+RETIRED = ("symlog",)  # settings of earlier versions
 
 
 def of_other_task(task: str) -> tuple[str, ...]:
@@ -12,5 +14,8 @@ def of_other_task(task: str) -> tuple[str, ...]:
 
 
 def in_effect(values: dict[str, object], task: str) -> dict[str, object]:
-    """Values without those that the task does not use. Searches of regression once kept the C of SVMs."""
-    return {name: value for name, value in values.items() if name not in of_other_task(task)}
+    """Values that were stored, without those that the task does not use. Earlier versions had other settings,
+    and their searches of regression kept the C of SVMs.
+    """
+    unused = {*of_other_task(task), *RETIRED}
+    return {name: value for name, value in values.items() if name not in unused}

@@ -1,0 +1,136 @@
+"""What a search found, as it is kept and shown: settings, quality, frontier, trace, references."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dcpred.execution.progress import counted
+from dcpred.tuning.frontier_plot import shown
+from dcpred.tuning.metrics import compare
+from dcpred.tuning.portfolio import DEFAULT
+from dcpred.tuning.search import Found
+from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred_tasks.dtypes import FloatArray
+from dcpred_tasks.training.machine_settings import DISTANCE
+from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
+from dcpred_tasks.training.settings import Settings, settings_dict
+
+SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
+
+
+def described(found: Found, trials: Trials) -> dict[str, Any]:
+    """The fields of a report. The choice, the default settings and the references are judged on rows that no
+    choice was made by.
+    """
+    chosen, references = found.chosen, []
+    points = [_row(one, one, trials) for one in _frontier(found.judged)]
+    if trials.n_judged:
+        judge = trials.unseen()
+        names = [Candidate("chosen", chosen.candidate.values), Candidate(DEFAULT, {})]
+        again, default = judge.judge(names, judge.folds)
+        chosen = again or chosen
+        losses = judge.reference((BOOSTING, KERNEL))
+        if default is not None and found.chosen.candidate.name != DEFAULT:
+            losses = {DEFAULT + " settings": default.losses, **losses}
+        references = [_reference(name, other, chosen, judge) for name, other in losses.items()]
+        line = _row(found.chosen, chosen, judge)
+    else:
+        line = _row(chosen, chosen, trials)
+    return {
+        "settings": settings_dict(found.chosen.settings),
+        "chosen": line,
+        "frontier": points,
+        "trace": found.trace,
+        "references": references,
+        "words": _in_words(references, trials),
+    }
+
+
+def chosen_in_words(s: Settings) -> str:
+    """What was chosen, in a sentence."""
+    leaves = counted(s.n_leaves or 1, "leaf", "leaves")
+    landmarks = counted(s.landmarks, "landmark", "landmarks")
+    landmarks += " near the local machines" if s.loss == DISTANCE else ""
+    gamma = s.head_gamma or s.gamma
+    width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
+    return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
+
+
+def _frontier(judged: Sequence[Judged]) -> list[Judged]:
+    """Candidates that no cheaper one is as good as, by cost."""
+    best: list[Judged] = []
+    for one in sorted(judged, key=lambda one: (one.cost.cost_ratio, one.loss)):
+        if not best or one.loss < best[-1].loss:
+            best.append(one)
+    return best
+
+
+def _row(one: Judged, shown: Judged, trials: Trials) -> dict[str, Any]:
+    """A line of the frontier, with the quality that `shown` has; it is None where nothing was judged."""
+    s, n = one.settings, trials.n_judged
+    quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials)
+    shape = {name: getattr(s, name) for name in SHAPE}
+    cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
+    return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
+
+
+def quality_of(losses: FloatArray, weight: FloatArray, trials: Trials) -> dict[str, float | None]:
+    """The mean of a metric as a reader knows it, and its standard error."""
+    regression = trials.asked.task == "regression"
+    name = "rmse" if regression else "log_loss" if trials.metric.name == "log-loss" else "accuracy"
+    if not len(losses):
+        return {name: None, "standard_error": None}
+    share = weight / weight.sum()
+    mean = float(share @ losses)
+    error = float(np.sqrt(share**2 @ (losses - mean) ** 2))
+    if name == "accuracy":
+        # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
+        n = len(losses)
+        wrong = (n * mean + 2.0) / (n + 4.0)
+        return {
+            name: 1.0 - mean,
+            "standard_error": max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0)))),
+        }
+    if name == "rmse":
+        root = float(np.sqrt(mean))
+        return {name: root, "standard_error": error / max(2.0 * root, 1e-300)}
+    return {name: mean, "standard_error": error}
+
+
+def _reference(name: str, losses: FloatArray, chosen: Judged, judge: Trials) -> dict[str, Any]:
+    comparison = compare(chosen.losses, losses, chosen.weight, counted=judge.metric.counted)
+    seen = ~np.isnan(losses)
+    return {
+        "name": name,
+        **quality_of(losses[seen], chosen.weight[seen], judge),
+        "n_judged": int(seen.sum()),
+        "gain": comparison.gain,
+        "gain_error": comparison.standard_error,
+        "better": comparison.gain > comparison.standard_error,
+    }
+
+
+def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
+    """A sentence where a reference is better by more than a standard error; empty else."""
+    better = [one for one in references if one["better"] and one["name"] in (BOOSTING, KERNEL)]
+    if not better:
+        return ""
+    best = max(better, key=lambda one: one["gain"])
+    advice = (
+        "try a larger budget (`dcpred tune --budget 100x`)"
+        if best["name"] == KERNEL
+        else "try `dcpred tune` for a longer search, or a larger budget"
+    )
+    return (
+        f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}): {advice}"
+    )
+
+
+def decision_in_words(line: dict[str, Any]) -> str:
+    """A line of the trace."""
+    return (
+        f"{line['step']}: {line['candidate']} ({line['loss']:.4g}, cost {line['cost_ratio']:.1f}x)"
+        f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g}); gain {line['gain']:.2g} ±"
+        f" {line['standard_error']:.2g} on {line['rows']:,} rows"
+    )

@@ -1,0 +1,62 @@
+"""Every number of a search for settings, in one place."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class SearchPolicy:
+    """How much a search looks at, and when it believes what it sees. Numbers without a source were chosen on
+    the development half of the tables (tests/benchmarks/halves.py), by tests/benchmarks/portfolio.py.
+    """
+
+    name: str = "standard"
+    # what is believed
+    level: float = 0.1
+    """Level of the one-sided test by which a candidate replaces another: how often chance alone passes it."""
+    rare_share: float = 0.9
+    """Share of the most frequent class from which log-loss is judged in place of the error rate."""
+    # rows
+    trial_rows: int = 16_000
+    """Rows of a trial: all rows up to so many, else rows of cells."""
+    trial_numbers: int = 12_000_000
+    """Rows × features of a trial: fewer rows where features are many."""
+    sample_cells: int = 32
+    """Cells that the rows of a trial come from, where rows are many."""
+    very_few_rows: int = 600
+    """Rows up to which folds are drawn several times, and a first look is at four folds in place of one."""
+    repeats: int = 3
+    """How often."""
+    fewest_rows: int = 20
+    """Rows below which a search judges nothing."""
+    # the portfolio
+    survivors: int = 5
+    """Candidates that are judged on all folds after the first look, at most."""
+    # mutations
+    rounds: int = 2
+    """Rounds of mutations."""
+    codes: tuple[int, int] = (16, 256)
+    """Different whole numbers of a feature that may become a column for each, at most: two choices."""
+    # budget
+    ratio: float = 20.0
+    """Cost in linear predictions that is allowed where no budget is named."""
+    ns: float = 100.0
+    """The same in nanoseconds of the cost model: a model may be within either."""
+    least_times: float = 2.0
+    """The budget as a multiple of the cheapest model, where those allow none."""
+    # shapes
+    descent_rows: int = 5_000
+    """Rows of a leaf from which stochastic steps refine it, which are faster there."""
+    epochs: int = 40
+    """Passes of them."""
+    local_rows: int = 2_000
+    """Rows that train a local machine: more pick no better landmarks, and take longer (cal_housing)."""
+    most_leaf_bytes: int = 3 * 2**29
+    """Memory that the rows of a leaf and what is computed of them may take."""
+    # references
+    reference_rows: int = 8_000
+    """Rows that train the plain SVM or ridge pipeline of scikit-learn, at most: its time grows with their
+    square."""
+
+
+STANDARD = SearchPolicy()
+THOROUGH = replace(STANDARD, name="thorough", survivors=8, rounds=4, trial_rows=32_000)

@@ -1,0 +1,122 @@
+"""The configurations that a search tries, and the mutations of the best one. No decision lies elsewhere.
+
+A configuration names settings, and three values that follow from the data: `leaf_rows`, rows of a leaf (0:
+one leaf of all rows); `width`, γ of the landmarks as a multiple of the one that follows from the scaling;
+`codes`, the most different whole numbers that a feature may have to become a column for each (0: none does).
+`landmarks` are halved until the budget allows them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Values = Mapping[str, Any]
+
+# What a configuration is where it does not say otherwise: the default settings of training.
+COMMON: Values = {
+    "scaling": "standard",
+    "leaf_rows": 1_000,
+    "landmarks": 16,
+    "products": 64,
+    "overlap": 1,
+    "width": 1.0,
+    "codes": 0,
+    "missing": "indicate",
+    "feature_map": "none",
+    "leaf_scaling": False,
+    "refine_steps": 100,
+}
+CLASSES: Values = {"loss": "hinge", "refine_ridge": 1e-3, "C": 10.0}
+NUMBERS: Values = {"refine_ridge": 1e-2, "ridge": 1e-2}
+
+DEFAULT = "default"
+ONE_LEAF: Values = {"leaf_rows": 0, "landmarks": 128, "products": 0}
+PORTFOLIO: Mapping[str, Values] = {
+    DEFAULT: {},
+    "learned": {"scaling": "learned"},
+    "clipped": {"feature_map": "clip"},
+    "near the machine": {**ONE_LEAF, "loss": "distance"},
+    "one leaf, learned": {**ONE_LEAF, "scaling": "learned"},
+    "one leaf, quantiles": {
+        **{"leaf_rows": 0, "landmarks": 64, "products": 0, "feature_map": "quantile", "scaling": "learned"},
+        **{"width": 2.0, "leaf_scaling": True, "refine_ridge": 1e-4},
+    },
+    "one leaf, smooth": {
+        **{"leaf_rows": 0, "landmarks": 64, "products": 64, "feature_map": "clip", "width": 0.25},
+        **{"leaf_scaling": True, "refine_steps": 300},
+    },
+    "one leaf, smooth, logistic": {
+        **{"leaf_rows": 0, "landmarks": 32, "products": 64, "scaling": "learned", "width": 0.5},
+        **{"refine_ridge": 1e-2, "loss": "logistic"},
+    },
+    "small leaves, quantiles": {
+        **{"leaf_rows": 250, "landmarks": 64, "products": 0, "overlap": 2, "feature_map": "quantile"},
+        **{"scaling": "learned", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 300},
+    },
+    "small leaves, logistic": {
+        **{"leaf_rows": 125, "landmarks": 16, "products": 64, "scaling": "learned", "refine_ridge": 0.1},
+        **{"loss": "logistic", "leaf_scaling": True, "refine_steps": 300},
+    },
+    "small leaves, clipped": {
+        **{"leaf_rows": 125, "landmarks": 64, "products": 64, "overlap": 3, "scaling": "learned"},
+        **{"feature_map": "clip", "width": 0.5, "refine_ridge": 0.1, "loss": "logistic", "refine_steps": 300},
+    },
+    "codes": {
+        **{"leaf_rows": 500, "landmarks": 32, "products": 0, "codes": 256, "scaling": "learned"},
+        **{"loss": "logistic", "refine_ridge": 1e-2},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change of a configuration."""
+
+    name: str
+    changes: Values = field(default_factory=dict)
+    """Values that it sets."""
+    times: Values = field(default_factory=dict)
+    """What numbers are multiplied with."""
+    task: str = ""
+    """The task that it is for; empty: both."""
+    unless: Values = field(default_factory=dict)
+    """Values of an incumbent that it would not change anything of."""
+
+
+NEAR: Values = {"loss": "distance"}  # such landmarks have no ridge, products or factors
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("narrower", times={"width": 2.0}),
+    Mutation("much narrower", times={"width": 4.0}),
+    Mutation("wider", times={"width": 0.5}),
+    Mutation("much wider", times={"width": 0.25}),
+    Mutation("smaller leaves", times={"leaf_rows": 0.5}),
+    Mutation("much smaller leaves", times={"leaf_rows": 0.25}),
+    Mutation("larger leaves", times={"leaf_rows": 2.0}),
+    Mutation("one leaf", {"leaf_rows": 0, "landmarks": 128, "products": 0}),
+    Mutation("more landmarks", times={"landmarks": 2}),
+    Mutation("products", {"products": 64}, unless=NEAR),
+    Mutation("overlap 2", {"overlap": 2}),
+    Mutation("overlap 3", {"overlap": 3}),
+    Mutation("more ridge", times={"refine_ridge": 10.0}, unless=NEAR),
+    Mutation("less ridge", times={"refine_ridge": 0.1}, unless=NEAR),
+    Mutation("logistic loss", {"loss": "logistic"}, task="classification"),
+    Mutation("hinge loss", {"loss": "hinge"}, task="classification"),
+    Mutation("near the machine", {"loss": "distance", "landmarks": 128}, task="classification"),
+    Mutation("factors of leaves", {"leaf_scaling": True}, unless=NEAR),
+    Mutation("more steps", {"refine_steps": 300}),
+    Mutation("columns of few codes", {"codes": 16}),
+    Mutation("columns of codes", {"codes": 256}),
+    Mutation("learned scaling", {"scaling": "learned"}),
+    Mutation("sharpened scaling", {"scaling": "sharpened"}),
+    Mutation("standard scaling", {"scaling": "standard"}),
+    Mutation("clipped", {"feature_map": "clip"}),
+    Mutation("quantiles", {"feature_map": "quantile"}),
+    Mutation("no map", {"feature_map": "none"}),
+    Mutation("no indicators", {"missing": "impute"}),
+    Mutation("more ridge of machines", times={"ridge": 10.0}, task="regression"),
+    Mutation("less ridge of machines", times={"ridge": 0.1}, task="regression"),
+    Mutation("larger C", times={"C": 8.0}, task="classification"),
+    Mutation("smaller C", times={"C": 0.125}, task="classification"),
+)

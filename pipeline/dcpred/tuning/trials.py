@@ -1,0 +1,466 @@
+"""The rows that a search judges candidates on, and the judge: every candidate is a model that is trained as a
+training does it, and predicts the same held-out rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred.cost.predicted import PredictedCost
+from dcpred.execution.progress import Reporter, Step
+from dcpred.execution.workers import Workers, run_all
+from dcpred.training.steps import Training
+from dcpred.tuning.budget import Budget, cost_of, rounded_up
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
+from dcpred.tuning.policy import SearchPolicy
+from dcpred.tuning.portfolio import CLASSES, COMMON, NUMBERS
+from dcpred_tasks.dtypes import FloatArray, IntArray
+from dcpred_tasks.model.scaling import LEARNED, Scaling
+from dcpred_tasks.process import one_thread
+from dcpred_tasks.scratch.training_job import Sample, is_done
+from dcpred_tasks.scratch.trial_files import (
+    Cells,
+    cell_rows_file,
+    read_scaling,
+    read_tried,
+    scaling_file,
+    trial_file,
+    tried_file,
+    write_cells,
+    write_trial,
+)
+from dcpred_tasks.storage.atomic_files import read_arrays
+from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.task_bodies.train_model import Receipt
+from dcpred_tasks.task_bodies.try_settings import (
+    gather_cells,
+    learn_trial_scaling,
+    reference_digest,
+    try_reference,
+    try_settings,
+)
+from dcpred_tasks.training.categories import code_candidates
+from dcpred_tasks.training.division import class_factors, divide, learn_scaling, n_outputs, row_weights
+from dcpred_tasks.training.feature_list import as_text, numbers
+from dcpred_tasks.training.folds import FOLDS, folds_of, rare_folds
+from dcpred_tasks.training.reference_models import BOOSTING
+from dcpred_tasks.training.sampling import thinned
+from dcpred_tasks.training.settings import AUTO, NONE, Settings, settings_dict
+from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.task_settings import of_other_task
+from dcpred_tasks.training.tree_fitting import flatten
+from dcpred_tasks.training.trial import SCALING_SETTINGS, Trial, TrialRows, leaves_of_share
+
+REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
+LOCAL_WIDTH = 2.0  # γ of the local machine as a multiple of the landmarks'
+FEWEST_LANDMARKS = 4
+RELATIVE = ("leaf_rows", "width", "codes")  # values of a configuration that are no settings
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration, or a mutation of one, by name."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    def mutated(self, name: str, values: Mapping[str, Any]) -> "Candidate":
+        return Candidate(name, {**self.values, **values})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate with what held-out rows show."""
+
+    candidate: Candidate
+    settings: Settings
+    cost: PredictedCost
+    losses: FloatArray
+    """(n_judged,), by the metric, in the order of row numbers; NaN where rows are not looked at."""
+    weight: FloatArray
+    """(n_judged,)"""
+    ties_of: Callable[[], FloatArray]
+
+    @cached_property
+    def ties(self) -> FloatArray:
+        """(n_judged,), by the metric that breaks ties; found out where it is asked for: log-loss takes longer
+        than to train a model of few rows.
+        """
+        return self.ties_of()
+
+    @property
+    def loss(self) -> float:
+        """The mean loss; NaN where no row was held out."""
+        seen = ~np.isnan(self.losses)
+        if not seen.any():
+            return float("nan")
+        return float(np.average(self.losses[seen], weights=self.weight[seen]))
+
+
+class Trials:
+    """Judges candidates on the rows of one data set."""
+
+    def __init__(
+        self,
+        training: Training,
+        survey: Survey,
+        workers: Workers,
+        say: Reporter,
+        policy: SearchPolicy,
+        budget: Budget | None,
+        metric: Metric | None = None,
+    ) -> None:
+        self.training, self.survey, self.workers, self.say = training, survey, workers, say
+        self.job, self.asked, self.policy = training.job, training.job.settings, policy
+        self.named = budget is not None
+        self.budget = budget or Budget(ratio=policy.ratio, ns=policy.ns, either=True)
+        self.n_classes = len(survey.classes)
+        self.metric = metric or self._usual_metric()
+        self.ties = SQUARED if self.asked.task == "regression" else LOG_LOSS
+        self.folds: list[int] = []
+        self.first_folds: list[int] = []  # those of a first look
+        self.n_rows = self.n_judged = 0  # rows of trials, and those that are held out
+        self.all_rows = True  # whether these are all rows of the data
+        self.cell_rows = 0.0  # mean rows of a cell
+        self.codes: dict[int, list[int]] = {}
+        self.sample: Sample | None = None
+        self.cell = self.spread = np.zeros(0, bool)
+        self.weights = np.zeros(0)
+        self.held: dict[int, IntArray] = {}  # by fold, the positions of held-out rows among all judged ones
+        self.target = self.weight = np.zeros(0)  # those of judged rows
+        self.known: dict[tuple[str, int, str], FloatArray] = {}  # losses by trial, fold and metric
+        self.advance: Step = lambda amount: None
+
+    def _usual_metric(self) -> Metric:
+        if self.asked.task == "regression":
+            return SQUARED
+        share = self.survey.class_weights / self.survey.class_weights.sum()
+        return LOG_LOSS if share.max() >= self.policy.rare_share else ERROR
+
+    # rows
+
+    def prepare(self) -> None:
+        """Choose rows and folds, and keep them for workers."""
+        stored, survey, policy = self.training.stored_sample(self.survey), self.survey, self.policy
+        self.sample = stored
+        most = max(min(policy.trial_rows, policy.trial_numbers // stored.X.shape[1]), 1)
+        self.all_rows = survey.n_used <= most and len(stored.number) >= survey.n_used
+        if self.all_rows:
+            rows, cell, spread = stored, np.ones(len(stored.number), bool), np.ones(len(stored.number), bool)
+        else:
+            rows, cell, spread = self._of_cells(stored, most)
+        self.rows, self.cell, self.spread = rows, cell, spread
+        self.weights = row_weights(rows.target, rows.weight, class_factors(survey, self.asked))
+        self.n_rows = len(rows.number)
+        repeats = 1
+        if survey.n_used <= policy.very_few_rows and not self.job.coded:
+            repeats = policy.repeats
+        few = range(FOLDS if self.all_rows else 1)
+        self.hold_out([FOLDS * r + f for r in range(repeats) for f in few])
+        self.first_folds = self.folds[: FOLDS if survey.n_used <= policy.very_few_rows else 1]
+        for at_most in policy.codes:
+            self.codes[at_most] = self._code_features(at_most)
+
+    def hold_out(self, folds: Sequence[int]) -> None:
+        """Judge by the held-out rows of these folds; by none where rows are too few."""
+        rows, judged = self.rows, np.zeros(self.n_rows, bool)
+        masks = {}
+        for fold in folds if self.survey.n_used >= self.policy.fewest_rows else ():
+            repeat, own = divmod(fold, FOLDS)
+            seed = self.asked.seed + REPEAT_SEED * repeat
+            rare = None
+            if self.asked.task == "classification":
+                rare = rare_folds(rows.number, rows.target, seed)
+            held = self.cell & (folds_of(rows.number, seed, rare) == own)
+            if not held.any() or held.all():
+                continue
+            masks[fold] = held
+            judged |= held
+        masks = masks or {0: judged}  # Of too few rows all train, and none judge.
+        for fold, held in masks.items():
+            if not is_done(trial_file(self.job, fold)):
+                targets = self.training.targets
+                X = rows.X if targets is None else targets(rows.X, rows.number, fold % FOLDS)
+                given = X, rows.target, self.weights, rows.number, held, self.cell, self.spread
+                write_trial(self.job, fold, TrialRows(*given), self.survey)
+        place = np.cumsum(judged) - 1
+        self.folds, self.held = list(masks), {fold: place[held] for fold, held in masks.items()}
+        self.target, self.weight = rows.target[judged].astype(np.float64), self.weights[judged]
+        self.n_judged = int(judged.sum())
+
+    def unseen(self) -> "Trials":
+        """The same judge by rows that no choice was made by; this one where all were looked at."""
+        if len(self.folds) > 1 or not self.folds:
+            return self
+        other = copy(self)
+        other.hold_out([FOLDS - 1])
+        other.first_folds = other.folds
+        return other if other.n_judged else self
+
+    def _code_features(self, most: int) -> list[int]:
+        assert self.sample is not None
+        named = {*numbers(self.asked.categorical), *self.survey.means}
+        return code_candidates(self.sample.X, named, most)
+
+    def _of_cells(self, stored: Sample, most: int) -> tuple[Sample, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows of some cells, at the density of all rows, and as many from everywhere; which are which."""
+        survey, policy = self.survey, self.policy
+        sample = self.training.sample(survey)
+        own = replace(self.asked, scaling="standard", categorical=NONE, missing=AUTO)
+        n_cells = max(leaves_of_share(policy.sample_cells, survey.n_used / most), 2)
+        own = replace(own, n_leaves=n_cells, min_leaf_rows=1, max_leaf_rows=10**6)
+        with one_thread():
+            scaling = learn_scaling(sample.X, sample.target, sample.weight, survey, own)
+            tree = flatten(divide(scaling, sample.X, sample.weight, survey, own).root)
+            of_sample = tree.descend(scaling(sample.X))
+        order = np.random.default_rng(self.asked.seed).permutation(tree.n_leaves)
+        counts = np.bincount(of_sample, minlength=tree.n_leaves) * survey.n_used / len(sample.number)
+        before = np.cumsum(counts[order]) - counts[order]
+        chosen = order[before + counts[order] / 2 < most]
+        chosen = chosen if len(chosen) else order[:1]
+        self.cell_rows = float(counts[chosen].mean())
+        if len(stored.number) >= survey.n_used:
+            found = stored.take(np.flatnonzero(np.isin(of_sample, chosen)))
+        else:
+            found = self._gathered(
+                Cells(scaling, tree, chosen, survey.classes, class_factors(survey, self.asked))
+            )
+        found = found.take(thinned(found.number, 2 * most, self.asked.seed))
+        everywhere = stored.take(thinned(stored.number, most, self.asked.seed))
+        number, at = np.unique(np.concatenate([found.number, everywhere.number]), return_index=True)
+        parts = [
+            np.concatenate([getattr(part, name) for part in (found, everywhere)])[at] for name in vars(found)
+        ]
+        return Sample(*parts), np.isin(number, found.number), np.isin(number, everywhere.number)
+
+    def _gathered(self, cells: Cells) -> Sample:
+        write_cells(self.job, cells)
+        spans = list(self.training.plan.spans())
+        outputs = [cell_rows_file(self.job, block) for block, _, _ in spans]
+        tasks = [(self.job, *span) for span in spans]
+        self.training.work("gathering rows", gather_cells, tasks, self.training.plan.n_rows, outputs)
+        parts = [read_arrays(output) for output in outputs]
+        together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        factors = class_factors(self.survey, self.asked)
+        if len(factors):  # Weights of classes are counted once, where rows are put together.
+            together["weight"] = together["weight"] / factors[together["target"].astype(np.int64)]
+        if self.n_classes:
+            together["target"] = together["target"].astype(np.int64)
+        return Sample(**together)
+
+    # candidates
+
+    def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
+        """Settings of a configuration, γ but named, and whether rows from everywhere train it."""
+        given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
+        rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
+        n_columns = len(self.survey.minimum)
+        room = min(policy.most_leaf_bytes // (32 * n_columns), 10**6)
+        if self.asked.max_leaf_rows != Settings().max_leaf_rows:
+            room = min(room, self.asked.max_leaf_rows)
+        rows = min(rows or n, room, n)
+        n_leaves = leaves_of_share(n, 1.0 / rows)
+        rows = n / n_leaves
+        others = {*RELATIVE, *of_other_task(self.asked.task)}
+        own = {name: value for name, value in given.items() if name not in others}
+        own["n_leaves"] = n_leaves
+        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, room), min(30, room)))
+        own["overlap"] = max(min(own["overlap"], int(room // rows)), 1) if n_leaves > 1 else 1
+        own["max_leaf_rows"] = max(
+            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, room)) if n_leaves > 1 else n
+        )
+        own["local_rows"] = (
+            policy.local_rows if not self.asked.keep_support_vectors else self.asked.local_rows
+        )
+        if "C" in own:
+            own["C"] = own["C"] / self.survey.mean_weight
+        if rows > policy.descent_rows and own.get("loss") != "distance":
+            own["refine_epochs"] = policy.epochs
+        if own.get("loss") == "distance":
+            own |= {"products": 0, "leaf_scaling": False}
+        own["missing"] = self._missing(own["missing"])
+        own["categorical"] = self._categorical(int(given["codes"]))
+        settings = replace(self.asked, **own)
+        return settings, not self.all_rows and rows > self.cell_rows / 2
+
+    def _missing(self, wanted: str) -> str:
+        if self.asked.missing != AUTO:
+            return self.asked.missing
+        return wanted if self.survey.gaps.any() else AUTO
+
+    def _categorical(self, most: int) -> str:
+        asked = self.asked.categorical
+        if asked == NONE:
+            return NONE
+        named = numbers(asked)
+        if most and (asked == AUTO or AUTO in asked):
+            named = sorted({*named, *self.codes[most]})
+        return as_text(named) if named else NONE
+
+    def values_of(self, judged: Judged) -> dict[str, Any]:
+        """All values of a candidate, with the numbers of leaves and landmarks that it came to."""
+        own = {
+            **COMMON,
+            **(NUMBERS if self.asked.task == "regression" else CLASSES),
+            **judged.candidate.values,
+        }
+        own["landmarks"], own["overlap"] = judged.settings.landmarks, judged.settings.overlap
+        own["leaf_rows"] = self.survey.n_used / max(judged.settings.n_leaves, 1)
+        return {**{name: getattr(judged.settings, name) for name in settings_dict(judged.settings)}, **own}
+
+    # judging
+
+    def judge(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[Judged | None]:
+        """Each candidate on the held-out rows of some folds, within the budget; None where none of its sizes
+        is.
+        """
+        asked = [self.realised(one.values) for one in candidates]
+        keys = [_scaling_key(settings) for settings, _ in asked]
+        self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
+        found: dict[int, Judged | None] = {}
+        waiting = {i: settings for i, (settings, _) in enumerate(asked)}
+        while waiting:
+            ready: dict[int, tuple[Trial, str]] = {}
+            for i, settings in waiting.items():
+                fitted = self._affordable(settings, keys[i])
+                if fitted is None:
+                    found[i] = None
+                    continue
+                resolved = self._resolved(fitted, candidates[i].values, keys[i])
+                trial = Trial(resolved, asked[i][1])
+                ready[i] = trial, digest_json({**settings_dict(resolved), "spread": trial.spread})[:20]
+            self._try({digest: (trial, keys[i]) for i, (trial, digest) in ready.items()}, folds)
+            waiting = {}
+            for i, (trial, digest) in ready.items():
+                judged = self._read(candidates[i], trial, keys[i], digest, folds)
+                if self.budget.allows(judged.cost):
+                    found[i] = judged
+                elif trial.settings.landmarks > FEWEST_LANDMARKS:
+                    waiting[i] = replace(trial.settings, landmarks=trial.settings.landmarks // 2)
+                else:
+                    found[i] = None
+        return [found[i] for i in range(len(candidates))]
+
+    def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:
+        tasks = [
+            (self.job, fold, settings, key)
+            for key, settings in wanted.items()
+            for fold in folds
+            if not is_done(scaling_file(self.job, fold, key))
+        ]
+        run_all(self.workers, learn_trial_scaling, tasks, self._noted)
+
+    def _noted(self, _: int, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            self.training.note(receipt, self.advance)
+
+    def _affordable(self, settings: Settings, key: str) -> Settings | None:
+        """Settings with as many of the landmarks as the budget may allow; None where it allows none, or the
+        scaling cannot be had.
+        """
+        if not is_done(scaling_file(self.job, self.folds[0], key)):
+            return None
+        scaling = read_scaling(self.job, self.folds[0], key).scaling
+        outputs = n_outputs(self.n_classes)
+        while not self.budget.allows(cost_of(settings, scaling, outputs)):
+            if settings.products and settings.landmarks <= 8:
+                settings = replace(settings, products=0)
+            elif settings.landmarks > FEWEST_LANDMARKS:
+                settings = replace(settings, landmarks=settings.landmarks // 2)
+            else:
+                return None
+        return settings
+
+    def _resolved(self, settings: Settings, values: Mapping[str, Any], key: str) -> Settings:
+        """Settings with γ as a number."""
+        width = float(values.get("width", COMMON["width"]))
+        unit = read_scaling(self.job, self.folds[0], key).unit
+        if settings.task == "classification" and settings.loss == "distance":
+            return replace(settings, gamma=width * unit, head_gamma=0.0)
+        return replace(settings, gamma=LOCAL_WIDTH * width * unit, head_gamma=width * unit)
+
+    def _try(self, wanted: Mapping[str, tuple[Trial, str]], folds: Sequence[int]) -> None:
+        tasks = [
+            (self.job, fold, trial, key, digest)
+            for digest, (trial, key) in wanted.items()
+            for fold in folds
+            if not is_done(tried_file(self.job, fold, digest))
+        ]
+        # The longest go first, so that all processors are busy to the end.
+        tasks.sort(key=lambda task: -task[2].settings.landmarks / task[2].settings.n_leaves)
+        run_all(self.workers, try_settings, tasks, self._noted)
+
+    def _read(
+        self, candidate: Candidate, trial: Trial, key: str, digest: str, folds: Sequence[int]
+    ) -> Judged:
+        shapes = [read_tried(self.job, fold, digest)[1] for fold in folds]
+        scaling = read_scaling(self.job, self.folds[0], key).scaling
+        cost = cost_of(trial.settings, scaling, n_outputs(self.n_classes), np.mean(shapes, axis=0))
+        losses, ties = (
+            self._losses(digest, folds, self.metric),
+            partial(self._losses, digest, folds, self.ties),
+        )
+        return Judged(candidate, trial.settings, cost, losses, self.weight, ties)
+
+    def _losses(self, digest: str, folds: Sequence[int], metric: Metric) -> FloatArray:
+        """Losses of all judged rows, means over the folds that held each out."""
+        sums, times = np.zeros((2, self.n_judged))
+        for fold in folds if self.n_judged else ():
+            sums[self.held[fold]] += self._fold_losses(digest, fold, metric)
+            times[self.held[fold]] += 1
+        times[times == 0] = np.nan
+        return sums / times
+
+    def _fold_losses(self, digest: str, fold: int, metric: Metric) -> FloatArray:
+        key = digest, fold, metric.name
+        if key not in self.known:
+            own, decision = self.held[fold], read_tried(self.job, fold, digest)[0]
+            with one_thread():
+                self.known[key] = metric.losses(decision, self.target[own], self.weight[own], self.n_classes)
+        return self.known[key]
+
+    def final_scaling(self, settings: Settings) -> Scaling | None:
+        """The learned scaling that settings were judged with; None where others are learned of all rows."""
+        if len(self.folds) != 1 or settings.scaling not in LEARNED:
+            return None
+        return read_scaling(self.job, self.folds[0], _scaling_key(settings)).scaling
+
+    def widen(self) -> None:
+        """Allow what costs a little more than the cheapest configuration."""
+        self.budget = Budget(ratio=self.policy.least_times * self._least().cost_ratio)
+
+    def least(self) -> str:
+        """What the cheapest configuration costs, as a budget is written."""
+        return rounded_up(self._least())
+
+    def _least(self) -> PredictedCost:
+        values = {"leaf_rows": 0, "landmarks": FEWEST_LANDMARKS, "products": 0}
+        free = copy(self)
+        free.budget = Budget()
+        [one] = free.judge([Candidate("cheapest", values)], self.folds)
+        assert one is not None
+        return one.cost
+
+    def reference(self, names: Sequence[str]) -> dict[str, FloatArray]:
+        """Losses of the judged rows of the first look by each reference model; NaN elsewhere."""
+        folds = self.first_folds if self.n_rows <= self.policy.very_few_rows else self.first_folds[:1]
+        tasks = [
+            (self.job, fold, name, self.n_rows if name == BOOSTING else self.policy.reference_rows)
+            for name in names
+            for fold in folds
+            if not is_done(tried_file(self.job, fold, reference_digest(name)))
+        ]
+        run_all(self.workers, try_reference, tasks, self._noted)
+        return {name: self._losses(reference_digest(name), folds, self.metric) for name in names}
+
+
+def _scaling_key(settings: Settings) -> str:
+    """What stands for the scaling of settings in names of files."""
+    return digest_json({name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS})[
+        :20
+    ]

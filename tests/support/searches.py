@@ -1,0 +1,64 @@
+"""Small searches for settings: a judge of rows in memory, and a portfolio that takes no time."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dcpred.execution.progress import SILENT
+from dcpred.execution.workers import InlineWorkers, Workers
+from dcpred.plan import plan_routing
+from dcpred.training.steps import Training
+from dcpred.tuning.budget import Budget
+from dcpred.tuning.metrics import Metric
+from dcpred.tuning.policy import STANDARD, SearchPolicy
+from dcpred.tuning.portfolio import DEFAULT, MUTATIONS, PORTFOLIO
+from dcpred.tuning.trials import Trials
+from dcpred_tasks.scratch.training_job import MemoryJob
+from dcpred_tasks.training.settings import Settings
+
+SMALL = replace(STANDARD, name="small", rounds=1, survivors=2, very_few_rows=0)
+WIDE = Budget(ratio=1e3)
+
+
+@contextmanager
+def few_candidates(
+    configurations: tuple[str, ...] = (DEFAULT, "learned"),
+    mutations: tuple[str, ...] = ("wider", "more landmarks"),
+    portfolio: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[None]:
+    """A search tries these of the portfolio, or those of another one, and these mutations only."""
+    portfolio = portfolio or {name: PORTFOLIO[name] for name in configurations}
+    with (
+        mock.patch("dcpred.tuning.search.PORTFOLIO", portfolio),
+        mock.patch("dcpred.tuning.search.MUTATIONS", tuple(m for m in MUTATIONS if m.name in mutations)),
+    ):
+        yield
+
+
+def trials_of(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    weight: NDArray[np.float64] | None = None,
+    policy: SearchPolicy = SMALL,
+    budget: Budget | None = WIDE,
+    settings: Settings | None = None,
+    metric: Metric | None = None,
+    workers: Workers | None = None,
+    block_rows: int | None = None,
+) -> Trials:
+    """A judge of rows in memory, as `choose_settings` has it, with its rows chosen."""
+    own = replace(settings or Settings(), kernel="rbf", triangle=0, refine=True)
+    plan = plan_routing(len(X), X.shape[1], X.dtype.itemsize, block_rows or len(X))
+    arrays = {"x": X, "y": y, "weight": np.ones(len(X)) if weight is None else weight}
+    job = MemoryJob("", "", "", "", own, plan.n_rows, plan.block_rows, arrays=arrays)
+    workers = workers or InlineWorkers()
+    training = Training(job, plan, workers, SILENT)
+    trials = Trials(training, training.survey(None), workers, SILENT, policy, budget, metric)
+    trials.prepare()
+    return trials

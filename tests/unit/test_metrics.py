@@ -1,0 +1,124 @@
+"""What candidates are judged by, and the one test by which one replaces another."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, compare
+from dcpred.tuning.policy import STANDARD
+
+
+def wrong_rows(n: int, only_incumbent: int, only_candidate: int, both: int = 0) -> tuple[np.ndarray, ...]:
+    """Losses of rows of which so many are wrong by one model only, or by both."""
+    incumbent, candidate = np.zeros((2, n))
+    incumbent[: only_incumbent + both] = 1.0
+    candidate[only_incumbent : only_incumbent + both + only_candidate] = 1.0
+    return incumbent, candidate
+
+
+@pytest.mark.parametrize(("b", "c"), [(8, 2), (2, 8), (1, 0), (2, 0), (5, 5), (40, 25)])
+def test_of_classes_the_test_is_that_of_mcnemar_with_continuity(b: int, c: int) -> None:
+    """Rows that both have wrong, and the number of rows, say nothing."""
+    for n, both in ((100, 0), (1_000, 90)):
+        found = compare(*wrong_rows(n, b, c, both), np.ones(n), counted=True)
+        assert found.gain == pytest.approx((b - c) / n)
+        assert found.standard_error == pytest.approx(np.sqrt(b + c) / n)
+        assert found.p == pytest.approx(norm.sf((b - c - 1) / np.sqrt(b + c)))
+
+
+@pytest.mark.parametrize(("b", "c", "surely"), [(1, 0, False), (2, 0, False), (4, 0, True), (8, 5, False)])
+def test_a_single_row_does_not_tell_two_models_apart(b: int, c: int, surely: bool) -> None:
+    found = compare(*wrong_rows(500, b, c), np.ones(500), counted=True)
+    assert (found.p <= STANDARD.level) is surely
+
+
+def test_of_numbers_the_test_is_a_paired_one() -> None:
+    rng = np.random.default_rng(0)
+    incumbent = rng.exponential(size=200)
+    candidate = incumbent - rng.normal(0.02, 0.1, 200)
+    found, difference = compare(incumbent, candidate, np.ones(200), counted=False), incumbent - candidate
+    error = difference.std() / np.sqrt(200)
+    assert found.gain == pytest.approx(difference.mean())
+    assert found.standard_error == pytest.approx(error)
+    assert found.p == pytest.approx(norm.sf(difference.mean() / error))
+    assert error < 0.2 * incumbent.std() / np.sqrt(200), "what both find hard does not count"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_equal_models_are_no_reason_to_change(counted: bool) -> None:
+    losses = wrong_rows(50, 10, 0)[0]
+    found = compare(losses, losses, np.ones(50), counted=counted)
+    assert (found.gain, found.standard_error, found.p) == (0.0, 0.0, 0.5)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_rows_that_one_has_no_loss_of_do_not_count(counted: bool) -> None:
+    incumbent, candidate = wrong_rows(100, 20, 4)
+    whole = compare(incumbent, candidate, np.ones(100), counted=counted)
+    more = [np.append(losses, [1.0, np.nan, np.nan]) for losses in (incumbent, candidate)]
+    more[1][-3:] = [np.nan, 1.0, np.nan]
+    assert compare(*more, np.append(np.ones(100), [9.0, 9.0, 9.0]), counted=counted) == whole
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_weights_of_rows_have_no_unit_and_count(counted: bool) -> None:
+    incumbent, candidate = wrong_rows(100, 20, 8)
+    equal = compare(incumbent, candidate, np.ones(100), counted=counted)
+    scaled = compare(incumbent, candidate, np.full(100, 7.0), counted=counted)
+    assert vars(scaled) == pytest.approx(vars(equal))
+    heavy = np.where(candidate > incumbent, 5.0, 1.0)
+    other = compare(incumbent, candidate, heavy, counted=counted)
+    assert other.gain == pytest.approx((20 - 5 * 8) / heavy.sum())
+    assert other.p > 0.5 > equal.p
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("n", [60, 2_000])
+def test_chance_passes_the_test_as_often_as_the_level_says(counted: bool, n: int) -> None:
+    """Two models that are equally good, each right by chance in other rows."""
+    rng, passed, times = np.random.default_rng(n), 0, 2_000
+    for _ in range(times):
+        losses = (rng.random((2, n)) < 0.2).astype(float) if counted else rng.chisquare(1, (2, n))
+        found = compare(*losses, np.ones(n), counted=counted)
+        passed += found.gain > 0 and found.p <= STANDARD.level
+    assert passed / times < STANDARD.level + 3 * np.sqrt(STANDARD.level / times)
+    assert passed / times > 0.3 * STANDARD.level, "and not never"
+
+
+def test_a_better_model_passes_the_test() -> None:
+    rng = np.random.default_rng(0)
+    wrong = [(rng.random(2_000) < share).astype(float) for share in (0.25, 0.2)]
+    assert compare(*wrong, np.ones(2_000), counted=True).p < 0.01
+
+
+def test_losses_of_rows() -> None:
+    decision = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [np.nan, 1.0, 0.0]])
+    assert ERROR.losses(decision, np.array([0.0, 1.0, 1.0]), np.ones(3), 3).tolist() == [0.0, 1.0, 1.0]
+    two = np.array([[1.0], [-1.0], [-1.0]])
+    assert ERROR.losses(two, np.array([1.0, 1.0, 0.0]), np.ones(3), 2).tolist() == [0.0, 1.0, 0.0]
+    assert SQUARED.losses(two, np.array([3.0, -1.0, 0.0]), np.ones(3), 0).tolist() == [4.0, 0.0, 1.0]
+    assert ERROR.counted
+    assert not LOG_LOSS.counted
+    assert not SQUARED.counted
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_log_loss_is_that_of_calibrated_probabilities(n_classes: int) -> None:
+    """Scale and centre of decision values do not matter, their order does."""
+    rng = np.random.default_rng(0)
+    target = rng.integers(n_classes, size=2_000).astype(float)
+    sure = np.eye(n_classes)[target.astype(int)] + 0.5 * rng.normal(size=(2_000, n_classes))
+    sure = sure if n_classes > 2 else sure[:, 1:] - sure[:, :1]
+    losses = LOG_LOSS.losses(sure, target, np.ones(2_000), n_classes)
+    other = LOG_LOSS.losses(5.0 * sure + 0.3, target, np.ones(2_000), n_classes)
+    vague = LOG_LOSS.losses(sure + rng.normal(size=sure.shape), target, np.ones(2_000), n_classes)
+    none = LOG_LOSS.losses(np.zeros_like(sure), target, np.ones(2_000), n_classes)
+    assert losses.min() > 0
+    assert other.mean() == pytest.approx(losses.mean(), abs=5e-3)
+    assert losses.mean() < vague.mean() < none.mean()
+    assert none.mean() == pytest.approx(np.log(n_classes), abs=0.01)
+
+
+def test_log_loss_of_rows_without_a_score_is_finite() -> None:
+    decision = np.array([[1.0], [np.nan], [-1.0], [2.0]])
+    assert np.isfinite(LOG_LOSS.losses(decision, np.array([1.0, 0.0, 0.0, 1.0]), np.ones(4), 2)).all()

@@ -1,0 +1,395 @@
+"""The judge of a search on real rows: which rows it looks at, how it judges them, and within what budget."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.neighbors import NearestNeighbors
+
+from dcpred.execution.workers import InlineWorkers
+from dcpred.tuning.budget import Budget
+from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
+from dcpred.tuning.policy import STANDARD
+from dcpred.tuning.portfolio import DEFAULT, PORTFOLIO
+from dcpred.tuning.search import Search
+from dcpred.tuning.trials import Candidate, Judged, Trials
+from dcpred.tuning.tune import parse_budget
+from dcpred_tasks.scratch.trial_files import read_cells, read_trial
+from dcpred_tasks.training.folds import FOLDS
+from dcpred_tasks.training.reference_models import BOOSTING, KERNEL
+from dcpred_tasks.training.settings import Settings
+from support.searches import SMALL, WIDE, few_candidates, trials_of
+
+USUAL = Candidate(DEFAULT, {})
+LEARNED = Candidate("learned", PORTFOLIO["learned"])
+CELLS = replace(SMALL, trial_rows=600, sample_cells=8)
+
+
+def quadrants(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes by the quadrant of two of three features."""
+    X = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
+    return X, ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
+
+
+def judged(trials: Trials, *candidates: Candidate, folds: list[int] | None = None) -> list[Judged]:
+    found = trials.judge(candidates, trials.folds if folds is None else folds)
+    assert all(one is not None for one in found)
+    return [one for one in found if one is not None]
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+def test_of_few_rows_every_row_is_held_out_once() -> None:
+    X, y = quadrants(300)
+    trials = trials_of(X, y, policy=replace(SMALL, very_few_rows=300, repeats=1))
+    assert trials.all_rows
+    assert (trials.n_rows, trials.n_judged) == (300, 300)
+    assert trials.folds == trials.first_folds == list(range(FOLDS))
+    assert np.sort(np.concatenate(list(trials.held.values()))).tolist() == list(range(300))
+    assert (trials.target == y).all()
+
+
+def test_of_very_few_rows_folds_are_drawn_several_times() -> None:
+    X, y = quadrants(200)
+    repeated = trials_of(X, y, policy=replace(SMALL, very_few_rows=200, repeats=3))
+    assert repeated.folds == list(range(3 * FOLDS))
+    held = [set(repeated.held[fold].tolist()) for fold in repeated.folds]
+    assert all(set().union(*held[i : i + FOLDS]) == set(range(200)) for i in (0, FOLDS, 2 * FOLDS))
+    assert held[:FOLDS] != held[FOLDS : 2 * FOLDS]
+    [one] = judged(repeated, USUAL)
+    thirds = 3 * one.losses
+    assert thirds == pytest.approx(np.round(thirds)), "means of three looks"
+    assert ((thirds > 0.5) & (thirds < 2.5)).any()
+
+
+def test_of_more_rows_a_first_look_is_at_one_fold() -> None:
+    X, y = quadrants(400)
+    trials = trials_of(X, y, policy=SMALL)
+    assert (trials.first_folds, trials.folds) == ([0], list(range(FOLDS)))
+    [first], [whole] = judged(trials, USUAL, folds=[0]), judged(trials, USUAL)
+    seen = ~np.isnan(first.losses)
+    assert seen.sum() == len(trials.held[0]) == pytest.approx(100, abs=30)
+    assert (first.losses[seen] == whole.losses[seen]).all()
+    assert not np.isnan(whole.losses).any()
+
+
+@pytest.mark.parametrize("sample_rows", [500, 100_000])
+def test_of_many_rows_those_of_cells_are_looked_at_at_full_density(sample_rows: int) -> None:
+    """Rows of a sample would be far apart, and leaves larger than they will be."""
+    X, y = quadrants(6_000)
+    trials = trials_of(X, y, policy=CELLS, settings=Settings(sample_rows=sample_rows), block_rows=1_700)
+    rows = trials.rows
+    assert (np.diff(rows.number) > 0).all(), "each once, in order"
+    assert (X[rows.number] == rows.X).all()
+    assert (rows.target == y[rows.number]).all()
+    in_cells = rows.number[trials.cell]
+    assert 300 < len(in_cells) <= 2 * CELLS.trial_rows
+    assert (trials.cell | trials.spread).all()
+    assert trials.spread.sum() == pytest.approx(min(CELLS.trial_rows, sample_rows), rel=0.2)
+    nearest = NearestNeighbors(n_neighbors=2).fit(X).kneighbors(X, return_distance=False)[:, 1]
+    dense = [np.isin(nearest[own], own).mean() for own in (in_cells, rows.number[trials.spread])]
+    assert dense[0] > 0.75 > 0.3 > dense[1]
+    held = read_trial(trials.job, 0)[0].held
+    assert held.sum() == trials.n_judged
+    assert not (held & ~trials.cell).any(), "held-out rows lie in cells only"
+    assert held.sum() == pytest.approx(len(in_cells) / 4, rel=0.3)
+
+
+def test_gathered_rows_are_all_those_of_their_cells() -> None:
+    """Whatever the blocks that they are read in."""
+    X, y = quadrants(6_000)
+    found = []
+    for block_rows in (6_000, 1_700):
+        trials = trials_of(X, y, policy=CELLS, settings=Settings(sample_rows=500), block_rows=block_rows)
+        found.append(trials)
+        cells = read_cells(trials.job)
+        own = np.isin(cells.tree.descend(cells.scaling(X)), cells.chosen)
+        assert own.sum() <= 2 * CELLS.trial_rows, "none is left out"
+        assert trials.rows.number[trials.cell].tolist() == np.flatnonzero(own).tolist()
+    assert (found[0].rows.number == found[1].rows.number).all()
+    assert (found[0].cell == found[1].cell).all()
+    assert judged(found[0], USUAL)[0].loss == judged(found[1], USUAL)[0].loss
+
+
+def test_leaves_that_are_larger_than_cells_are_trained_by_rows_from_everywhere() -> None:
+    X, y = quadrants(6_000)
+    trials = trials_of(X, y, policy=CELLS)
+    assert 50 < trials.cell_rows < 1_500
+    for rows, spread in ((trials.cell_rows / 4, False), (2.5 * trials.cell_rows, True), (0, True)):
+        settings, is_spread = trials.realised({"leaf_rows": rows})
+        assert is_spread is spread, settings.n_leaves
+    small, one_leaf = (
+        Candidate("small", {"leaf_rows": trials.cell_rows / 4}),
+        Candidate("one", {"leaf_rows": 0}),
+    )
+    a, b = judged(trials, small, one_leaf)
+    assert len(a.losses) == len(b.losses) == trials.n_judged
+    assert max(a.loss, b.loss) < 0.3
+
+
+def test_few_rows_are_all_rows_of_trials_for_every_candidate() -> None:
+    trials = trials_of(*quadrants(300))
+    assert not any(trials.realised({"leaf_rows": rows})[1] for rows in (0, 20, 300))
+
+
+def test_rows_are_fewer_where_features_are_many() -> None:
+    X, y = quadrants(2_000)
+    wide = np.hstack([X] * 4)
+    trials = trials_of(wide, y, policy=replace(SMALL, trial_numbers=6_000))
+    assert not trials.all_rows
+    assert trials.n_rows <= 3 * 500
+
+
+# -- metrics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "metric"), [(0.89, ERROR), (0.91, LOG_LOSS)])
+def test_log_loss_is_judged_where_a_class_is_rare(share: float, metric: Metric) -> None:
+    y = (np.arange(1_000) >= 1_000 * share).astype(int)
+    X = np.random.default_rng(0).normal(size=(1_000, 2)) + y[:, None]
+    assert trials_of(X, y).metric is metric
+    weight = np.where(y == 1, 10.0, 1.0)
+    assert trials_of(X, y, weight=weight).metric is ERROR, "shares are those of weights"
+
+
+def test_of_numbers_squared_errors_are_judged() -> None:
+    X, _ = quadrants(200)
+    trials = trials_of(X, X[:, 0].astype(float), settings=Settings(task="regression"))
+    assert (trials.metric, trials.ties) == (SQUARED, SQUARED)
+
+
+def test_a_metric_can_be_given() -> None:
+    """A loss by which another candidate is the best one."""
+    X, y = quadrants(400)
+
+    def of_class_one(decision: Any, target: Any, weight: Any, n_classes: int) -> np.ndarray:
+        return np.where(target == 1, -decision[:, 0], 0.0)
+
+    trials = trials_of(X, y, metric=Metric("mean decision value of class 1", of_class_one))
+    [one] = judged(trials, USUAL)
+    assert (one.losses[y == 0] == 0).all()
+    assert (one.losses[y == 1] < 0).mean() > 0.8
+    with few_candidates():
+        found = Search(trials).run()
+    assert found is not None
+    assert {line["loss"] for line in found.trace} <= {one.loss for one in found.judged}
+    assert all(one.loss < 0 for one in found.judged)
+
+
+# -- judging -------------------------------------------------------------------------------------------------
+
+
+def test_a_candidate_is_judged_alike_alone_and_beside_others() -> None:
+    X, y = quadrants(300)
+    tries = [USUAL, LEARNED, Candidate("clipped", PORTFOLIO["clipped"]), Candidate("wide", {"width": 0.25})]
+    together = judged(trials_of(X, y), *tries)
+    assert len({one.losses.tobytes() for one in together}) == len(tries), "they differ"
+    threads = judged(trials_of(X, y, workers=InlineWorkers(2)), *reversed(tries))[::-1]
+    for one, alone, threaded in zip(together, tries, threads, strict=True):
+        [again] = judged(trials_of(X, y), alone)
+        for other in (again, threaded):
+            assert (one.losses == other.losses).all()
+            assert (one.ties == other.ties).all()
+            assert (one.settings, one.cost) == (other.settings, other.cost)
+
+
+def test_a_row_of_weight_two_counts_like_two() -> None:
+    X, y = quadrants(400)
+    y = np.where(np.random.default_rng(3).random(400) < 0.1, 1 - y, y)
+    trials = trials_of(X, y, weight=np.where(X[:, 0] > 1, 2.0, 1.0))
+    [one] = judged(trials, USUAL)
+    twice = np.concatenate([one.losses, one.losses[X[:, 0] > 1]])
+    assert one.loss == pytest.approx(twice.mean())
+    assert one.loss != pytest.approx(one.losses.mean())
+
+
+def test_weights_of_classes_count_once() -> None:
+    X, y = quadrants(400)
+    y[::3] = 0
+    trials = trials_of(X, y, settings=Settings(class_weight="balanced"))
+    totals = [trials.weight[y == c].sum() for c in (0, 1)]
+    assert totals[0] == pytest.approx(totals[1])
+    X, y = quadrants(6_000)
+    y[::3] = 0
+    many = trials_of(X, y, policy=CELLS, settings=Settings(class_weight="balanced", sample_rows=500))
+    ratio = many.weight[many.target == 1][0] / many.weight[many.target == 0][0]
+    assert ratio == pytest.approx((y == 0).sum() / (y == 1).sum())
+    assert read_trial(many.job, 0)[0].weight.min() == pytest.approx(many.weight.min())
+
+
+def test_settings_that_were_asked_for_hold() -> None:
+    X, y = quadrants(400)
+    X[::7, 0] = np.nan
+    asked = Settings(missing="impute", max_leaf_rows=50, categorical="none", seed=7, class_weight="balanced")
+    trials = trials_of(X, y, settings=asked)
+    for name, values in PORTFOLIO.items():
+        settings, _ = trials.realised(values)
+        for field in ("missing", "max_leaf_rows", "categorical", "seed", "class_weight"):
+            assert getattr(settings, field) == getattr(asked, field), name
+        assert 400 / settings.n_leaves <= 50
+
+
+def test_columns_of_codes_are_a_choice() -> None:
+    """Whole numbers of which each value means something of its own."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 12, 600)
+    X, y = np.column_stack([codes, rng.normal(size=600)]), (codes * 5 % 12 < 6).astype(int)
+    trials = trials_of(X, y)
+    settings = [trials.realised({"codes": most})[0] for most in (0, 16)]
+    assert [s.categorical for s in settings] == ["none", "0"]
+    plain, coded = judged(
+        trials, Candidate("numbers", {"width": 0.1}), Candidate("codes", {"width": 0.1, "codes": 16})
+    )
+    assert coded.loss < plain.loss
+
+
+# -- budgets -------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_halved_until_the_budget_allows_them() -> None:
+    X, y = quadrants(300)
+    [wide] = judged(trials_of(X, y, budget=WIDE), Candidate("m", {"leaf_rows": 0, "landmarks": 128}))
+    assert wide.settings.landmarks == 128
+    limit = Budget(ratio=0.6 * wide.cost.cost_ratio)
+    [narrow] = judged(trials_of(X, y, budget=limit), Candidate("m", {"leaf_rows": 0, "landmarks": 128}))
+    assert narrow.settings.landmarks < 128
+    assert narrow.cost.cost_ratio <= limit.ratio
+
+
+def test_a_budget_that_nothing_meets_names_one_that_is_enough() -> None:
+    X, y = quadrants(300)
+    with few_candidates((DEFAULT,), ()):
+        trials = trials_of(X, y, budget=Budget(ratio=1.01))
+        assert trials.judge([USUAL], trials.folds) == [None]
+        assert Search(trials).run() is None
+        enough = parse_budget(trials.least())
+        assert enough.ratio > 1.01
+        found = Search(trials_of(X, y, budget=enough)).run()
+    assert found is not None
+    assert found.chosen.cost.cost_ratio <= enough.ratio
+
+
+def test_what_is_possible_at_a_budget_is_possible_at_every_larger_one() -> None:
+    X, y = quadrants(100)
+    with few_candidates((DEFAULT,), ()):
+        able = [Search(trials_of(X, y, budget=Budget(ratio=r))).run() is not None for r in (2, 4, 6, 12)]
+    assert able == sorted(able)
+    assert set(able) == {True, False}
+
+
+def test_without_a_budget_a_model_may_take_so_many_linear_predictions_or_so_long() -> None:
+    trials = trials_of(*quadrants(300), budget=None)
+    assert (trials.budget.ratio, trials.budget.ns, trials.budget.either) == (
+        STANDARD.ratio,
+        STANDARD.ns,
+        True,
+    )
+
+
+# -- what is told --------------------------------------------------------------------------------------------
+
+
+def test_what_is_told_rests_on_rows_that_no_choice_was_made_by() -> None:
+    X, y = quadrants(6_000)
+    trials = trials_of(X, y, policy=CELLS)
+    other = trials.unseen()
+    assert trials.folds == [0]
+    assert other.folds == other.first_folds == [FOLDS - 1]
+    own = [read_trial(one.job, fold)[0] for one, fold in ((trials, 0), (other, FOLDS - 1))]
+    assert not (own[0].held & own[1].held).any()
+    assert other.n_judged == own[1].held.sum()
+    [one] = judged(other, USUAL)
+    assert len(one.losses) == other.n_judged
+    assert len(judged(trials, USUAL)[0].losses) == trials.n_judged, "and the search goes on with its own"
+
+
+def test_reference_models_are_judged_on_the_same_rows() -> None:
+    X, y = quadrants(700)
+    for policy, seen in ((SMALL, 0.25), (replace(SMALL, very_few_rows=700, repeats=1), 1.0)):
+        trials = trials_of(X, y, policy=policy)
+        losses = trials.reference((BOOSTING, KERNEL))
+        assert set(losses) == {BOOSTING, KERNEL}
+        for own in losses.values():
+            assert (~np.isnan(own)).mean() == pytest.approx(seen, abs=0.06)
+            assert np.nanmean(own) < 0.2
+
+
+# -- odd rows ------------------------------------------------------------------------------------------------
+
+
+def odd(name: str) -> tuple[np.ndarray, np.ndarray, str]:
+    X, y = quadrants(200)
+    task = "classification"
+    if name == "missing values":
+        X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
+    elif name == "a feature without values":
+        X[:, 2] = np.nan
+    elif name == "a class of one row":
+        y[17] = 2
+    elif name == "a class of three rows":
+        y[[1, 2, 3]] = 2
+    elif name == "rows that are all alike":
+        X[:] = 1.0
+    elif name == "huge features":
+        X = X.astype(float) * [1e100, 1e-100, 1.0]
+    elif name == "a feature that is mostly one value":
+        X[:, 0] = np.where(np.arange(200) == 3, 1e6, 0.0)
+    elif name == "numbers":
+        y, task = X[:, 0].astype(float) ** 2, "regression"
+    elif name == "one number":
+        y, task = np.full(200, 2.5), "regression"
+    elif name == "a number for each class of rows":
+        y, task = np.where(y == 1, 1e9, -1e-9), "regression"
+    return X, y, task
+
+
+ODD = (
+    *("missing values", "a feature without values", "a class of one row", "a class of three rows"),
+    *("rows that are all alike", "huge features", "a feature that is mostly one value", "numbers"),
+    *("one number", "a number for each class of rows"),
+)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_rows_are_judged(name: str) -> None:
+    """By the default settings, with factors that are learned, and by what else changes columns."""
+    X, y, task = odd(name)
+    with few_candidates((DEFAULT, "learned", "one leaf, quantiles"), ("clipped",)):
+        trials = trials_of(X, y, settings=Settings(task=task))
+        found = Search(trials).run()
+    assert found is not None
+    assert all(np.isfinite(one.losses).all() and np.isfinite(one.ties).all() for one in found.judged)
+    losses = trials.reference((BOOSTING, KERNEL))
+    assert all(np.isfinite(own[~np.isnan(own)]).all() for own in losses.values())
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, SMALL.fewest_rows - 1])
+def test_of_a_handful_of_rows_nothing_is_judged(n: int) -> None:
+    X, _ = quadrants(n)
+    trials = trials_of(X, np.arange(n) % 2)
+    with few_candidates():
+        found = Search(trials).run()
+    assert found is not None
+    assert (trials.n_judged, found.trace) == (0, [])
+    assert found.chosen.candidate.name == DEFAULT
+
+
+def test_without_a_budget_there_is_always_a_model() -> None:
+    """30 classes of rows of 2 features: the cheapest model takes more than the 20 linear predictions that
+    nobody asked for.
+    """
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 30
+    X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(120, 2))).astype(np.float32)
+    with few_candidates((DEFAULT,), ()):
+        named = trials_of(X, y, budget=Budget(ratio=20.0))
+        assert Search(named).run() is None
+        trials = trials_of(X, y, budget=None, policy=replace(SMALL, ns=1.0))
+        assert Search(trials).run() is None
+        trials.widen()
+        found = Search(trials).run()
+    assert found is not None
+    least = parse_budget(named.least())
+    assert 20.0 < least.ratio < found.chosen.cost.cost_ratio <= 2 * least.ratio
