@@ -440,10 +440,10 @@ def test_coded_features_are_found_or_named(rng: np.random.Generator) -> None:
     codes = rng.integers(0, 5, (1_600, 6))
     y = np.array([0, 4, 1, 3, -8])[codes].sum(axis=1) > 1
     frame = pd.DataFrame(codes, columns=list("abcdef"))
-    found = DCPredClassifier(random_state=0, scaling="learned").fit(frame, y)
+    found = DCPredClassifier(random_state=0).fit(frame, y)
     assert found.model_.scaling.coding.features == [0, 1, 2, 3, 4, 5]
     assert (found.n_features_in_, found.model_.n_columns) == (6, 24)
-    assert found.settings_.get("categorical", "auto") == "auto"
+    assert found.settings_["categorical"] == "0-5"
     named = DCPredClassifier(random_state=0, scaling="standard", categorical=["b", 3]).fit(frame, y)
     assert named.model_.scaling.coding.features == [1, 3]
     assert named.settings_["categorical"] == "1,3"

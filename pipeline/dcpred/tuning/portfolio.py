@@ -49,6 +49,10 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"leaf_rows": 0, "landmarks": 32, "products": 64, "scaling": "learned", "width": 0.5},
         **{"refine_ridge": 1e-2, "loss": "logistic"},
     },
+    "nearly linear": {
+        **{"leaf_rows": 0, "landmarks": 32, "products": 0, "width": 1 / 16, "refine_ridge": 0.1},
+        **{"loss": "logistic"},
+    },
     "small leaves, quantiles": {
         **{"leaf_rows": 250, "landmarks": 64, "products": 0, "overlap": 2, "feature_map": "quantile"},
         **{"scaling": "learned", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 300},
@@ -61,7 +65,11 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"leaf_rows": 125, "landmarks": 64, "products": 64, "overlap": 3, "scaling": "learned"},
         **{"feature_map": "clip", "width": 0.5, "refine_ridge": 0.1, "loss": "logistic", "refine_steps": 300},
     },
-    "codes": {
+    "one leaf, columns of codes": {
+        **{"leaf_rows": 0, "landmarks": 64, "products": 64, "codes": 256, "width": 0.25},
+        **{"leaf_scaling": True, "refine_steps": 300},
+    },
+    "columns of codes, logistic": {
         **{"leaf_rows": 500, "landmarks": 32, "products": 0, "codes": 256, "scaling": "learned"},
         **{"loss": "logistic", "refine_ridge": 1e-2},
     },

@@ -44,15 +44,17 @@ def reference_decisions(
     rest = rows.take(own[thinned(rows.number[own], most, seed)])
     # Gradient boosting of scikit-learn fails on a feature without any value.
     known = ~np.isnan(rest.X).all(axis=0) if rest.X.dtype.kind == "f" else slice(None)
-    rest = replace(rest, X=rest.X[:, known])
-    X, model = rows.X[rows.held][:, known], REFERENCES[name, task]()
+    # Squares of large values overflow; none of the models minds the unit of a feature.
+    unit = np.exp2(-np.frexp(np.nanmax(np.abs(rest.X[:, known].astype(ACC_DTYPE)), axis=0, initial=0.0))[1])
+    rest = replace(rest, X=unit * rest.X[:, known].astype(ACC_DTYPE))
+    X, model = unit * rows.X[rows.held][:, known].astype(ACC_DTYPE), REFERENCES[name, task]()
     step = "" if name == BOOSTING else f"{model.steps[-1][0]}__"
     weights = {f"{step}sample_weight": rest.weight / rest.weight.mean()}
     if task == "regression":
         target = rest.target.astype(ACC_DTYPE)
-        centre, unit = float(target.mean()), float(target.std()) or 1.0
-        model.fit(rest.X, (target - centre) / unit, **weights)
-        return np.asarray(centre + unit * model.predict(X), ACC_DTYPE)[:, None]
+        centre, spread = float(target.mean()), float(target.std()) or 1.0
+        model.fit(rest.X, (target - centre) / spread, **weights)
+        return np.asarray(centre + spread * model.predict(X), ACC_DTYPE)[:, None]
     target = rest.target.astype(np.int64)
     present = np.unique(target)
     if len(present) < 2:
