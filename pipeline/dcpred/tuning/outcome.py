@@ -20,8 +20,8 @@ SHAPE = ("scaling", "n_leaves", "landmarks", "products", "overlap")
 
 
 def described(found: Found, trials: Trials) -> dict[str, Any]:
-    """The fields of a report. The choice, the default settings and the references are judged on the same rows:
-    where rows are many, on some that no choice was made by.
+    """The fields of a report. The choice, the default settings and the references are judged on the same
+    rows: where rows are many, on some that no choice was made by.
     """
     chosen, references = found.chosen, []
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
